@@ -4,10 +4,19 @@
     check_gpu_code.py OBJECT...
 
 For sm_80 and sm_90: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
---dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16, load weights (and activations for few rows) with
-LDG.E.128, and copy those of many rows with LDGSTS.E.128; they have no more registers than their blocks on an SM are planned for;
-attention multiplies with HMMA too and loads keys and values with LDG.E.128. The persistent kernel has the products and loads of
-all that run in it, and registers for a block of 256 threads.
+--dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16 and stream their weights (see below); they have no
+more registers than their blocks on an SM are planned for; attention multiplies with HMMA too and loads keys and values with
+LDG.E.128. The persistent kernel has the products and loads of all that run in it, and registers for a block of 256 threads.
+
+Weights stream when a warp waits for the oldest ones and leaves the others in flight. Loads into registers return in any order,
+so a wait for a scoreboard is a wait for all loads that use it. Groups of LDGSTS complete in order, and DEPBAR.LE SBx, N leaves N
+of them in flight. So in every loop of products of a linear layer:
+- weights come by LDGSTS.E.128 and not by LDG, at least not by several LDG on one scoreboard,
+- every wait for groups leaves at least one in flight,
+- no other load between the first weights and the end of the loop (the row and its norm, activations) uses the scoreboard of the
+  weights, because it would wait for them; and nothing waits there for all groups,
+- activations that come by LDG come one wait for the ring before they are used, and their latency passes during that wait.
+
 And there is PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
 bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
 """
@@ -18,9 +27,13 @@ import sys
 
 EM_CUDA = 190
 FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
-LDG, HMMA, LDGSTS = 0x981, 0x23C, 0xFAE  # low 12 bits of an instruction
+# low 12 bits of an instruction
+LDG, HMMA, LDGSTS, LDGDEPBAR, DEPBAR = 0x981, 0x23C, 0xFAE, 0x9AF, 0x91A
+BRA, EXIT, CALL = 0x947, 0x94D, 0x944
 WIDE = 6  # bits 73..75 of a load: 16 bytes
+STREAMED = 0x30  # bits 68..69 of a load: it does not stay in L1; only weights are loaded so
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
+FEW_AHEAD, MANY_AHEAD = 8, 6  # kFewAhead, kManyAhead in core/backend/cuda/kernels/linear/linear.h
 ARCHITECTURES = (80, 90)
 KERNELS = (
     "LinearFew",
@@ -92,6 +105,87 @@ class Cubin:
         return [struct.unpack_from("<QQ", code, at) for at in range(0, len(code) - 15, 16)]
 
 
+def write_barrier(high):
+    """The scoreboard that the result of an instruction releases; 7: none."""
+    return high >> 46 & 7
+
+
+def groups_left(low):
+    """N of DEPBAR.LE SBx, N."""
+    return low >> 38 & 0x3F
+
+
+def branch_target(index, low, high, architecture):
+    """Index of the instruction to which the branch at `index` goes."""
+    if architecture < 90:
+        offset, bits = low >> 34 | (high & 0x3FFFF) << 30, 48
+    else:
+        offset, bits = low >> 16 & 0xFF | low >> 34 << 8 | (high & 0x3FFFF) << 38, 56
+    return index + 1 + (offset - (1 << bits if offset >> (bits - 1) else 0)) // 4
+
+
+def product_loops(code, architecture):
+    """[first, last] of every innermost loop with matrix products, in the order of the code."""
+    found = []
+    for last, (low, high) in enumerate(code):
+        if low & 0xFFF != BRA:
+            continue
+        first = branch_target(last, low, high, architecture)
+        words = [word & 0xFFF for word, _ in code[first : last + 1]]
+        # Code for lanes that have diverged lies behind the end of the kernel, and branches back from there.
+        if HMMA in words and EXIT not in words:
+            found.append((first, last))
+    return sorted(a for a in found if not any(b != a and a[0] <= b[0] and b[1] <= a[1] for b in found))
+
+
+def stream_problems(code, loops):
+    """What is wrong with the weights in these loops of linear layers, which are all that the code has."""
+    begin = 0
+    for number, (first, last) in enumerate(loops):
+        where = f"loop {number + 1} of {len(loops)}"
+        body = code[first : last + 1]
+        loaded = [write_barrier(high) for low, high in body if low & 0xFFF == LDG and high & STREAMED]
+        if len(loaded) > len(set(loaded)):
+            yield f"{where}: {len(loaded)} loads of weights wait on {len(set(loaded))} scoreboards; a wait for the oldest is a wait for all"
+        copies = sum(low & 0xFFF == LDGSTS and high >> 9 & 7 == WIDE for low, high in body)
+        if copies < 2:
+            yield f"{where}: {copies} copies of 16 bytes of weights to shared memory"
+        left = [groups_left(low) for low, _ in body if low & 0xFFF == DEPBAR]
+        if not left or min(left) == 0:
+            yield f"{where}: the waits for copies leave {left} groups in flight"
+        of_weights = [
+            i
+            for i in range(begin, last + 1)
+            if code[i][0] & 0xFFF == LDGDEPBAR or code[i][0] & 0xFFF == LDG and code[i][1] & STREAMED
+        ]
+        boards = {write_barrier(code[i][1]) for i in of_weights}
+        sharing = [
+            i
+            for i in range(of_weights[0] if of_weights else last, last + 1)
+            if code[i][0] & 0xFFF == LDG and not code[i][1] & STREAMED and write_barrier(code[i][1]) in boards
+        ]
+        if sharing:
+            yield f"{where}: {len(sharing)} loads of the row or of activations, the first at {16 * sharing[0]:#x}, wait on a scoreboard of the weights"
+        groups = [i for i in of_weights if code[i][0] & 0xFFF == LDGDEPBAR]
+        mask = sum({1 << write_barrier(code[i][1]) for i in groups})
+        drains = [i for i in range(groups[0] if groups else last, last) if code[i][1] >> 52 & 0x3F & mask]
+        if drains:
+            yield f"{where}: {len(drains)} instructions, the first at {16 * drains[0]:#x}, wait for all groups"
+        # Activations are loaded a whole block of inputs ahead: the next wait for the ring comes before the wait for them.
+        boards = {write_barrier(high) for low, high in body if low & 0xFFF == LDG and not high & STREAMED}
+        for board in boards:
+            fresh = False
+            for low, high in body + body:
+                if fresh and high >> 52 & 1 << board and low & 0xFFF != CALL:  # which only diverged lanes make
+                    yield f"{where}: activations are waited for where they are loaded (scoreboard {board})"
+                    break
+                if low & 0xFFF == LDG and write_barrier(high) == board:
+                    fresh = True
+                elif low & 0xFFF == DEPBAR:
+                    fresh = False
+        begin = last + 1
+
+
 def cubins(data):
     at = data.find(b"\x7fELF", 1)
     while at >= 0:
@@ -126,25 +220,40 @@ def problems(objects):
                     continue
                 code = cubin.instructions(kernel)
                 loads = [high >> 9 & 7 for low, high in code if low & 0xFFF == LDG]
+                copies = [high >> 9 & 7 for low, high in code if low & 0xFFF == LDGSTS]
                 products = sum(low & 0xFFF == HMMA and high & 0x7FF00 == M16N8K16_F32_BF16 for low, high in code)
                 if name == "AttentionSplits":  # a block of 32 dimensions of the keys, 64 of the values
                     if loads.count(WIDE) < 4 + 8 or products < 16 + 32:
                         yield f"{what}: {loads.count(WIDE)} loads of 16 bytes, {products} matrix products"
                     continue
+                loops = product_loops(code, cubin.architecture)
                 if name == "Persistent":  # seven linear layers, and attention
-                    if loads.count(WIDE) < 5 * 6 * 2 + 2 * 4 * 2 + 12 or products < 5 * 2 + 2 * 4 + 48:
-                        yield f"{what}: {loads.count(WIDE)} loads of 16 bytes, {products} matrix products"
+                    # Linear layers are the loops that have weights.
+                    loops = [
+                        (first, last)
+                        for first, last in loops
+                        if any(
+                            low & 0xFFF == LDGSTS or low & 0xFFF == LDG and high & STREAMED
+                            for low, high in code[first : last + 1]
+                        )
+                    ]
+                    if len(loops) < 7 or copies.count(WIDE) < 7 * 2 * (FEW_AHEAD + 1) or products < 7 * 2 + 2 * 2 + 48:
+                        yield f"{what}: {len(loops)} loops of linear layers, {copies.count(WIDE)} copies of 16 bytes, {products} matrix products"
+                    if loads.count(WIDE) < 12:
+                        yield f"{what}: {loads.count(WIDE)} loads of 16 bytes"
                     if values.get(REGISTERS, 256) > 255:
                         yield f"{what}: {values.get(REGISTERS)} registers"
+                    yield from (f"{what}: {problem}" for problem in stream_problems(code, loops))
                     continue
-                rows, ahead = (int(number) for number in re.findall(r"ILi(\d+)ELi(\d+)E", kernel)[0])
+                rows = int(re.search(r"ILi(\d+)E", kernel).group(1))
                 many = name == "LinearMany"
-                if loads.count(WIDE) < ahead * (4 if many else 2 + rows):
-                    yield f"{what}: {loads.count(WIDE)} loads of 16 bytes"
+                if not loops:
+                    yield f"{what}: no loop of matrix products"
+                yield from (f"{what}: {problem}" for problem in stream_problems(code, loops))
+                if copies.count(WIDE) < (4 * (MANY_AHEAD + 1) + 1 if many else 2 * (FEW_AHEAD + 1)):
+                    yield f"{what}: {copies.count(WIDE)} copies of 16 bytes to shared memory"
                 if products < 2 * rows * (2 if many else 1):
                     yield f"{what}: {products} matrix products"
-                if many and not any(low & 0xFFF == LDGSTS for low, _ in code):
-                    yield f"{what}: activations are not copied to shared memory"
                 if values.get(REGISTERS, 256) > (255 if many else 128):  # two blocks of 256 threads for few rows
                     yield f"{what}: {values.get(REGISTERS)} registers"
     for architecture, names in seen.items():

@@ -109,7 +109,8 @@ TEST(CudaLinear, ShapesThatTheKernelsAreCompiledFor) {
                   [&](const auto& kernel, const LaunchShape& shape) {
                     EXPECT_EQ(std::string(kernel.kName), plan.many ? "linear_many" : "linear_few");
                     EXPECT_EQ(shape.threads, 32 * plan.warps);
-                    EXPECT_LE(shape.shared_bytes, 76 << 10);  // two blocks on an SM of an A100
+                    // Two blocks on an SM of an A100; one of many rows, whose registers fill an SM anyway.
+                    EXPECT_LE(shape.shared_bytes, (plan.many ? 163 : 81) << 10);
                     // Every slice of every tile of outputs has a warp, and no block is idle.
                     const int tiles = tiles_of(out, kTileOut),
                               warps = plan.many ? tiles_of(tiles, kManyOutTiles) * plan.slices
@@ -118,6 +119,14 @@ TEST(CudaLinear, ShapesThatTheKernelsAreCompiledFor) {
                     EXPECT_LT((shape.grid_x - 1) * shape.grid_y * plan.warps, warps);
                   });
     }
+  }
+  // With a row that is normed beside the rings, too.
+  const float row[1] = {};
+  for (const auto& [in, most] : {std::pair{4096, 81}, std::pair{8192, 81}, std::pair{16384, 113}}) {
+    with_kernel(Linear{.out = 4096, .in = in, .rows = 1, .norm = {.x = row}},
+                [&](const auto&, const LaunchShape& shape) {
+                  EXPECT_LE(shape.shared_bytes, most << 10);  // 16384 inputs: two blocks on an SM of an H100
+                });
   }
   EXPECT_THROW(with_kernel(Linear{.out = 16, .in = 16, .rows = 129}, [](const auto&, const LaunchShape&) {}),
                Bug);
@@ -259,6 +268,52 @@ TEST(CudaLinear, ShapesOfTheTarget) {
 TEST(CudaLinear, HeadOfTheTarget) { check({49152, 64, {2}}, false, false); }
 TEST(CudaLinear, ActivationsBeyondL1) { check({20, 4128, {9, 16}}, true, true); }
 TEST(CudaLinear, EightWarpsShareTheirActivations) { check({27700, 32, {17}}, false, false); }
+
+// Eight warps of a block go through many stages of activations together. The plan would give a matrix of this
+// size to blocks of one warp, which read back only what they copied themselves. The bits are the same.
+template <int kTiles>
+void check_stages(int rows, int in) {
+  constexpr int kOut = kLinearWarps * kManyOutTiles * kTileOut;
+  SCOPED_TRACE(testing::Message() << rows << " rows of " << in);
+  Machine machine(at(rows));
+  const Matrix matrix(machine, kOut, in, 5);
+  const DeviceArray<u16> activations(machine, bf16_values(activation_elements(rows, in), 6));
+  const LinearPlan plan = plan_of(kOut, in, rows);
+  ASSERT_EQ(row_tiles(rows), kTiles);
+  ASSERT_EQ(plan.warps, 1);
+  const DeviceArray<float> partials(machine, plan.partials), planned(machine, at(rows) * kOut),
+      together(machine, at(rows) * kOut);
+  const DeviceArray<simt::u32> arrivals(machine, std::vector<simt::u32>(at(plan.meeting)));
+  Linear a{.weights = matrix.packed.data(),
+           .out = kOut,
+           .in = in,
+           .activations = activations.data(),
+           .rows = rows,
+           .y = planned.data(),
+           .y_stride = kOut,
+           .partials = partials.data(),
+           .arrivals = arrivals.data()};
+  launch(a, {.machine = &machine});
+  a.y = together.data();
+  using Kernel = LinearManyKernel<kTiles>;
+  const LaunchShape eight{.grid_x = 1,
+                          .grid_y = plan.slices,
+                          .threads = Kernel::kThreads,
+                          .shared_bytes = Kernel::shared_bytes(kLinearWarps)};
+  EXPECT_EQ(Kernel::within(eight, 163 << 10).threads, Kernel::kThreads);
+  const LaunchShape fewer = Kernel::within(eight, 99 << 10);  // sm_86, sm_89
+  EXPECT_LE(fewer.shared_bytes, 99 << 10);
+  EXPECT_EQ(fewer.threads * fewer.grid_x, Kernel::kThreads);
+  for (const LaunchShape& shape : {eight, fewer}) {
+    machine.run(Kernel{a}, shape);
+    EXPECT_TRUE(same_bits(together.data(), planned.data(), at(rows) * kOut)) << shape.threads;
+  }
+}
+TEST(CudaLinear, EightWarpsShareManyStages) {
+  check_stages<3>(20, 3000);
+  check_stages<6>(45, 3000);
+  check_stages<16>(128, 2100);
+}
 
 // Every form is within the bound, and the form of linear.h has its bits.
 void check_free(int out, int in, int rows, int at_least) {

@@ -108,19 +108,31 @@ TEST(GridBarrier, WhatNoBarrierOrdersIsNoticed) {
 }
 
 TEST(GridBarrier, MemoryThatALaunchWritesIsNotConstant) {
-  EXPECT_THAT(fault([](Machine& machine) {
-                const DeviceArray<u64> arrived(machine, std::vector<u64>{0});
-                const DeviceArray<Bytes16> numbers(machine, 2);
-                machine.run_together(Together{[&] {
-                                       GridBarrier barrier(arrived.data());
-                                       if (lane() == 0) store16(numbers.data() + block_x(), {});
-                                       barrier.arrive();
-                                       barrier.wait();
-                                       (void)load16_streamed(numbers.data() + 1 - block_x());
-                                     }},
-                                     {.grid_x = 2, .threads = 32});
-              }),
-              HasSubstr("load16_streamed() reads memory that this launch has written"));
+  const auto written_then = [](const std::function<void(const Bytes16*)>& read) {
+    return fault([&](Machine& machine) {
+      const DeviceArray<u64> arrived(machine, std::vector<u64>{0});
+      const DeviceArray<Bytes16> numbers(machine, 2);
+      machine.run_together(Together{[&] {
+                             GridBarrier barrier(arrived.data());
+                             if (lane() == 0) store16(numbers.data() + block_x(), {});
+                             barrier.arrive();
+                             barrier.wait();
+                             read(numbers.data() + 1 - block_x());
+                           }},
+                           {.grid_x = 2, .threads = 32, .shared_bytes = 512});
+    });
+  };
+  EXPECT_THAT(written_then([](const Bytes16* from) { (void)load16_streamed(from); }),
+              HasSubstr("reads constant memory that this launch has written"));
+  EXPECT_THAT(
+      written_then([](const Bytes16* from) { async_copy16_streamed(shared<u64>(0, 64), 2 * lane(), from); }),
+      HasSubstr("reads constant memory that this launch has written"));
+  EXPECT_EQ(written_then([](const Bytes16* from) {
+              async_copy16(shared<u64>(0, 64), 2 * lane(), from);
+              async_commit();
+              async_wait<0>();
+            }),
+            "nothing was noticed");
 }
 
 TEST(GridBarrier, ABlockThatNeverComesIsNoticed) {

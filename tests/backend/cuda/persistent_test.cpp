@@ -37,7 +37,7 @@ TEST(PersistentGrid, IsWhatIsResident) {
               HasSubstr("persistent kernels on a device: got a device without cooperative launches"));
   EXPECT_THAT(problem({132, 2, false}), HasSubstr("Use --kernels launches."));
   EXPECT_THAT(problem({132, 0, true}), HasSubstr("got room for 0 blocks on each of 132 multiprocessors, "
-                                                 "expected room for a block of 256 threads and 64 KiB"));
+                                                 "expected room for a block of 256 threads and 96 KiB"));
 }
 
 Task weighing(std::size_t bytes, const void* at) {
@@ -178,21 +178,21 @@ struct Layer {
 };
 
 TEST(PersistentTable, ALayerHasFiveTasksAtOneRow) {
-  constexpr int kNormed = kPersistentIndex<LinearFewKernel<1, 6, true>>,
-                kPlain = kPersistentIndex<LinearFewKernel<1, 6, false>>;
+  constexpr int kNormed = kPersistentIndex<LinearFewKernel<1, true>>,
+                kPlain = kPersistentIndex<LinearFewKernel<1, false>>;
   constexpr int kSplits = kPersistentIndex<AttentionSplitsKernel<Attention>>,
                 kNorm = kPersistentIndex<NormKernel<NormOf::kRms>>,
                 kSum = kPersistentIndex<AttentionSumKernel<Attention>>;
   const Layer one(1);
   EXPECT_EQ(one.tasks.size(), 7u);
   EXPECT_THAT(one.fused(),
-              ElementsAre(kFusedIndex<LinearFewKernel<1, 6, true, Linear, Rotated>>, kSplits,
-                          kFusedIndex<LinearFewKernel<1, 6, false, Linear, Combined>>, kNormed, kPlain));
-  EXPECT_THAT(Layer(8).fused(), ElementsAre(kNorm, kFusedIndex<LinearFewKernel<1, 6, false, Linear, Rotated>>,
+              ElementsAre(kFusedIndex<LinearFewKernel<1, true, Linear, Rotated>>, kSplits,
+                          kFusedIndex<LinearFewKernel<1, false, Linear, Combined>>, kNormed, kPlain));
+  EXPECT_THAT(Layer(8).fused(), ElementsAre(kNorm, kFusedIndex<LinearFewKernel<1, false, Linear, Rotated>>,
                                             kSplits, kSum, kPlain, kNorm, kPlain, kPlain));
   // The parts of a long context are summed once, not by every block.
   EXPECT_THAT(Layer(1, kMostStagedSplits * kSplit).fused(),
-              ElementsAre(kFusedIndex<LinearFewKernel<1, 6, true, Linear, Rotated>>, kSplits, kSum, kPlain,
+              ElementsAre(kFusedIndex<LinearFewKernel<1, true, Linear, Rotated>>, kSplits, kSum, kPlain,
                           kNormed, kPlain));
   for (const Task& task : fuse(one.tasks)) {
     EXPECT_LE(static_cast<int>(sizeof(Task)) + task.together * task.shared_bytes, kPersistentShared);

@@ -39,7 +39,12 @@ std::string violation(std::function<void()> body,
   } catch (const Bug& bug) {
     message = bug.what();
   }
-  machine.run(Body{[] { warp_sync(); }}, shape);  // the machine can be used again
+  machine.run(Body{[&] {  // the machine and its shared memory can be used again
+                const auto all = shared<u16>(0, shape.shared_bytes / 2);
+                if (thread_index() > 0) return;
+                for (int i = 0; i < shape.shared_bytes / 2; ++i) all.set(i, 0);
+              }},
+              shape);
   return message;
 }
 
@@ -173,6 +178,95 @@ TEST(SimtMachine, CopiesArriveAtTheWait) {
                 (void)to[4 * thread_index()];
               }),
               HasSubstr("no thread of the block has written"));
+}
+
+// Four groups of copies go through a ring of two slots. Before slot i % 2 is read for the i-th time,
+// wait(slots, i) and then between() run. A thread reads what thread ^ `other` has copied.
+std::string ring(int other, const std::function<void()>& between,
+                 const std::function<void(const Shared<float>&, int)>& wait) {
+  return violation(
+      [&] {
+        const DeviceArray<float> from(*self->machine, cuda::normal_numbers(4 * 64 * 4, 4));
+        const auto slots = shared<float>(0, 2 * 4 * 64);
+        const auto start = [&](int i) {
+          async_copy16(slots, i % 2 * 256 + 4 * thread_index(), from.data() + i * 256 + 4 * thread_index());
+          async_commit();
+        };
+        start(0);
+        start(1);
+        for (int i = 0; i < 4; ++i) {
+          wait(slots, i);
+          between();
+          const int at = thread_index() ^ other;
+          EXPECT_EQ(slots[i % 2 * 256 + 4 * at], from[static_cast<std::size_t>(i * 256 + 4 * at)]) << i;
+          between();
+          if (i < 2) start(i + 2);
+          else async_commit();
+        }
+      },
+      {.threads = 64, .shared_bytes = 2048});
+}
+
+TEST(SimtMachine, NoticesCopiesThatAreUsedTooEarly) {
+  const auto nothing = [] {};
+  const auto in_warp = [] { warp_sync(); };
+  const auto in_block = [] { block_sync(); };
+  const auto enough = [](const Shared<float>&, int) { async_wait<1>(); };
+  // Each lane reads its own bytes back: no barrier. Other lanes of the warp need a warp_sync, and other warps
+  // a block_sync.
+  EXPECT_EQ(ring(0, nothing, enough), "nothing was noticed");
+  EXPECT_EQ(ring(1, in_warp, enough), "nothing was noticed");
+  EXPECT_EQ(ring(32, in_block, enough), "nothing was noticed");
+  EXPECT_THAT(ring(1, nothing, enough), testing::AnyOf(HasSubstr("no thread of the block has written"),
+                                                       HasSubstr("race"), HasSubstr("while a copy")));
+  EXPECT_THAT(ring(32, in_warp, enough), testing::AnyOf(HasSubstr("no thread of the block has written"),
+                                                        HasSubstr("race"), HasSubstr("while a copy")));
+  // One group too many is left in flight, in the first round and in the second. The slot has old data then.
+  const auto too_few_at = [](int when) {
+    return [when](const Shared<float>&, int i) {
+      if (i < when) async_wait<1>();
+      else async_wait<2>();
+    };
+  };
+  EXPECT_THAT(ring(0, nothing, too_few_at(0)), HasSubstr("no thread of the block has written"));
+  EXPECT_THAT(ring(0, nothing, too_few_at(2)),
+              testing::ContainsRegex(
+                  "shared memory is read while a copy that thread [0-9]+ has started may write it"));
+  // A thread writes where its copy is in flight.
+  EXPECT_THAT(ring(0, nothing,
+                   [](const Shared<float>& slots, int i) {
+                     async_wait<1>();
+                     if (i == 1) slots.set(4 * thread_index(), 1);
+                   }),
+              HasSubstr("writes shared memory while a copy"));
+}
+
+TEST(SimtMachine, NoticesCopiesOverMemoryThatIsInUse) {
+  const auto reader = [](bool ordered) {
+    return violation([ordered] {
+      const DeviceArray<float> from(*self->machine, cuda::normal_numbers(256, 4));
+      const auto array = shared<float>(0, 256);
+      array.set16(4 * thread_index(), {});
+      warp_sync();
+      (void)array[4 * (thread_index() ^ 1)];
+      if (ordered) warp_sync();
+      // Lane 1 copies over what lane 0 has read.
+      if (lane() == 1) async_copy16(array, 4 * thread_index(), from.data() + 4 * thread_index());
+      async_commit();
+      warp_sync();  // too late for the other lane: the copy may already have written
+      async_wait<0>();
+    });
+  };
+  EXPECT_THAT(reader(false), HasSubstr("race"));
+  EXPECT_EQ(reader(true), "nothing was noticed");
+  EXPECT_THAT(violation([] {
+                const DeviceArray<float> from(*self->machine, cuda::normal_numbers(256, 4));
+                async_copy16(shared<float>(0, 256), 4 * thread_index(), from.data() + 4 * thread_index());
+                async_commit();
+                store(from.data() + 4 * thread_index(), 1e9f);
+                async_wait<0>();
+              }),
+              HasSubstr("global memory changes while a copy reads it"));
 }
 
 TEST(SimtMachine, AtomicsFindTheLastBlock) {

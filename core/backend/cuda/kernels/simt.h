@@ -54,12 +54,14 @@
 // - The blocks of a cooperative launch (Machine::run_together) run at the same time, with their warps in
 //   random order. They may wait for each other with add_release and load_acquire. A loop that waits calls
 //   pause(). In such a launch, races in global memory fail, too: two blocks access the same bytes, at least
-//   one of them writes, and no release and acquire separate the accesses. A load16_streamed of memory that
-//   this launch has written fails.
+//   one of them writes, and no release and acquire separate the accesses. A load16_streamed or an
+//   async_copy16_streamed of memory that this launch has written fails.
 // - An inner block (enter_block) is a group of warps of a block. They run another kernel as if they were a
 //   whole block, and use a part of the block's shared memory.
 // - mma() may finish after it returns. Reading an Accumulator before mma_wait() fails.
-// - async_copy16() may finish after it returns. The data have arrived after async_wait<N>() and a barrier.
+// - async_copy16() may finish at any time before async_wait<N>() of the same thread returns. Until then no
+//   thread may access the 16 bytes that it writes, or change those that it reads. After the wait this thread
+//   sees the data. Other lanes of the warp see them after a warp_sync, other warps after a block_sync.
 // - Only benchmarks may add floats atomically, because the order of atomic additions is not fixed. A kernel
 //   adds numbers in a fixed order (a tree) and calls fma() wherever it wants a multiply-add. nvcc runs with
 //   -fmad=false and g++ with -ffp-contract=off. So arithmetic without functions such as exp gives the same
@@ -153,7 +155,12 @@ struct InnerBlock {
 //     const Object& view<Object>(int i)      The plain data that begin at element i. No thread may write
 //                                            them while the reference is in use.
 //   void async_copy16(Shared<T> to, int i, const void* from)   Copies 16 bytes from global to shared memory.
-//   void async_commit(); void async_wait<N>()    N: number of groups that may still be in flight.
+//                                            Bypasses L1.
+//   void async_copy16_streamed(Shared<T> to, int i, const void* from)   For read-only memory that is read
+//                                            once, such as weights.
+//   void async_commit(); void async_wait<N>()    async_commit() makes a group of this thread's copies since
+//                                            the last one. async_wait() waits until at most the N youngest
+//                                            groups of this thread are in flight.
 //
 //   T shuffle(T v, int source_lane), shuffle_xor(T v, int mask)   T has 4 or 8 bytes.
 //   u32 ballot(bool); bool any(bool), all(bool)

@@ -199,6 +199,11 @@ SPECLAB_DEVICE void async_copy16(Shared<T> to, int i, const void* from) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to.address(i)), "l"(from)
                : "memory");
 }
+template <typename T>
+SPECLAB_DEVICE void async_copy16_streamed(Shared<T> to, int i, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::256B [%0], [%1], 16;" ::"r"(to.address(i)), "l"(from)
+               : "memory");
+}
 SPECLAB_DEVICE void async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int N>
 SPECLAB_DEVICE void async_wait() {

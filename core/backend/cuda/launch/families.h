@@ -33,6 +33,6 @@
               apply(ElementwiseKernel<ElementwiseOf::kAdd>)                                                 \
                   apply(ElementwiseKernel<ElementwiseOf::kAddBias>)
 #define SPECLAB_LINEAR_TASKS(apply) \
-  apply(LinearFewKernel<1, 6, true>) apply(LinearFewKernel<1, 6, false>) apply(LinearFewKernel<2, 4, false>)
+  apply(LinearFewKernel<1, true>) apply(LinearFewKernel<1, false>) apply(LinearFewKernel<2, false>)
 #define SPECLAB_SAMPLING_TASKS(apply) \
   apply(LayRowsKernel) apply(StandardiseKernel<false>) apply(SampleKernel<PhiloxCoins>)

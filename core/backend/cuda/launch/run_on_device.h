@@ -32,11 +32,27 @@ void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* strea
 
 #if !defined(SPECLAB_TASKS_ONLY)
 
+/// Returns the launch for the device of this thread. Some kernels can run in smaller blocks where shared
+/// memory is scarce: a block has at most 163 KiB on sm_80, 227 KiB on sm_90, and 99 KiB on sm_86 and sm_89.
 template <typename Kernel>
-void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream) {
-  cudaError_t error = cudaSuccess;
+cudaError_t fit_device(LaunchShape& shape) {
+  if constexpr (requires { Kernel::within(shape, 0); }) {
+    int device = 0, most = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error == cudaSuccess)
+      error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error == cudaSuccess) shape = Kernel::within(shape, most);
+    return error;
+  }
+  return cudaSuccess;
+}
+
+template <typename Kernel>
+void start_on_device(const Kernel& kernel, const LaunchShape& planned, void* stream) {
+  LaunchShape shape = planned;
+  cudaError_t error = fit_device<Kernel>(shape);
   const auto entry = entry_of<Kernel>();
-  if (shape.shared_bytes > (48 << 10)) {  // more than a block may use by default
+  if (error == cudaSuccess && shape.shared_bytes > (48 << 10)) {  // more than a block may use by default
     error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
   if (error == cudaSuccess) {

@@ -26,28 +26,27 @@ Task with_kernel_in(const Task& linear, const Kernel& kernel) {
   return out;
 }
 
-template <int kRowTiles, int kAhead, bool kNorm>
+template <int kRowTiles, bool kNorm>
 bool rotate(const Task& linear, const Task& behind, std::vector<Task>& out) {
-  if (linear.kernel != kPersistentIndex<LinearFewKernel<kRowTiles, kAhead, kNorm>>) return false;
-  const Linear a = kernel_of<LinearFewKernel<kRowTiles, kAhead, kNorm>>(linear).a;
+  if (linear.kernel != kPersistentIndex<LinearFewKernel<kRowTiles, kNorm>>) return false;
+  const Linear a = kernel_of<LinearFewKernel<kRowTiles, kNorm>>(linear).a;
   const RopeStore rope = kernel_of<RopeStoreKernel>(behind).a;
   if (rope.qkv != a.y || rope.n != a.rows || a.accumulate || a.activated != nullptr || a.y_stride != a.out ||
       (rope.heads + 2 * rope.kv_heads) * rope.head_dim != a.out ||
       !can_rotate(rope, slices_of(a.out, a.in))) {
     return false;
   }
-  out.push_back(
-      with_kernel_in(linear, LinearFewKernel<kRowTiles, kAhead, kNorm, Linear, Rotated>{a, {rope}}));
+  out.push_back(with_kernel_in(linear, LinearFewKernel<kRowTiles, kNorm, Linear, Rotated>{a, {rope}}));
   return true;
 }
 
 bool combine(const Task& before, const Task& linear, std::vector<Task>& out) {
   const Attention of = kernel_of<AttentionSumKernel<Attention>>(before).a;
-  const Linear a = kernel_of<LinearFewKernel<1, 6, false>>(linear).a;
+  const Linear a = kernel_of<LinearFewKernel<1, false>>(linear).a;
   if (of.n != 1 || of.out != nullptr || of.activations != a.activations || a.rows != 1 ||
       of.heads * of.head_dim != a.in || of.splits() > kMostStagedSplits)
     return false;
-  Task fused = with_kernel_in(linear, LinearFewKernel<1, 6, false, Linear, Combined>{a, {of}});
+  Task fused = with_kernel_in(linear, LinearFewKernel<1, false, Linear, Combined>{a, {of}});
   if (fused.shared_bytes > kPersistentShared - static_cast<int>(sizeof(Task))) return false;
   out.push_back(fused);
   return true;
@@ -62,10 +61,10 @@ std::vector<Task> fuse(std::span<const Task> tasks) {
       const Task &one = tasks[i], &next = tasks[i + 1];
       bool fused = false;
       if (next.kernel == kPersistentIndex<RopeStoreKernel>)
-        fused = rotate<1, 6, true>(one, next, out) || rotate<1, 6, false>(one, next, out) ||
-                rotate<2, 4, false>(one, next, out);
+        fused = rotate<1, true>(one, next, out) || rotate<1, false>(one, next, out) ||
+                rotate<2, false>(one, next, out);
       else if (one.kernel == kPersistentIndex<AttentionSumKernel<Attention>> &&
-               next.kernel == kPersistentIndex<LinearFewKernel<1, 6, false>>)
+               next.kernel == kPersistentIndex<LinearFewKernel<1, false>>)
         fused = combine(one, next, out);
       if (fused) {
         ++i;

@@ -20,9 +20,11 @@
 namespace speclab::cuda {
 
 inline constexpr int kPersistentThreads = 256;
-inline constexpr int kPersistentShared = 64 << 10;  ///< bytes per block, the same for every table
-inline constexpr int kTaskBytes = 320;              ///< most bytes of a kernel with its arguments
-inline constexpr int kPrefetchPiece = 2048;         ///< bytes per prefetch of a thread
+/// Bytes of shared memory per block, the same for every table: a task, the rings of weights of eight warps
+/// (64 KiB, linear.h) and a row of 16,000 inputs. A GPU with 100 KiB per multiprocessor has this much, too.
+inline constexpr int kPersistentShared = 96 << 10;
+inline constexpr int kTaskBytes = 320;       ///< most bytes of a kernel with its arguments
+inline constexpr int kPrefetchPiece = 2048;  ///< bytes per prefetch of a thread
 
 /// One launch in the table.
 struct alignas(16) Task {

@@ -25,7 +25,7 @@ inline namespace SPECLAB_SIDE {
 /// core/backend/cuda/launch/families.h. The list leaves out kernels that need more than a block of the
 /// persistent kernel offers.
 using PersistentKernels =
-    std::tuple<LinearFewKernel<1, 6, true>, LinearFewKernel<1, 6, false>, LinearFewKernel<2, 4, false>,
+    std::tuple<LinearFewKernel<1, true>, LinearFewKernel<1, false>, LinearFewKernel<2, false>,
                NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel<Attention>,
                AttentionSumKernel<Attention>, GatherKernel, RoundRowsKernel, CopyRowsKernel,
                FillColumnsKernel, ActivateKernel<Activation::kSilu>, ElementwiseKernel<ElementwiseOf::kAdd>,
@@ -34,8 +34,8 @@ using PersistentKernels =
 /// Kernels that replace two neighbouring tasks (fuse() in program.h). Their numbers follow those of
 /// PersistentKernels.
 using FusedKernels =
-    std::tuple<LinearFewKernel<1, 6, true, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Rotated>,
-               LinearFewKernel<2, 4, false, Linear, Rotated>, LinearFewKernel<1, 6, false, Linear, Combined>>;
+    std::tuple<LinearFewKernel<1, true, Linear, Rotated>, LinearFewKernel<1, false, Linear, Rotated>,
+               LinearFewKernel<2, false, Linear, Rotated>, LinearFewKernel<1, false, Linear, Combined>>;
 
 template <typename Kernel, typename... Each>
 constexpr int index_among(const std::tuple<Each...>*) {

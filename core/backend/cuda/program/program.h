@@ -14,7 +14,7 @@
 
 namespace speclab::cuda {
 
-/// Blocks per multiprocessor. Eight warps of a linear layer have 48 KiB of weights in flight, three times
+/// Blocks per multiprocessor. Eight warps of a linear layer have 64 KiB of weights in flight, twice
 /// what Little's law asks for (linear.h), and each further block makes the barrier slower.
 inline constexpr int kMostResident = 1;
 /// Returns the number of blocks of the grid. If the device cannot run persistent kernels, throws Error that

@@ -162,6 +162,7 @@ void Machine::run_placed() {
   if (fibers_->error) {
     stop_threads();
     clocks_.clear();
+    shadows_.assign(shadows_.size(), {});  // copies in flight
     std::rethrow_exception(std::exchange(fibers_->error, nullptr));
   }
 }

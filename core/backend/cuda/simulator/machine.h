@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -19,7 +20,6 @@
 namespace speclab::simt {
 
 class Machine;
-struct Bytes16;
 struct InnerBlock;
 
 /// An index, and the line of the kernel that uses it.
@@ -47,8 +47,9 @@ struct MmaQueue {
 };
 /// A copy that async_copy16() has started and async_wait() finishes.
 struct AsyncCopy {
-  std::function<void(Bytes16)> write;
+  int to;  ///< in the shared memory of all placed blocks
   const void* from;
+  std::array<std::byte, 16> bytes;  ///< those at `from` when the copy started
   std::source_location where;
 };
 
@@ -162,6 +163,8 @@ class Machine {
   const std::uint64_t* exchange(std::uint64_t value, const std::source_location& where);
   void block_sync(const std::source_location& where);
   void finish_products(const std::source_location& where);
+  /// Starts a copy of 16 bytes to `offset` in the shared memory of the running thread's block.
+  void start_copy(int offset, const void* from, Access access, const std::source_location& where);
   void finish_copies(int groups_left);
   [[noreturn]] void fail(const std::string& message, const std::source_location& where);
   [[noreturn]] void fail_shared_index(int i, int bytes, int count, const std::source_location& where);
@@ -187,6 +190,9 @@ class Machine {
     std::uint64_t written = 0, read = 0;  ///< epochs of the last accesses
     std::uint32_t write_warp_epoch = 0, read_warp_epoch = 0;
     std::uint16_t writer = 0, reader = 0;
+    std::uint16_t copier = 0;  ///< 1 + the thread whose copy to these bytes is in flight; 0: none
+
+    bool read_by(int warp, std::uint64_t epoch) const;
   };
 
   // The last accesses to two bytes of global memory, in clocks of the blocks that run together (Flanagan and
@@ -214,6 +220,7 @@ class Machine {
   int random_warp(std::uint64_t among);
   void find_global(const void* p, std::size_t bytes, const std::source_location& where);
   void multiply_queued(int warp);
+  void check_race(const Shadow& shadow, bool write, const std::source_location& where);
   void mark(Shadow& shadow, bool write, const std::source_location& where);
 
   std::mt19937_64 random_;

@@ -88,6 +88,33 @@ std::byte* Machine::touch_shared(int offset, int bytes, bool write, const std::s
   return shared_.data() + offset;
 }
 
+// Returns whether `warp` alone has read the granule since the last barrier, which was in `epoch`.
+bool Machine::Shadow::read_by(int warp, std::uint64_t epoch) const {
+  return read == epoch && reader < kOfMany && (reader & kOfWarp ? reader - kOfWarp : reader / kWarp) == warp;
+}
+
+// Fails if nothing orders this access after an earlier one.
+void Machine::check_race(const Shadow& shadow, bool write, const std::source_location& where) {
+  const Thread& me = *self;
+  const auto id = static_cast<std::uint16_t>(me.index);
+  const int warp = me.index / kWarp;
+  const std::uint64_t epoch = me.group->epoch;
+  if (shadow.copier != 0) {
+    fail(fmt::format("this thread {} shared memory while a copy that thread {} has started may write it",
+                     write ? "writes" : "reads", shadow.copier - 1),
+         where);
+  }
+  if (shadow.written == epoch && shadow.writer != id &&
+      !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
+    fail(fmt::format("race: this thread {} shared memory that thread {} has written since the last barrier",
+                     write ? "writes" : "reads", shadow.writer),
+         where);
+  }
+  if (write && shadow.read == epoch && shadow.reader != id &&
+      !(shadow.read_by(warp, epoch) && shadow.read_warp_epoch < me.warp_epoch))
+    fail("race: this thread writes shared memory that another thread has read since the last barrier", where);
+}
+
 void Machine::mark(Shadow& shadow, bool write, const std::source_location& where) {
   const Thread& me = *self;
   const auto id = static_cast<std::uint16_t>(me.index);
@@ -95,30 +122,37 @@ void Machine::mark(Shadow& shadow, bool write, const std::source_location& where
   const std::uint64_t epoch = me.group->epoch;
   if (!write && shadow.written < me.group->begin)
     fail("this thread reads shared memory that no thread of the block has written", where);
-  if (shadow.written == epoch && shadow.writer != id &&
-      !(shadow.writer / kWarp == warp && shadow.write_warp_epoch < me.warp_epoch)) {
-    fail(fmt::format("race: this thread {} shared memory that thread {} has written since the last barrier",
-                     write ? "writes" : "reads", shadow.writer),
-         where);
-  }
-  const bool read_now = shadow.read == epoch;
-  const bool same_warp = read_now && shadow.reader < kOfMany &&
-                         (shadow.reader & kOfWarp ? shadow.reader - kOfWarp : shadow.reader / kWarp) == warp;
-  const bool ordered = same_warp && shadow.read_warp_epoch < me.warp_epoch;
+  check_race(shadow, write, where);
   if (write) {
-    if (read_now && shadow.reader != id && !ordered)
-      fail("race: this thread writes shared memory that another thread has read since the last barrier",
-           where);
     shadow.written = epoch;
     shadow.writer = id;
     shadow.write_warp_epoch = me.warp_epoch;
     return;
   }
-  if (!read_now || ordered) shadow.reader = id;
+  const bool same_warp = shadow.read_by(warp, epoch);
+  if (shadow.read != epoch || (same_warp && shadow.read_warp_epoch < me.warp_epoch)) shadow.reader = id;
   else if (shadow.reader != id)
     shadow.reader = same_warp ? static_cast<std::uint16_t>(kOfWarp | warp) : kOfMany;
   shadow.read = epoch;
   shadow.read_warp_epoch = me.warp_epoch;
+}
+
+// ---- Asynchronous copies
+
+// A GPU may write the 16 bytes at any time between the start of the copy and its wait. The Machine reads the
+// source at the start and writes at the wait. In between, every access to the target fails. At the wait, a
+// source that has changed fails.
+void Machine::start_copy(int offset, const void* from, Access access, const std::source_location& where) {
+  check_global(from, 16, where);
+  watch_global(from, 16, access, where);
+  AsyncCopy copy{self->group->shared_begin + offset, from, {}, where};
+  for (int at = 0; at < 16; at += kGranule) {
+    Shadow& shadow = shadows_[static_cast<std::size_t>((copy.to + at) / kGranule)];
+    check_race(shadow, true, where);
+    shadow.copier = static_cast<std::uint16_t>(self->index + 1);
+  }
+  std::memcpy(copy.bytes.data(), from, copy.bytes.size());
+  self->copies.push_back(copy);
 }
 
 void Machine::finish_copies(int groups_left) {
@@ -126,7 +160,17 @@ void Machine::finish_copies(int groups_left) {
   if (me.groups.size() <= static_cast<std::size_t>(groups_left)) return;
   const std::size_t done = me.groups.size() - static_cast<std::size_t>(groups_left),
                     count = me.groups[done - 1];
-  for (std::size_t i = 0; i < count; ++i) me.copies[i].write(load16(me.copies[i].from, me.copies[i].where));
+  for (std::size_t i = 0; i < count; ++i) {
+    const AsyncCopy& copy = me.copies[i];
+    if (std::memcmp(copy.from, copy.bytes.data(), copy.bytes.size()) != 0)
+      fail("global memory changes while a copy reads it", copy.where);
+    for (int at = 0; at < 16; at += kGranule) {
+      Shadow& shadow = shadows_[static_cast<std::size_t>((copy.to + at) / kGranule)];
+      shadow.copier = 0;
+      mark(shadow, true, copy.where);
+    }
+    std::memcpy(shared_.data() + copy.to, copy.bytes.data(), copy.bytes.size());
+  }
   me.copies.erase(me.copies.begin(), me.copies.begin() + static_cast<std::ptrdiff_t>(count));
   me.groups.erase(me.groups.begin(), me.groups.begin() + static_cast<std::ptrdiff_t>(done));
   for (std::size_t& group : me.groups) group -= count;
@@ -158,7 +202,7 @@ void Machine::watch(const void* p, std::size_t bytes, Access access, const std::
     if (access == Access::kConstant) {
       const auto found = watched_.find(at);
       if (found != watched_.end() && found->second.writer >= 0)
-        fail("load16_streamed() reads memory that this launch has written", where);
+        fail("this thread reads constant memory that this launch has written", where);
       continue;
     }
     Watched& last = watched_[at];

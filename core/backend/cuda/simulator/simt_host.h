@@ -138,13 +138,19 @@ class Shared {
     return *reinterpret_cast<const Object*>(at(i.value, sizeof(Object), alignof(Object), false, i.where));
   }
 
+  /// Returns where 16 bytes from element i on begin in the shared memory of the block.
+  int place16(Index i) const { return place(i.value, 16, 16, i.where); }
+
  private:
-  std::byte* at(int i, int bytes, int alignment, bool write, const Where& where) const {
+  int place(int i, int bytes, int alignment, const Where& where) const {
     const int begin = i * static_cast<int>(sizeof(T));
     if (i < 0 || begin + bytes > count_ * static_cast<int>(sizeof(T)) || (offset_ + begin) % alignment != 0) {
       self->machine->fail_shared_index(i, bytes, count_, where);
     }
-    return self->machine->touch_shared(offset_ + begin, bytes, write, where);
+    return offset_ + begin;
+  }
+  std::byte* at(int i, int bytes, int alignment, bool write, const Where& where) const {
+    return self->machine->touch_shared(place(i, bytes, alignment, where), bytes, write, where);
   }
   int offset_, count_;
 };
@@ -157,7 +163,11 @@ SPECLAB_DEVICE Shared<T> shared(int offset_bytes, int count, Where where = Where
 
 template <typename T>
 SPECLAB_DEVICE void async_copy16(Shared<T> to, Index i, const void* from) {
-  self->copies.push_back({[to, i](Bytes16 v) { to.set16(i, v); }, from, i.where});
+  self->machine->start_copy(to.place16(i), from, Machine::Access::kRead, i.where);
+}
+template <typename T>
+SPECLAB_DEVICE void async_copy16_streamed(Shared<T> to, Index i, const void* from) {
+  self->machine->start_copy(to.place16(i), from, Machine::Access::kConstant, i.where);
 }
 SPECLAB_DEVICE void async_commit() { self->groups.push_back(self->copies.size()); }
 template <int N>

@@ -13,11 +13,13 @@
 // matrix unit adds steps of 16 in ascending k. The sums of the slices are added in order, without float
 // atomics. Everything else here may be tuned, because it does not change the bits.
 //
-// Few rows (linear_few.h): each slice of a tile of outputs is a warp, and all slices of the tile are in one
-// block. The block adds up their sums in shared memory, without a second launch and without waiting for other
-// blocks. Every warp reads the activations of its slice itself. So a block with `groups` tiles of outputs
-// reads n / (16 * groups) times as many bytes of activations as of weights. This kernel therefore serves
-// n <= 16 and activations that fit in L1.
+// Both kernels stream the weights of each warp through a ring in shared memory (weight_ring.h).
+//
+// Few rows (linear_few.h): the slices of a tile of outputs are warps of one block, and their sums meet in
+// shared memory, without a second launch and without a wait. Every warp reads the activations of its slice
+// itself. A block with `groups` tiles of outputs thus reads n / (16 * groups) times the bytes of its weights,
+// so this kernel serves n <= 16. The groups read the same activations at about the same time, so L1 serves
+// all of them but one.
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
 // slice to shared memory, once for all its warps. Slices are different blocks. They write their sums to
@@ -34,7 +36,7 @@
 //   n                       1    16    64   128      1    16    64   128      1    16    64   128
 //   activations from L2   .03   .52  1.24  2.47    .03   .24   .45   .89    .02   .19   .36   .71
 //   sums to and from L2     0     0  1.32  2.63      0   .01   .19   .38      0   .00   .06   .13
-//   shared memory, read     0     0     2     4      0   .11     2     4      0   .13     2     4
+//   shared memory        2.00  2.00  5.24  8.47   2.00  2.14  4.45  6.89   2.00  2.16  4.36  6.71
 //   time                 1.00  1.02  2.00  3.37   1.00  1.01  1.05  1.28   1.00  1.00  1.00  1.11
 // At n = 1, launches limit the speed of small models: by estimate, a forward of SmolLM2-135M takes 0.3 ms,
 // but reading its weights takes only 0.09 ms. So t(128)/t(1) of a small model is below the value in the last
@@ -75,11 +77,10 @@ struct Linear {
   simt::u32* arrivals = nullptr;  ///< zeros before and after the launch
 };
 
-/// Number of slices of the sum over k: 1, 2, 4 or 8. It is chosen so that about 1,000 warps share a matrix,
-/// unless a warp would get fewer than 128 inputs. The number of slices is part of the numerics class. By
-/// Little's law, 3.0 to 4.3 TB/s at a latency of 0.8 us need 2.4 to 3.5 MB in flight. 1,000 warps of
-/// linear_few.h have 6 MB in flight (six loads of 1 KiB each), and linear_many.h has 3 to 4 MB with half as
-/// many warps.
+/// Number of slices of the sum over k: 1, 2, 4 or 8. About 1,000 warps share a matrix, unless each would get
+/// fewer than 128 inputs. The number of slices is part of the numerics class. By Little's law, 3.0 to 4.3
+/// TB/s at a latency of 0.8 us need 2.4 to 3.5 MB in flight. 1,000 warps of linear_few.h have 8 MB in flight
+/// (kFewAhead), and linear_many.h has 6 MB with half as many warps (kManyAhead).
 SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   int slices = 1;
   while (slices < 8 && tiles_of(out, kTileOut) * slices < 1024 && tiles_of(in, kTileIn) >= 8 * slices)
@@ -107,8 +108,12 @@ SPECLAB_BOTH constexpr int slice_begin(int in, int slices, int slice) {
 
 inline constexpr int kLinearWarps = 8;   ///< most warps per block
 inline constexpr int kManyOutTiles = 2;  ///< tiles of outputs per warp of linear_many.h
-inline constexpr int kFewActivations =
-    1 << 16;  ///< linear_few.h takes 9 to 16 rows with at most this many activations (128 of 256 KiB of L1)
+/// Blocks of inputs whose weights a warp has in flight: 1 KiB per block and tile of outputs. Eight warps of
+/// linear_few.h have 64 KiB in flight, and eight of linear_many.h 96 KiB.
+inline constexpr int kFewAhead = 8, kManyAhead = 6;
+/// Most activations of 9 to 16 rows for linear_few.h: 128 KiB. The rings of two blocks leave about as much of
+/// the 256 KiB of an SM of an H100 to L1.
+inline constexpr int kFewActivations = 1 << 16;
 
 /// How the work of a product is divided.
 struct LinearPlan {

@@ -1,12 +1,15 @@
 #pragma once
 
 #include "core/backend/cuda/kernels/linear/linear.h"
+#include "core/backend/cuda/kernels/linear/weight_ring.h"
 
 // Linear layers for few rows. Their time is the time to read the weights once.
 //
 // Weights are the M operand of mma.m16n8k16 and rows are the N operand, so eight rows cost the same as one
-// and the large side of the matrix unit is always full. The weights of a tile go from memory straight into
-// registers, 16 bytes per lane and load, several loads ahead. Activations come from L1 and L2.
+// and the large side of the matrix unit is always full. The weights of a warp stream through its own ring in
+// shared memory (weight_ring.h), kFewAhead blocks of inputs ahead. Activations come from L1 and L2, one block
+// of inputs ahead, into registers. These loads have a scoreboard of their own, so the stream of weights does
+// not stop for them, nor they for the weights.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -17,17 +20,20 @@ struct Alone {
   static constexpr bool kStages = false, kPairs = false;
 };
 
-/// kRowTiles: row tiles per block. kAhead: blocks of inputs whose weights and activations are in flight.
-/// kNorm: the input is a row before its norm, and every block holds all of it in shared memory.
-template <int kRowTiles, int kAhead, bool kNorm, typename Arguments = Linear, typename Fused = Alone>
+/// kRowTiles: row tiles per block. kNorm: the input is a row before its norm, and every block holds all of it
+/// in shared memory.
+template <int kRowTiles, bool kNorm, typename Arguments = Linear, typename Fused = Alone>
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
-  static constexpr int kSumFloats = kRowTiles * 128;  ///< per warp
-  static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
+  using Ring = WeightRing<kFewAhead, 2>;
+  static constexpr int kSumFloats = kRowTiles * 128;    ///< per warp
+  static constexpr int kRingFloats = Ring::kBytes / 4;  ///< per warp
+  static constexpr int kRingsBytes = kLinearWarps * Ring::kBytes, kRowAt = kRingsBytes + 2 * kSumBytes;
+  static_assert(kSumFloats <= kRingFloats);  // the sums of a warp replace its weights
   static constexpr bool kStaged = kNorm || Fused::kStages;
   static constexpr int shared_bytes(int in) {
-    return kStaged ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kSumsBytes;
+    return kStaged ? kRowAt + tiles_of(in, kTileIn) * kTileIn * 2 : kRingsBytes;
   }
   Arguments a;
   Fused fused{};
@@ -45,64 +51,84 @@ struct LinearFewKernel {
 
     const int read =
         simt::min(out_tile, out_tiles - 1);  // a warp past the end reads the last tile and stores nothing
-    const simt::u16* weights =
+    const simt::u16* weights =               // this lane's next piece
         a.weights +
-        static_cast<std::size_t>(read) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) +
+        (static_cast<std::size_t>(read) * static_cast<std::size_t>(in_tiles) +
+         static_cast<std::size_t>(begin)) *
+            (kTileOut * kTileIn) +
         simt::lane() * kPiece;
-    const simt::u16* activations = a.activations + simt::lane() * kPiece;
-
-    simt::Accumulator sums[kRowTiles];
-    // Weights and activations in flight. A short slice never loads some of them. They get a value here so
-    // that they do not occupy registers during the kernels that follow this one in a persistent kernel
-    // (persistent.h).
-    simt::Bytes16 w[kAhead][2] = {}, x[kAhead][kRowTiles] = {};
-    SPECLAB_UNROLL
-    for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
-    const auto fetch = [&](int k, int at) {
-      const simt::u16* from = weights + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
-      w[at][0] = simt::load16_streamed(from);
-      w[at][1] = simt::load16_streamed(from + kTileOut * kTileIn / 2);
-      if constexpr (!kStaged) {
-        SPECLAB_UNROLL
-        for (int n = 0; n < kRowTiles; ++n) {
-          x[at][n] = {};  // missing rows are not read: one row is an eighth of a tile
-          if (n * kTileRows + simt::lane() / 4 < a.rows) {
-            x[at][n] = simt::load16_constant(
-                activations + (static_cast<std::size_t>(k) * kRowTiles + static_cast<std::size_t>(n)) *
-                                  (kTileRows * kTileIn));
-          }
-        }
+    const Ring ring(0);
+    const auto copy = [&](int k, int slot) {
+      if (k < end) {
+        ring.copy(slot, 0, weights);
+        ring.copy(slot, 1, weights + kTileOut * kTileIn / 2);
+        weights += kTileOut * kTileIn;
       }
+      simt::async_commit();  // at the end an empty group, so that the count of groups stays right
     };
     SPECLAB_UNROLL
-    for (int ahead = 0; ahead < kAhead; ++ahead) {
-      if (begin + ahead < end) fetch(begin + ahead, ahead);
-    }
+    for (int ahead = 0; ahead < kFewAhead; ++ahead) copy(begin + ahead, ahead);
+    // Nothing above touches what an earlier kernel wrote. A wait for that kernel belongs here.
+
     const auto row = simt::shared<simt::u16>(kStaged ? kRowAt : 0, kStaged ? in_tiles * kTileIn : 0);
     if constexpr (Fused::kStages) fused.stage(row, in_tiles * kTileIn);
     if constexpr (kNorm) {
       if (a.norm.kind == NormOf::kRms) stage_norm<NormOf::kRms>(row);
       else stage_norm<NormOf::kLayer>(row);
     }
-    for (int k = begin; k < end; k += kAhead) {
+    simt::Accumulator sums[kRowTiles];
+    SPECLAB_UNROLL
+    for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
+    simt::Bytes16 x[2][kRowTiles] = {};  // activations of this block of inputs and of the next one
+    // Missing rows of the last tile are columns whose sums nobody reads. Their lanes read the first row of
+    // the tile again, which costs no traffic.
+    const int last_row = a.rows - (kRowTiles - 1) * kTileRows - 1,
+              last_lane = simt::lane() / 4 <= last_row ? simt::lane() : simt::lane() % 4;
+    const simt::u16* activations =
+        a.activations + static_cast<std::size_t>(begin) * (kRowTiles * kTileRows * kTileIn);
+    const auto fetch = [&](int k, int to, simt::u32 offset) {
       SPECLAB_UNROLL
-      for (int at = 0; at < kAhead; ++at) {
-        if (k + at >= end) break;
-        if constexpr (kStaged) {
-          x[at][0] = {};
-          if (simt::lane() < 4) x[at][0] = row.get16((k + at) * kTileIn + simt::lane() * kPiece);
-        }
-        SPECLAB_UNROLL
-        for (int step = 0; step < 2; ++step) {
-          SPECLAB_UNROLL
-          for (int n = 0; n < kRowTiles; ++n) {
-            const simt::u32 pair[2] = {x[at][n].word[2 * step], x[at][n].word[2 * step + 1]};
-            simt::mma(sums[n], w[at][step].word, pair);
-          }
-        }
-        if (k + at + kAhead < end) fetch(k + at + kAhead, at);
+      for (int n = 0; n < kRowTiles; ++n) {
+        const int lane = n < kRowTiles - 1 ? simt::lane() : last_lane;
+        x[to][n] = simt::load16(activations + offset + n * (kTileRows * kTileIn) + lane * kPiece);
       }
+      if (k + 1 < end) activations += kRowTiles * kTileRows * kTileIn;
+    };
+    if (!kStaged && begin < end) fetch(begin, 0, 0);
+    int slot = 0;
+    const auto multiply = [&](int k, int at) {
+      // The loads of activations below must start before the next wait for the ring. nvcc would move them
+      // behind it otherwise.
+      if constexpr (!kStaged) simt::warp_sync();
+      Ring::wait();
+      const simt::Bytes16 w[2] = {ring.read(slot, 0), ring.read(slot, 1)};
+      copy(k + kFewAhead, slot);
+      slot = Ring::after(slot);
+      if constexpr (kStaged) {
+        x[at][0] = row.get16(k * kTileIn + simt::lane() % 4 * kPiece);
+      } else {
+        // The offset is 0, because there are at most 128 rows. It makes the loads for the next block of
+        // inputs wait until those of this block have arrived. nvcc would start them first, and the products
+        // below would wait for both, because they use one scoreboard. The last block is loaded twice, because
+        // a branch would have the same effect.
+        fetch(k + 1, 1 - at, (x[at][0].word[0] ^ w[0].word[0]) & static_cast<simt::u32>(a.rows) >> 8);
+      }
+      SPECLAB_UNROLL
+      for (int step = 0; step < 2; ++step) {
+        SPECLAB_UNROLL
+        for (int n = 0; n < kRowTiles; ++n) {
+          const simt::u32 pair[2] = {x[at][n].word[2 * step], x[at][n].word[2 * step + 1]};
+          simt::mma(sums[n], w[step].word, pair);
+        }
+      }
+    };
+    int k = begin;
+    SPECLAB_ROLLED
+    for (; k + 1 < end; k += 2) {
+      multiply(k, 0);
+      multiply(k + 1, 1);
     }
+    if (k < end) multiply(k, 0);
     simt::mma_wait();
 
     if (slices == 1 && !pairs) {
@@ -113,17 +139,18 @@ struct LinearFewKernel {
       }
       return;
     }
-    const auto shared = simt::shared<float>(0, kLinearWarps * kSumFloats);
+    simt::warp_sync();  // all lanes have read their weights; the sums take their place
+    const auto shared = simt::shared<float>(0, kLinearWarps * kRingFloats);
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) {
       SPECLAB_UNROLL
       for (int i = 0; i < 4; ++i)
-        shared.set(simt::warp_index() * kSumFloats + (n * 4 + i) * 32 + simt::lane(), sums[n][i]);
+        shared.set(simt::warp_index() * kRingFloats + (n * 4 + i) * 32 + simt::lane(), sums[n][i]);
     }
     simt::block_sync();
     const auto sum_of = [&](int of, int at) {
-      float sum = shared[of * slices * kSumFloats + at];
-      for (int other = 1; other < slices; ++other) sum += shared[(of * slices + other) * kSumFloats + at];
+      float sum = shared[of * slices * kRingFloats + at];
+      for (int other = 1; other < slices; ++other) sum += shared[(of * slices + other) * kRingFloats + at];
       return sum;
     };
     if constexpr (!Fused::kPairs) {
@@ -149,7 +176,7 @@ struct LinearFewKernel {
   SPECLAB_DEVICE void stage_norm(const simt::Shared<simt::u16>& row) const {
     const int threads = row_threads(a.in);
     const Moments moments = moments_of<kKind>(a.norm.x, a.in, a.norm.eps, threads, [&](float value, int i) {
-      return leading_sum(value, threads, kSumsBytes + i * kSumBytes);
+      return leading_sum(value, threads, kRingsBytes + i * kSumBytes);
     });
     for (int begin = 8 * simt::thread_index(); begin < tiles_of(a.in, kTileIn) * kTileIn;
          begin += 8 * kThreads) {

@@ -90,18 +90,16 @@ void with_kernel(const LinearFree& a, const Visit& visit) {
   };
   const int tiles = row_tiles(a.rows);
   if (!a.many) {
-    const auto few = [&](const auto& kernel) {
-      start(kernel, plan.slices > 1 ? kernel.shared_bytes(a.in) : 0);
-    };
-    return tiles == 1 ? few(LinearFewKernel<1, 6, false, LinearFree>{a})
-                      : few(LinearFewKernel<2, 4, false, LinearFree>{a});
+    const auto few = [&](const auto& kernel) { start(kernel, kernel.shared_bytes(a.in)); };
+    return tiles == 1 ? few(LinearFewKernel<1, false, LinearFree>{a})
+                      : few(LinearFewKernel<2, false, LinearFree>{a});
   }
-  const auto many = [&](const auto& kernel) { start(kernel, kernel.kSharedBytes); };
+  const auto many = [&](const auto& kernel) { start(kernel, kernel.shared_bytes(plan.warps)); };
   switch (tiles) {
-    case 2: return many(LinearManyKernel<2, 4, LinearFree>{a});
-    case 4: return many(LinearManyKernel<4, 4, LinearFree>{a});
-    case 8: return many(LinearManyKernel<8, 4, LinearFree>{a});
-    default: return many(LinearManyKernel<16, 3, LinearFreeOrdered>{{a}});
+    case 2: return many(LinearManyKernel<2, LinearFree>{a});
+    case 4: return many(LinearManyKernel<4, LinearFree>{a});
+    case 8: return many(LinearManyKernel<8, LinearFree>{a});
+    default: return many(LinearManyKernel<16, LinearFreeOrdered>{{a}});
   }
 }
 

@@ -18,9 +18,7 @@ void with_kernel(const Linear& a, const Visit& visit) {
   const auto few = [&](const auto& kernel) {
     visit(kernel, LaunchShape{.grid_x = plan.blocks_x,
                               .threads = kernel.kThreads,
-                              .shared_bytes = plan.slices > 1 || a.activated != nullptr || a.norm.x != nullptr
-                                                  ? kernel.shared_bytes(a.in)
-                                                  : 0});
+                              .shared_bytes = kernel.shared_bytes(a.in)});
   };
   const auto many = [&](const auto& kernel) {
     if (plan.meeting > 0 && (a.partials == nullptr || a.arrivals == nullptr))
@@ -28,20 +26,19 @@ void with_kernel(const Linear& a, const Visit& visit) {
     visit(kernel, LaunchShape{.grid_x = plan.blocks_x,
                               .grid_y = plan.blocks_y,
                               .threads = plan.warps * simt::kWarp,
-                              .shared_bytes = kernel.kSharedBytes});
+                              .shared_bytes = kernel.shared_bytes(plan.warps)});
   };
   const int tiles = row_tiles(a.rows);
-  if (a.norm.x != nullptr) return few(LinearFewKernel<1, 6, true>{a});
-  if (!plan.many)
-    return tiles == 1 ? few(LinearFewKernel<1, 6, false>{a}) : few(LinearFewKernel<2, 4, false>{a});
+  if (a.norm.x != nullptr) return few(LinearFewKernel<1, true>{a});
+  if (!plan.many) return tiles == 1 ? few(LinearFewKernel<1, false>{a}) : few(LinearFewKernel<2, false>{a});
   switch (tiles) {
-    case 2: return many(LinearManyKernel<2, 4>{a});
-    case 3: return many(LinearManyKernel<3, 4>{a});
-    case 4: return many(LinearManyKernel<4, 4>{a});
-    case 6: return many(LinearManyKernel<6, 4>{a});
-    case 8: return many(LinearManyKernel<8, 4>{a});
-    case 12: return many(LinearManyKernel<12, 3>{a});
-    default: return many(LinearManyKernel<16, 3>{a});
+    case 2: return many(LinearManyKernel<2>{a});
+    case 3: return many(LinearManyKernel<3>{a});
+    case 4: return many(LinearManyKernel<4>{a});
+    case 6: return many(LinearManyKernel<6>{a});
+    case 8: return many(LinearManyKernel<8>{a});
+    case 12: return many(LinearManyKernel<12>{a});
+    default: return many(LinearManyKernel<16>{a});
   }
 }
 

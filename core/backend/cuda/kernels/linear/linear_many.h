@@ -1,25 +1,45 @@
 #pragma once
 
 #include "core/backend/cuda/kernels/linear/linear.h"
+#include "core/backend/cuda/kernels/linear/weight_ring.h"
 
 // Linear layers for many rows. They read the weights once and the activations as rarely as shared memory
 // allows.
 //
 // A warp has two tiles of outputs and all rows, so each piece of activations from shared memory serves two
-// tiles of weights. The weights go from memory straight into registers. The activations of kAhead steps (a
-// stage) are copied for all warps while the warps work on an earlier stage.
+// tiles of weights. The weights of a warp stream through its own ring in shared memory (weight_ring.h),
+// kManyAhead blocks of inputs ahead. The activations of kSteps blocks of inputs (a stage) are copied for all
+// warps while the warps work on an earlier stage. A barrier of the block precedes each stage. Copies of
+// weights stay in flight across it: the copies of a stage belong to a group that is no younger than that of
+// the first weights of the stage, so no warp waits for more than it needs.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// kRowTiles: row tiles. kAhead: blocks of inputs whose weights are in flight, and blocks per stage.
-template <int kRowTiles, int kAhead, typename Arguments = Linear>
+/// kRowTiles: row tiles.
+template <int kRowTiles, typename Arguments = Linear>
 struct LinearManyKernel {
   static constexpr const char* kName = "linear_many";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
-  static constexpr int kStages = 3;
-  static constexpr int kStagePieces = kAhead * kRowTiles * simt::kWarp;
-  static constexpr int kSharedBytes = kStages * kStagePieces * 16;
+  using Ring = WeightRing<kManyAhead, 2 * kManyOutTiles>;
+  static constexpr int kSteps = kRowTiles <= 4 ? 4 : 2;   ///< blocks of inputs per stage
+  static constexpr int kStages = kRowTiles <= 4 ? 3 : 4;  ///< in shared memory
+  // The copies of a stage start when kStages - 1 stages before it have not been read, in the same group as
+  // the weights of kManyAhead blocks later. They must arrive no later than the weights of their own stage.
+  static_assert((kStages - 1) * kSteps >= kManyAhead && kManyAhead > (kStages - 2) * kSteps);
+  static constexpr int kStagePieces = kSteps * kRowTiles * simt::kWarp;
+  static constexpr int kStagesBytes = kStages * kStagePieces * 16;
+  static constexpr int shared_bytes(int warps) { return kStagesBytes + warps * Ring::kBytes; }
+  /// Returns a launch with blocks of fewer warps, so that a block needs at most `most` bytes of shared memory
+  /// if possible. The bits are the same.
+  static LaunchShape within(LaunchShape shape, int most) {
+    while (shape.shared_bytes > most && shape.threads > simt::kWarp) {
+      shape.threads /= 2;
+      shape.grid_x *= 2;
+      shape.shared_bytes = shared_bytes(shape.threads / simt::kWarp);
+    }
+    return shape;
+  }
   static constexpr int kTiles = kManyOutTiles * kRowTiles;  ///< accumulators per warp
   Arguments a;
 
@@ -34,45 +54,54 @@ struct LinearManyKernel {
     const auto out_tile = [&](int m) {
       return a.activated == nullptr ? warp_tile * kManyOutTiles + m : warp_tile + m * warp_tiles;
     };
-    const simt::u16* weights[kManyOutTiles];  // this lane's pieces
+    const simt::u16* weights[kManyOutTiles];  // this lane's next pieces
     SPECLAB_UNROLL
     for (int m = 0; m < kManyOutTiles; ++m) {
       const int tile = simt::min(
           out_tile(m), out_tiles - 1);  // a warp past the end reads the last tile and stores nothing
-      weights[m] =
-          a.weights +
-          static_cast<std::size_t>(tile) * static_cast<std::size_t>(in_tiles) * (kTileOut * kTileIn) +
-          simt::lane() * kPiece;
+      weights[m] = a.weights +
+                   (static_cast<std::size_t>(tile) * static_cast<std::size_t>(in_tiles) +
+                    static_cast<std::size_t>(begin)) *
+                       (kTileOut * kTileIn) +
+                   simt::lane() * kPiece;
     }
-    simt::Bytes16 w[kAhead][kManyOutTiles][2];
-    const auto fetch = [&](int k, int at) {
+    const Ring ring(kStagesBytes);
+    const auto copy = [&](int k, int slot) {
+      if (k >= end) return;
       SPECLAB_UNROLL
       for (int m = 0; m < kManyOutTiles; ++m) {
-        const simt::u16* from = weights[m] + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
-        w[at][m][0] = simt::load16_streamed(from);
-        w[at][m][1] = simt::load16_streamed(from + kTileOut * kTileIn / 2);
+        ring.copy(slot, 2 * m, weights[m]);
+        ring.copy(slot, 2 * m + 1, weights[m] + kTileOut * kTileIn / 2);
+        weights[m] += kTileOut * kTileIn;
       }
     };
     SPECLAB_UNROLL
-    for (int ahead = 0; ahead < kAhead; ++ahead) {
-      if (begin + ahead < end) fetch(begin + ahead, ahead);
+    for (int ahead = 0; ahead < kManyAhead; ++ahead) {
+      copy(begin + ahead, ahead);
+      if (ahead < kSteps) simt::async_commit();
     }
+    // Nothing above touches what an earlier kernel wrote. A wait for that kernel belongs here.
 
     // The activations of a slice are contiguous.
     const auto staged = simt::shared<simt::u16>(0, kStages * kStagePieces * kPiece);
     const simt::u16* activations =
         a.activations + static_cast<std::size_t>(begin) * (kRowTiles * kTileRows * kTileIn);
     const int pieces = (end - begin) * kRowTiles * simt::kWarp;
-    const auto copy = [&](int stage, int to) {
+    const auto copy_stage = [&](int stage, int to) {
       const int from = stage * kStagePieces, count = simt::min(kStagePieces, pieces - from);
       for (int i = simt::thread_index(); i < count; i += simt::block_threads()) {
         simt::async_copy16(staged, (to * kStagePieces + i) * kPiece,
                            activations + static_cast<std::size_t>(from + i) * kPiece);
       }
-      simt::async_commit();  // past the last stage the group is empty, so async_wait() still counts right
     };
+    // The first stage comes through registers. As a group of copies it would arrive only after all weights
+    // above. Each other stage joins the last group that arrives before it is needed.
+    load_stage(staged, activations, simt::min(kStagePieces, pieces));
     SPECLAB_UNROLL
-    for (int stage = 0; stage < kStages - 1; ++stage) copy(stage, stage);
+    for (int ahead = kSteps; ahead < kManyAhead; ++ahead) {
+      if (ahead % kSteps == 0) copy_stage(ahead / kSteps, ahead / kSteps);
+      simt::async_commit();
+    }
 
     simt::Accumulator sums[kManyOutTiles][kRowTiles];
     SPECLAB_UNROLL
@@ -80,14 +109,25 @@ struct LinearManyKernel {
       SPECLAB_UNROLL
       for (int n = 0; n < kRowTiles; ++n) sums[m][n].clear();
     }
-    for (int k = begin, stage = 0, now = 0; k < end;
-         k += kAhead, ++stage, now = now + 1 < kStages ? now + 1 : 0) {
-      simt::async_wait<kStages - 2>();
-      simt::block_sync();  // this stage has arrived, and all warps have read the previous one
-      copy(stage + kStages - 1, now > 0 ? now - 1 : kStages - 1);
+    for (int k = begin, stage = 0, now = 0, slot = 0; k < end;
+         k += kSteps, ++stage, now = now + 1 < kStages ? now + 1 : 0) {
       SPECLAB_UNROLL
-      for (int at = 0; at < kAhead; ++at) {
-        if (k + at >= end) break;
+      for (int at = 0; at < kSteps; ++at) {
+        if (at > 0 && k + at >= end) break;
+        Ring::wait();
+        if (at == 0) {
+          simt::block_sync();  // this stage has arrived, and all warps have read the previous one
+          copy_stage(stage + kStages - 1, now > 0 ? now - 1 : kStages - 1);
+        }
+        simt::Bytes16 w[kManyOutTiles][2];
+        SPECLAB_UNROLL
+        for (int m = 0; m < kManyOutTiles; ++m) {
+          SPECLAB_UNROLL
+          for (int step = 0; step < 2; ++step) w[m][step] = ring.read(slot, 2 * m + step);
+        }
+        copy(k + at + kManyAhead, slot);
+        simt::async_commit();  // at the end an empty group, so that the count of groups stays right
+        slot = Ring::after(slot);
         SPECLAB_UNROLL
         for (int n = 0; n < kRowTiles; ++n) {
           const simt::Bytes16 x =
@@ -96,10 +136,9 @@ struct LinearManyKernel {
           for (int step = 0; step < 2; ++step) {
             const simt::u32 pair[2] = {x.word[2 * step], x.word[2 * step + 1]};
             SPECLAB_UNROLL
-            for (int m = 0; m < kManyOutTiles; ++m) simt::mma(sums[m][n], w[at][m][step].word, pair);
+            for (int m = 0; m < kManyOutTiles; ++m) simt::mma(sums[m][n], w[m][step].word, pair);
           }
         }
-        if (k + at + kAhead < end) fetch(k + at + kAhead, at);
       }
     }
     simt::mma_wait();
@@ -168,6 +207,26 @@ struct LinearManyKernel {
           }
           finish(n + t, i, sum[0], sum[1]);
         }
+      }
+    }
+  }
+
+ private:
+  // A stage that all its loads enter shared memory through registers, several of a thread at once.
+  SPECLAB_DEVICE static void load_stage(const simt::Shared<simt::u16>& staged, const simt::u16* activations,
+                                        int count) {
+    constexpr int kTogether = 4;
+    for (int begin = simt::thread_index(); begin < count; begin += kTogether * simt::block_threads()) {
+      simt::Bytes16 piece[kTogether];
+      SPECLAB_UNROLL
+      for (int j = 0; j < kTogether; ++j) {
+        const int i = begin + j * simt::block_threads();
+        if (i < count) piece[j] = simt::load16_constant(activations + static_cast<std::size_t>(i) * kPiece);
+      }
+      SPECLAB_UNROLL
+      for (int j = 0; j < kTogether; ++j) {
+        const int i = begin + j * simt::block_threads();
+        if (i < count) staged.set16(i * kPiece, piece[j]);
       }
     }
   }
