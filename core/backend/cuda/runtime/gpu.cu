@@ -9,6 +9,17 @@
 #include "core/backend/cuda/runtime/staging.h"
 
 namespace speclab::cuda {
+namespace {
+
+/// The text of an error that is about to be reported. The runtime keeps the last error until somebody asks
+/// for it, so this also clears it: a later call must not find it. An error that made the device unusable
+/// stays.
+const char* report(cudaError_t status) {
+  cudaGetLastError();
+  return cudaGetErrorString(status);
+}
+
+}  // namespace
 
 std::string gpu_absent() {
   int count = 0;
@@ -25,15 +36,14 @@ std::string gpu_absent() {
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
     return "no GPU: the CUDA driver sees none";
-  if (status != cudaSuccess) return std::string("no usable GPU: ") + cudaGetErrorString(status);
+  if (status != cudaSuccess) return std::string("no usable GPU: ") + report(status);
   return "";
 }
 
 std::string gpu_bus_id(int ordinal) {
   char id[32] = {};
   const cudaError_t status = cudaDeviceGetPCIBusId(id, sizeof id, ordinal);
-  if (status != cudaSuccess)
-    fail_gpu("cudaDeviceGetPCIBusId", 0, ordinal, "", "", cudaGetErrorString(status));
+  if (status != cudaSuccess) fail_gpu("cudaDeviceGetPCIBusId", 0, ordinal, "", "", report(status));
   return id;
 }
 
@@ -41,13 +51,13 @@ std::size_t gpu_free_bytes(int ordinal) {
   std::size_t free = 0, total = 0;
   cudaError_t status = cudaSetDevice(ordinal);
   if (status == cudaSuccess) status = cudaMemGetInfo(&free, &total);
-  if (status != cudaSuccess) fail_gpu("cudaMemGetInfo", 0, ordinal, "", "", cudaGetErrorString(status));
+  if (status != cudaSuccess) fail_gpu("cudaMemGetInfo", 0, ordinal, "", "", report(status));
   return free;
 }
 
 void Gpu::check(int status, const char* call, std::size_t bytes) const {
   if (status != cudaSuccess)
-    fail_gpu(call, bytes, ordinal_, name_, kernel_, cudaGetErrorString(static_cast<cudaError_t>(status)));
+    fail_gpu(call, bytes, ordinal_, name_, kernel_, report(static_cast<cudaError_t>(status)));
 }
 
 Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
@@ -170,7 +180,10 @@ void Gpu::replay(void* graph) {
 
 bool Gpu::idle() const {
   const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream_));
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // the runtime notes it as an error, which it is not
+    return false;
+  }
   check(status, "cudaStreamQuery", 0);
   return true;
 }
@@ -235,7 +248,7 @@ class GpuTimer final : public DeviceTimer {
   explicit GpuTimer(const Gpu& gpu) : stream_(static_cast<cudaStream_t>(gpu.stream().device)) {
     for (cudaEvent_t& event : events_) {
       if (const cudaError_t status = cudaEventCreate(&event); status != cudaSuccess)
-        fail_gpu("cudaEventCreate", 0, gpu.ordinal(), gpu.name(), "", cudaGetErrorString(status));
+        fail_gpu("cudaEventCreate", 0, gpu.ordinal(), gpu.name(), "", report(status));
     }
   }
   ~GpuTimer() override {
@@ -249,7 +262,7 @@ class GpuTimer final : public DeviceTimer {
     cudaError_t status = cudaEventRecord(events_[1], stream_);
     if (status == cudaSuccess) status = cudaEventSynchronize(events_[1]);
     if (status == cudaSuccess) status = cudaEventElapsedTime(&milliseconds, events_[0], events_[1]);
-    if (status != cudaSuccess) fail_gpu("timing with events", 0, 0, "", "", cudaGetErrorString(status));
+    if (status != cudaSuccess) fail_gpu("timing with events", 0, 0, "", "", report(status));
     return 1e-3 * static_cast<double>(milliseconds);
   }
 
