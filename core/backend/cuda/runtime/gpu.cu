@@ -56,8 +56,9 @@ std::size_t gpu_free_bytes(int ordinal) {
 }
 
 void Gpu::check(int status, const char* call, std::size_t bytes) const {
-  if (status != cudaSuccess)
-    fail_gpu(call, bytes, ordinal_, name_, kernel_, report(static_cast<cudaError_t>(status)));
+  if (status == cudaSuccess) return;
+  if (explain_) explain_();
+  fail_gpu(call, bytes, ordinal_, name_, kernel_, report(static_cast<cudaError_t>(status)));
 }
 
 Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
