@@ -7,7 +7,8 @@ For sm_80 and sm_90: every kernel is there; none has a stack, so nothing is spil
 --dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16, load weights (and activations for few rows) with
 LDG.E.128, and copy those of many rows with LDGSTS.E.128; they have no more registers than their blocks on an SM are planned for;
 attention multiplies with HMMA too and loads keys and values with LDG.E.128. The persistent kernel has the products and loads of
-all that run in it, and registers for a block of 256 threads.
+all that run in it, registers for a block of 256 threads, and a limited size. The kernels of rows over the vocabulary load many
+numbers at once (row_loads.py).
 And there is PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
 bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
 """
@@ -16,12 +17,18 @@ import re
 import struct
 import sys
 
+import row_loads
+
 EM_CUDA = 190
 FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
 LDG, HMMA, LDGSTS = 0x981, 0x23C, 0xFAE  # low 12 bits of an instruction
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
 ARCHITECTURES = (80, 90)
+# Bytes of machine code of the persistent kernel. It is the sum of the kernels that it can run: half of it are the seven forms
+# of linear_few, then come race and sample, the laws, and attention with 30 to 80 KB each. More code means more misses in the
+# instruction caches.
+PERSISTENT_BYTES = 540_000
 KERNELS = (
     "LinearFew",
     "LinearMany",
@@ -44,7 +51,10 @@ KERNELS = (
     "ReadAll",
     "MultiplyAll",
     "Standardise",
+    "StandardisePieces",
+    "LargestOfRows",
     "Sample",
+    "Race",
     "Siblings",
     "Accept",
     "MoveAccepted",
@@ -111,6 +121,7 @@ def problems(objects):
             if cubin.architecture not in seen:
                 yield f"{path}: code for sm_{cubin.architecture}"
                 continue
+            yield from row_loads.problems(path, cubin)
             for kernel, values in cubin.attributes().items():
                 if ".text." + kernel not in cubin.sections:
                     continue
@@ -136,6 +147,8 @@ def problems(objects):
                         yield f"{what}: {loads.count(WIDE)} loads of 16 bytes, {products} matrix products"
                     if values.get(REGISTERS, 256) > 255:
                         yield f"{what}: {values.get(REGISTERS)} registers"
+                    if 16 * len(code) > PERSISTENT_BYTES:
+                        yield f"{what}: {16 * len(code)} bytes of code, expected at most {PERSISTENT_BYTES}"
                     continue
                 rows, ahead = (int(number) for number in re.findall(r"ILi(\d+)ELi(\d+)E", kernel)[0])
                 many = name == "LinearMany"
