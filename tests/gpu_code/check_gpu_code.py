@@ -6,7 +6,8 @@
 For sm_80 and sm_90: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
 --dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16 and stream their weights (see below); they have no
 more registers than their blocks on an SM are planned for; attention multiplies with HMMA too and loads keys and values with
-LDG.E.128. The persistent kernel has the products and loads of all that run in it, and registers for a block of 256 threads.
+LDG.E.128. The persistent kernel has the products and loads of all that run in it, registers for a block of 256 threads, and a
+limited size. The kernels of rows over the vocabulary load many numbers at once (row_loads.py).
 
 Weights stream when a warp waits for the oldest ones and leaves the others in flight. Loads into registers return in any order,
 so a wait for a scoreboard is a wait for all loads that use it. Groups of LDGSTS complete in order, and DEPBAR.LE SBx, N leaves N
@@ -25,6 +26,8 @@ import re
 import struct
 import sys
 
+import row_loads
+
 EM_CUDA = 190
 FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
 # low 12 bits of an instruction
@@ -35,6 +38,10 @@ STREAMED = 0x30  # bits 68..69 of a load: it does not stay in L1; only weights a
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
 FEW_AHEAD, MANY_AHEAD = 8, 6  # kFewAhead, kManyAhead in core/backend/cuda/kernels/linear/linear.h
 ARCHITECTURES = (80, 90)
+# Bytes of machine code of the persistent kernel. It is the sum of the kernels that it can run: half of it are the seven forms
+# of linear_few, then come race and sample, the laws, and attention with 30 to 80 KB each. More code means more misses in the
+# instruction caches.
+PERSISTENT_BYTES = 540_000
 KERNELS = (
     "LinearFew",
     "LinearMany",
@@ -57,7 +64,10 @@ KERNELS = (
     "ReadAll",
     "MultiplyAll",
     "Standardise",
+    "StandardisePieces",
+    "LargestOfRows",
     "Sample",
+    "Race",
     "Siblings",
     "Accept",
     "MoveAccepted",
@@ -205,6 +215,7 @@ def problems(objects):
             if cubin.architecture not in seen:
                 yield f"{path}: code for sm_{cubin.architecture}"
                 continue
+            yield from row_loads.problems(path, cubin)
             for kernel, values in cubin.attributes().items():
                 if ".text." + kernel not in cubin.sections:
                     continue
@@ -244,6 +255,8 @@ def problems(objects):
                     if values.get(REGISTERS, 256) > 255:
                         yield f"{what}: {values.get(REGISTERS)} registers"
                     yield from (f"{what}: {problem}" for problem in stream_problems(code, loops))
+                    if 16 * len(code) > PERSISTENT_BYTES:
+                        yield f"{what}: {16 * len(code)} bytes of code, expected at most {PERSISTENT_BYTES}"
                     continue
                 rows = int(re.search(r"ILi(\d+)E", kernel).group(1))
                 many = name == "LinearMany"

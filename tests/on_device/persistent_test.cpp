@@ -148,6 +148,28 @@ TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
   }
 }
 
+// A vocabulary whose rows have several blocks. They meet in memory that every launch, task and round of a
+// loop leaves as it was.
+TEST_F(OnDevicePersistent, RowsOfSeveralBlocks) {
+  Shape shape = tiny_shape();
+  shape.vocab = size(4300, 50000);
+  shape.layers = 1;
+  const TinyModel tiny = random_llama(shape, 9);
+  const auto run = [&](CudaKernels kernels, json options, const char* loop, const char* graph) {
+    options.update({{"max_tokens", size(5, 100)}, {"device_loop", loop}, {"device_graph", graph}});
+    return drafted_by_a_layer(tiny, kernels, 2, options).run();
+  };
+  for (const json& options :
+       {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+    SCOPED_TRACE(options.dump());
+    const GenerationRecord host = run(CudaKernels::kLaunches, options, "off", "off");
+    expect_same(run(CudaKernels::kLaunches, options, "on", "off"), host);
+    const GenerationRecord record = run(CudaKernels::kPersistent, options, "on", "loop");
+    expect_same(record, host);
+    EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
+  }
+}
+
 // Drafts of the host with another size in every step: the verifying forward is one launch, and the ring holds
 // its verdict.
 TEST_F(OnDevicePersistent, VerdictsOnTheDeviceAreThoseOfLaunches) {

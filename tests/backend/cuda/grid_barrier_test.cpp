@@ -46,7 +46,7 @@ TEST(GridBarrier, BlocksSeeWhatOthersStored) {
       const DeviceArray<int> numbers(machine, static_cast<std::size_t>(blocks) * 64);
       constexpr int kRounds = 4;
       const auto body = [&] {
-        GridBarrier barrier(arrived.data());
+        GridBarrier barrier({arrived.data()});
         for (int round = 0; round < kRounds; ++round) {
           if (round > 0) {
             barrier.arrive();
@@ -90,14 +90,14 @@ TEST(GridBarrier, WhatNoBarrierOrdersIsNoticed) {
                 HasSubstr("nothing orders the two"));
     // Half a barrier: the first block to arrive does not wait for the other.
     EXPECT_THAT(races([](int* numbers, u64* arrived) {
-                  GridBarrier barrier(arrived);
+                  GridBarrier barrier({arrived});
                   if (lane() == 0) store(numbers + block_x(), 1);
                   barrier.arrive();
                   (void)load(numbers + 1 - block_x());
                 }),
                 HasSubstr("nothing orders the two"));
     EXPECT_EQ(races([](int* numbers, u64* arrived) {
-                GridBarrier barrier(arrived);
+                GridBarrier barrier({arrived});
                 if (block_x() == 0 && lane() == 0) store(numbers, 1);
                 barrier.arrive();
                 barrier.wait();
@@ -113,7 +113,7 @@ TEST(GridBarrier, MemoryThatALaunchWritesIsNotConstant) {
       const DeviceArray<u64> arrived(machine, std::vector<u64>{0});
       const DeviceArray<Bytes16> numbers(machine, 2);
       machine.run_together(Together{[&] {
-                             GridBarrier barrier(arrived.data());
+                             GridBarrier barrier({arrived.data()});
                              if (lane() == 0) store16(numbers.data() + block_x(), {});
                              barrier.arrive();
                              barrier.wait();
@@ -139,16 +139,69 @@ TEST(GridBarrier, ABlockThatNeverComesIsNoticed) {
   EXPECT_THAT(fault([](Machine& machine) {
                 const DeviceArray<u64> arrived(machine, std::vector<u64>{0});
                 machine.run_together(Together{[&] {
-                                       GridBarrier barrier(arrived.data());
+                                       GridBarrier barrier({arrived.data()});
                                        if (block_x() == 2) return;
                                        barrier.arrive();
                                        barrier.wait();
                                      }},
                                      {.grid_x = 3, .threads = 64});
               }),
+              HasSubstr("grid_barrier.h:"));
+  EXPECT_THAT(fault([](Machine& machine) {
+                const DeviceArray<u64> never(machine, std::vector<u64>{0});
+                machine.run_together(Together{[&] {
+                                       while (load_acquire(never.data()) == 0) pause();
+                                     }},
+                                     {.grid_x = 1, .threads = 32});
+              }),
               HasSubstr("blocks wait for each other without end"));
   Machine machine(1);
   EXPECT_THROW(machine.run_together(Together{[] {}}, {.grid_x = 9, .threads = 256}), Bug);  // 72 warps
+}
+
+// A block that waits finds out which one is missing, also after other barriers and launches.
+TEST(GridBarrier, NamesTheBlockThatIsMissing) {
+  for (unsigned seed = 0; seed < 4; ++seed) {
+    Machine machine(seed);
+    const DeviceArray<u64> arrived(machine, std::vector<u64>{0});
+    const DeviceArray<u32> of_blocks(machine, std::vector<u32>(4));
+    int missing = -2, round_of_loss = -1;
+    const auto body = [&] {
+      GridBarrier barrier({arrived.data(), of_blocks.data()});
+      for (int round = 0; round < 3; ++round) {
+        if (block_x() == 2 && round == round_of_loss) return;
+        barrier.arrive();
+        barrier.wait([&](int block) { missing = block; });
+      }
+    };
+    machine.run_together(Together{body}, {.grid_x = 4, .threads = 64});
+    EXPECT_EQ(missing, -2);
+    round_of_loss = 1;
+    EXPECT_THROW(machine.run_together(Together{body}, {.grid_x = 4, .threads = 64}), Trap);
+    EXPECT_EQ(missing, 2);
+  }
+}
+
+// A fence and an atomic_add publish what a block stored; without the fence nothing does.
+TEST(GridBarrier, CountersPublishAfterAFence) {
+  const auto outcome = [](bool before, bool after) {
+    return fault([&](Machine& machine) {
+      const DeviceArray<u32> counter(machine, std::vector<u32>{0});
+      const DeviceArray<int> numbers(machine, std::vector<int>(2));
+      machine.run_together(Together{[&] {
+                             if (lane() != 0) return;
+                             store(numbers.data() + block_x(), 7);
+                             if (before) fence();
+                             if (atomic_add(counter.data(), 1) == 0) return;
+                             if (after) fence();
+                             EXPECT_EQ(load(numbers.data() + 1 - block_x()), 7);
+                           }},
+                           {.grid_x = 2, .threads = 32});
+    });
+  };
+  EXPECT_EQ(outcome(true, true), "nothing was noticed");
+  EXPECT_THAT(outcome(false, true), HasSubstr("nothing orders the two"));
+  EXPECT_THAT(outcome(true, false), HasSubstr("nothing orders the two"));
 }
 
 TEST(InnerBlocks, AreBlocksOfTheirOwn) {

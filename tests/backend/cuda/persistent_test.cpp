@@ -270,7 +270,8 @@ TEST(PersistentKernel, RunsTasksInOrder) {
       std::vector<std::byte> bytes(table.bytes());
       table.write(bytes.data());
       const DeviceArray<std::byte> there(machine, bytes);
-      launch(TableLaunch{table.arguments(there.data(), arrived.data()), blocks}, Stream{.machine = &machine});
+      launch(TableLaunch{table.arguments(there.data(), {arrived.data()}), blocks},
+             Stream{.machine = &machine});
       const std::vector<float> got = a.host();
       EXPECT_TRUE(same_bits(got.data(), expected.data(), got.size())) << blocks << " blocks, seed " << seed;
       EXPECT_EQ(arrived[0], static_cast<simt::u64>(blocks) * (tasks.size() - 1));

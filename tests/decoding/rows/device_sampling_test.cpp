@@ -16,7 +16,7 @@ using namespace device_step;
 TEST(DeviceSampling, RowsOfLogitsBecomeTheSameLaws) {
   simt::Machine machine(1);
   unsigned seed = 0;
-  for (const int vocab : {1, 2, 31, 64, 65, 1000, 1024, 1025, 5003, 49152}) {
+  for (const int vocab : {1, 2, 31, 64, 65, 1000, 1024, 1025, 4096, 4097, 5003, 9217, 49152}) {
     for (const double temperature : {0.0, .7, 1.0, 1e-40}) {
       if (vocab > 10000 && temperature != .7) continue;
       SCOPED_TRACE(fmt::format("vocabulary {}, temperature {}", vocab, temperature));
@@ -39,12 +39,55 @@ TEST(DeviceSampling, RowsOfLogitsBecomeTheSameLaws) {
 TEST(DeviceSampling, AReducedVocabularyIsSpread) {
   simt::Machine machine(2);
   std::vector<Token> ids;
-  for (Token token = 3; token < 3000; token += 1 + token % 3) ids.push_back(token);
-  const std::vector<float> logits = random_logits(static_cast<int>(ids.size()), 9);
-  for (const double temperature : {0.0, 1.3}) {
-    Distribution host;
-    host.assign_logits(logits, {.temperature = temperature}, ids, 3001);
-    expect_same(host, standardise(machine, logits, 1, 3001, {.temperature = temperature}, ids), 0);
+  for (const int vocab : {3001, 12000}) {  // the second one has two blocks
+    for (Token token = ids.empty() ? 3 : ids.back() + 1; token + 1 < vocab; token += 1 + token % 3)
+      ids.push_back(token);
+    const std::vector<float> logits = random_logits(static_cast<int>(ids.size()), 9);
+    for (const double temperature : {0.0, 1.3}) {
+      Distribution host;
+      host.assign_logits(logits, {.temperature = temperature}, ids, vocab);
+      expect_same(host, standardise(machine, logits, 1, vocab, {.temperature = temperature}, ids), 0);
+    }
+  }
+}
+
+// Several rows with several blocks each, in random order, and of them one that is broken.
+TEST(DeviceSampling, BlocksOfARowMeet) {
+  constexpr int kRows = 4, kVocab = 2 * cuda::kRowPiece + 100;
+  for (unsigned seed = 0; seed < 3; ++seed) {
+    simt::Machine machine(seed);
+    std::vector<float> logits = random_logits(kRows * kVocab, 40 + seed);
+    logits[kVocab + 6000] = std::numeric_limits<float>::quiet_NaN();
+    for (const double temperature : {0.0, 1.0}) {
+      const Laws laws = standardise(machine, logits, kRows, kVocab, {.temperature = temperature});
+      EXPECT_EQ(laws.laws[1].invalid, 6000);
+      for (const int row : {0, 2, 3}) {
+        Distribution host;
+        host.assign_logits(std::span(logits).subspan(static_cast<std::size_t>(row * kVocab), kVocab),
+                           {.temperature = temperature}, {}, kVocab);
+        ASSERT_NO_FATAL_FAILURE(expect_same(host, laws, row));
+      }
+    }
+  }
+}
+
+// Weights so small that no arrival time is finite: the race has no winner, and the best token is drawn.
+TEST(DeviceSampling, ARaceThatNobodyFinishes) {
+  constexpr int kVocab = cuda::kRowPiece + 70;
+  simt::Machine machine(8);
+  const DeviceArray<float> weights(machine, std::vector<float>(kVocab, 0.0f));
+  const DeviceArray<cuda::Law> laws(machine, std::vector<cuda::Law>(1));
+  const DeviceArray<std::int64_t> position(machine, std::vector<std::int64_t>{5});
+  for (const bool several : {false, true}) {
+    const Meeting meeting(machine, 1, kVocab);
+    const DeviceArray<std::int32_t> token(machine, 1);
+    cuda::Sample a{.weights = weights.data(), .laws = laws.data(), .rows = 1, .vocab = kVocab};
+    a.positions = position.data();
+    a.coupled = true;
+    a.tokens = token.data();
+    if (several) a.meeting = meeting.memory();
+    cuda::launch(a, cuda::Place(machine).stream());
+    EXPECT_EQ(token[0], 0);
   }
 }
 
@@ -115,7 +158,7 @@ TEST(DeviceSampling, TokensAreThoseOfTheHost) {
   simt::Machine machine(4);
   unsigned seed = 100;
   const Coins coins(5, 6);
-  for (const int vocab : {1, 2, 40, 64, 999, 1024, 1057, 3000, 49152}) {
+  for (const int vocab : {1, 2, 40, 64, 999, 1024, 1057, 3000, 4160, 49152}) {
     Distribution row;
     row.assign_logits(random_logits(vocab, ++seed), {.temperature = 2}, {}, vocab);
     std::vector<std::int64_t> positions;

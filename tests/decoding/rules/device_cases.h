@@ -150,27 +150,68 @@ inline std::vector<float> random_logits(int count, unsigned seed) {
 struct Laws {
   std::vector<float> weights;
   std::vector<cuda::Law> laws;
+  std::vector<double> sums;  ///< of chunks, by column
 };
 
-inline Laws standardise(const cuda::Place& place, const std::vector<float>& logits, int rows, int vocab,
-                        const SamplingParams& params, const std::vector<Token>& ids = {}) {
+/// Memory in which the blocks of a row meet. Its counters are zero before and after each launch.
+class Meeting {
+ public:
+  Meeting(const cuda::Place& place, int rows, int columns)
+      : best_(place, static_cast<std::size_t>(rows * cuda::row_pieces(columns))),
+        arrivals_(place, std::vector<simt::u32>(static_cast<std::size_t>(rows))) {}
+  cuda::RowMeeting memory() const { return {best_.data(), arrivals_.data()}; }
+  void expect_zeros() const {
+    for (const simt::u32 arrived : arrivals_.host()) EXPECT_EQ(arrived, 0u);
+  }
+
+ private:
+  DeviceArray<simt::u64> best_;
+  DeviceArray<simt::u32> arrivals_;
+};
+
+/// `several`: rows may have several blocks.
+inline Laws standardise_with(const cuda::Place& place, const std::vector<float>& logits, int rows, int vocab,
+                             const SamplingParams& params, const std::vector<Token>& ids, bool several) {
   const int columns = static_cast<int>(logits.size()) / rows;
   const DeviceArray<float> d_logits(place, logits), weights(place, static_cast<std::size_t>(rows * vocab));
   const DeviceArray<std::int32_t> d_ids(place, std::vector<std::int32_t>(ids.begin(), ids.end()));
   const DeviceArray<cuda::Law> laws(place, static_cast<std::size_t>(rows));
-  cuda::launch(cuda::Standardise{.logits = d_logits.data(),
-                                 .ids = ids.empty() ? nullptr : d_ids.data(),
-                                 .rows = rows,
-                                 .columns = columns,
-                                 .vocab = vocab,
-                                 .greedy = params.temperature <= 0,
-                                 .scale = static_cast<float>(std::min(1 / params.temperature, 1e30)),
-                                 .top_k = params.top_k,
-                                 .top_p = params.top_p,
-                                 .weights = weights.data(),
-                                 .laws = laws.data()},
-               place.stream());
-  return {weights.host(), laws.host()};
+  const DeviceArray<double> sums(place, static_cast<std::size_t>(rows * cuda::chunks_of(vocab)));
+  const Meeting meeting(place, rows, columns);
+  cuda::start_laws(cuda::Standardise{.logits = d_logits.data(),
+                                     .ids = ids.empty() ? nullptr : d_ids.data(),
+                                     .rows = rows,
+                                     .columns = columns,
+                                     .vocab = vocab,
+                                     .greedy = params.temperature <= 0,
+                                     .scale = static_cast<float>(std::min(1 / params.temperature, 1e30)),
+                                     .top_k = params.top_k,
+                                     .top_p = params.top_p,
+                                     .weights = weights.data(),
+                                     .laws = laws.data(),
+                                     .sums = sums.data(),
+                                     .meeting = several ? meeting.memory() : cuda::RowMeeting{}},
+                   [&](const char*, const auto& arguments) { cuda::launch(arguments, place.stream()); });
+  meeting.expect_zeros();
+  return {weights.host(), laws.host(), sums.host()};
+}
+
+/// The laws with one block a row. Expects the same bits with several blocks a row.
+inline Laws standardise(const cuda::Place& place, const std::vector<float>& logits, int rows, int vocab,
+                        const SamplingParams& params, const std::vector<Token>& ids = {}) {
+  const Laws one = standardise_with(place, logits, rows, vocab, params, ids, false);
+  if (static_cast<int>(logits.size()) / rows <= cuda::kRowPiece) return one;
+  const Laws several = standardise_with(place, logits, rows, vocab, params, ids, true);
+  for (int row = 0; row < rows; ++row) {
+    const cuda::Law &a = one.laws[static_cast<std::size_t>(row)],
+                    &b = several.laws[static_cast<std::size_t>(row)];
+    EXPECT_EQ(a.sum, b.sum);
+    EXPECT_EQ(a.one_hot, b.one_hot);
+    EXPECT_EQ(a.invalid, b.invalid);
+  }
+  EXPECT_TRUE(fixtures::same_bits(one.weights.data(), several.weights.data(), one.weights.size()));
+  EXPECT_EQ(std::memcmp(one.sums.data(), several.sums.data(), one.sums.size() * sizeof(double)), 0);
+  return one;
 }
 
 inline void expect_same(const Distribution& host, const Laws& device, int row) {
@@ -190,18 +231,22 @@ inline void expect_same(const Distribution& host, const Laws& device, int row) {
   }
 }
 
-inline std::vector<Token> sample(const cuda::Place& place, const Distribution& row, const Coins& coins,
-                                 const std::vector<std::int64_t>& positions, simt::u32 purpose,
-                                 simt::u32 draw, bool coupled) {
+/// `known`: the kernel gets the sums of the chunks, and rows may have several blocks.
+inline std::vector<Token> sample_with(const cuda::Place& place, const Distribution& row, const Coins& coins,
+                                      const std::vector<std::int64_t>& positions, simt::u32 purpose,
+                                      simt::u32 draw, bool coupled, bool known) {
   const int vocab = row.vocab(), rows = static_cast<int>(positions.size());
   Rows device(vocab);
   for (int i = 0; i < rows; ++i) device.add(row);
   const DeviceArray<float> weights(place, device.weights);
   const DeviceArray<cuda::Law> laws(place, device.laws);
+  const DeviceArray<double> sums(place, device.sums);
+  const Meeting meeting(place, rows, vocab);
   const DeviceArray<std::int64_t> at(place, positions);
   const DeviceArray<std::int32_t> tokens(place, positions.size());
   cuda::launch(cuda::Sample{.weights = weights.data(),
                             .laws = laws.data(),
+                            .sums = known ? sums.data() : nullptr,
                             .rows = rows,
                             .vocab = vocab,
                             .key = coins.key(),
@@ -209,9 +254,23 @@ inline std::vector<Token> sample(const cuda::Place& place, const Distribution& r
                             .purpose = purpose,
                             .draw = draw,
                             .coupled = coupled,
-                            .tokens = tokens.data()},
+                            .tokens = tokens.data(),
+                            .meeting = known ? meeting.memory() : cuda::RowMeeting{}},
                place.stream());
+  meeting.expect_zeros();
   return tokens.host();
+}
+
+/// The tokens without any help. Expects the same tokens with it.
+inline std::vector<Token> sample(const cuda::Place& place, const Distribution& row, const Coins& coins,
+                                 const std::vector<std::int64_t>& positions, simt::u32 purpose,
+                                 simt::u32 draw, bool coupled) {
+  const auto with = [&](bool known) {
+    return sample_with(place, row, coins, positions, purpose, draw, coupled, known);
+  };
+  const std::vector<Token> tokens = with(false);
+  EXPECT_EQ(with(true), tokens);
+  return tokens;
 }
 
 }  // namespace speclab::device_step

@@ -41,10 +41,11 @@ struct Accept {
   const std::int32_t* nodes_at = nullptr;  ///< not null: the number of nodes in use is read from here
   const std::int32_t* tokens = nullptr;    ///< [nodes], node 0 the pending token
   const std::int32_t* parents = nullptr;   ///< [nodes], parent < node, -1 for node 0
-  const float* p = nullptr;       ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
-  const Law* p_laws = nullptr;    ///< [nodes]
-  const float* raw = nullptr;     ///< [nodes, vocab] rows that a criterion looks at; null: p
-  const Law* raw_laws = nullptr;  ///< [nodes]
+  const float* p = nullptr;        ///< [nodes, vocab] weights of the target's rows; null when all are one-hot
+  const Law* p_laws = nullptr;     ///< [nodes]
+  const double* p_sums = nullptr;  ///< [nodes, chunks] see Standardise; null: the kernel sums the rows itself
+  const float* raw = nullptr;      ///< [nodes, vocab] rows that a criterion looks at; null: p
+  const Law* raw_laws = nullptr;   ///< [nodes]
   const std::int32_t* q_rows = nullptr;  ///< [nodes] row of q that the token was drawn from; -1: one-hot
   const float* q = nullptr;              ///< [.., vocab]
   const Law* q_laws = nullptr;
@@ -70,18 +71,32 @@ struct Remainder {
   LawRow q{};                         // kDifference, kWithoutToken
   double p_factor = 1, q_factor = 1;  // kDifference
   double unit = 0;                    // kWithoutToken: the weight of probability one
+  bool summed = false;                // LawSpace holds the sums of the chunks of this distribution
 
-  /// Weight of token x, not normalised. Not defined for kRow.
-  SPECLAB_DEVICE double weight(int x) const {
-    if (kind == Kind::kStored) return simt::load(stored + x);
+  /// Weight of token x, not normalised, if the weights of x in p and q are those of `of`. Not defined for
+  /// kStored.
+  SPECLAB_DEVICE double weight_of(int x, const TwoWeights& of) const {
+    const auto w = static_cast<double>(of.p);
+    if (kind == Kind::kRow) return w;
     if (kind == Kind::kWithoutToken) {
-      const double w = p.weight(x), left = w - unit;
+      const double left = w - unit;
       return x != q.one_hot ? w : left > 0 ? left : 0;
     }
-    const double left = p.weight(x) * p_factor - q.weight(x) * q_factor;
+    const double left = w * p_factor - static_cast<double>(of.q) * q_factor;
     return left > 0 ? left : 0;
   }
-  SPECLAB_DEVICE double prob(int x) const { return kind == Kind::kRow ? p.prob(x) : weight(x) / sum; }
+  /// The weights that weight_of() needs. A row that it does not need is replaced by p, so that no load
+  /// depends on the kind.
+  SPECLAB_DEVICE auto loader() const {
+    return [mine = p.weights, other = kind == Kind::kDifference ? q.weights : p.weights](int x) {
+      return TwoWeights{simt::load(mine + x), simt::load(other + x)};
+    };
+  }
+  SPECLAB_DEVICE double sum_of_weights() const { return kind == Kind::kRow ? p.sum : sum; }
+  SPECLAB_DEVICE double prob(int x) const {
+    if (p.one_hot >= 0) return p.prob(x);
+    return (kind == Kind::kStored ? simt::load(stored + x) : weight_of(x, loader()(x))) / sum_of_weights();
+  }
 
   /// Replaces the distribution with norm((f - q)+), where f is f(p) of RatioForm. If q is one-hot, all of its
   /// mass is at that token. If no mass would be left, the distribution stays as it is.
@@ -94,24 +109,72 @@ struct Remainder {
       p_factor = scale / p.sum;
       q_factor = 1 / drawn_from.sum;
       unit = p.sum / scale;
-      sum = sum_row(space, vocab, [&](int x) { return weight(x); });
-      if (!(sum > 0)) kind = Kind::kRow;
+      // Without the mass of one token, the sums of all other chunks are those of p.
+      const KnownSums known{.chunks = kind == Kind::kWithoutToken ? p.known.chunks : nullptr,
+                            .changed = q.one_hot};
+      sum = sum_row(space, vocab,
+                    Entries{loader(), [&](int x, const TwoWeights& of) { return weight_of(x, of); }, known});
+      summed = sum > 0;
+      if (!summed) kind = Kind::kRow;
       return;
     }
-    const auto left_of = [&](int x) { return residual_weight(f, prob(x), drawn_from.prob(x)); };
-    const double left = sum_row(space, vocab, left_of);
-    if (!(left > 0)) return;
-    // The same thread reads and writes a weight, so the result may overwrite its source.
-    for (int x = simt::thread_index(); x < vocab; x += simt::block_threads())
-      simt::store(stored + x, left_of(x));
-    simt::block_sync();
-    kind = Kind::kStored;
-    sum = left;
+    const float* drawn = drawn_from.one_hot >= 0 ? p.weights : drawn_from.weights;
+    const auto left_of = [&](int x, double prob_of_x, float w) {
+      const double q_of_x = drawn_from.one_hot >= 0 ? (x == drawn_from.one_hot ? 1 : 0)
+                                                    : static_cast<double>(w) / drawn_from.sum;
+      return residual_weight(f, prob_of_x, q_of_x);
+    };
+    const double of_all = sum_of_weights();
+    if (kind == Kind::kStored) {
+      store_left(
+          space,
+          Entries{[&](int x) { return StoredWeight{simt::load(stored + x), simt::load(drawn + x)}; },
+                  [&](int x, const StoredWeight& of) { return left_of(x, of.stored / of_all, of.drawn); }});
+    } else {
+      store_left(space,
+                 Entries{[&, load = loader()](int x) { return ThreeWeights{load(x), simt::load(drawn + x)}; },
+                         [&](int x, const ThreeWeights& of) {
+                           return left_of(x, weight_of(x, of.own) / of_all, of.drawn);
+                         }});
+    }
   }
   template <typename Coins>
   SPECLAB_DEVICE int sample(const LawSpace& space, const Coins& coins, std::int64_t position) const {
     if (kind == Kind::kRow) return p.sample(space, vocab, coins, position, kResidualCoin);
-    return coins.categorical(space, vocab, [&](int x) { return weight(x); }, position, kResidualCoin, 0);
+    const KnownSums known{.in_space = summed};
+    if (kind == Kind::kStored) {
+      return coins.categorical(
+          space, vocab,
+          Entries{[&](int x) { return simt::load(stored + x); }, [](int, double w) { return w; }, known},
+          position, kResidualCoin, 0);
+    }
+    return coins.categorical(
+        space, vocab, Entries{loader(), [&](int x, const TwoWeights& of) { return weight_of(x, of); }, known},
+        position, kResidualCoin, 0);
+  }
+
+ private:
+  struct StoredWeight {
+    double stored;
+    float drawn;
+  };
+  struct ThreeWeights {
+    TwoWeights own;
+    float drawn;
+  };
+  /// Replaces the distribution with `left`, unless that has no mass.
+  template <typename Left>
+  SPECLAB_DEVICE void store_left(const LawSpace& space, const Left& left) {
+    const double all = sum_row(space, vocab, left);
+    summed = false;
+    if (!(all > 0)) return;
+    // The same thread reads and writes a weight, so the result may overwrite its source.
+    visit_row(vocab, left.load,
+              [&](int x, const auto& loaded) { simt::store(stored + x, left.value(x, loaded)); });
+    simt::block_sync();
+    kind = Kind::kStored;
+    sum = all;
+    summed = true;
   }
 };
 
@@ -139,8 +202,14 @@ struct AcceptKernel {
   SPECLAB_DEVICE int token_within(const LawSpace& space, const LawRow& row, const AcceptedSet& set,
                                   std::int64_t position) const {
     if (!a.criterion.typical || row.one_hot >= 0) return target_token(space, row, position);
+    const float* seen = set.seen.one_hot >= 0 ? row.weights : set.seen.weights;
     return coins.categorical(
-        space, a.vocab, [&](int x) { return set.meets(x) ? row.prob(x) : 0.0; }, position, kTargetCoin, 0);
+        space, a.vocab,
+        Entries{[&](int x) { return TwoWeights{row.load(x), simt::load(seen + x)}; },
+                [&](int x, const TwoWeights& of) {
+                  return set.meets(x, set.weight_of(x, of.q)) ? static_cast<double>(of.p) / row.sum : 0.0;
+                }},
+        position, kTargetCoin, 0);
   }
   /// Returns the token that follows a rejection by an envelope rule.
   SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
@@ -186,7 +255,7 @@ struct AcceptKernel {
     int node = 0, depth = 0, tested = 0, next = -1, fault = -1, moves = 0;
     bool bonus = false;
     for (;;) {
-      const LawRow row = LawRow::of(a.p, a.p_laws, node, a.vocab);
+      const LawRow row = LawRow::of(a.p, a.p_laws, node, a.vocab, a.p_sums);
       const std::int64_t position = first + depth;
       int child = next_child(node, node, nodes), accepted = -1;
       if (child == nodes) {

@@ -16,10 +16,12 @@ inline namespace SPECLAB_SIDE {
 /// The same as Distribution::entropy() on the host.
 SPECLAB_DEVICE double entropy_of(const LawSpace& space, const LawRow& row, int vocab) {
   if (row.one_hot >= 0) return 0;
-  const double sum = sum_row(space, vocab, [&](int x) {
-    const double w = row.weight(x);
-    return w * exact_log(w);
-  });
+  const double sum = sum_row(space, vocab,
+                             Entries{[&](int x) { return row.load(x); },
+                                     [](int, float weight) {
+                                       const auto w = static_cast<double>(weight);
+                                       return w * exact_log(w);
+                                     }});
   const double entropy = exact_log(row.sum) - sum / row.sum;
   return entropy > 0 ? entropy : 0;
 }
@@ -51,20 +53,32 @@ struct AcceptedSet {
     }
   }
   SPECLAB_DEVICE double weight(int x) const { return seen.one_hot >= 0 ? seen.prob(x) : seen.weight(x); }
+  /// weight(x) if the row has weights and the weight of x is `loaded`.
+  SPECLAB_DEVICE double weight_of(int x, float loaded) const {
+    return seen.one_hot >= 0 ? seen.prob(x) : static_cast<double>(loaded);
+  }
   /// True if the token meets every condition except its rank.
-  SPECLAB_DEVICE bool meets(int x) const {
-    const double w = weight(x);
+  SPECLAB_DEVICE bool meets(int x) const { return meets(x, weight(x)); }
+  /// The same for a token whose weight is w.
+  SPECLAB_DEVICE bool meets(int x, double w) const {
     return x == best || (w > 0 && (form.typical ? w > bar : w >= bar));
   }
   SPECLAB_DEVICE bool accepts(const LawSpace& space, int x) const {
     if (x == best || !meets(x) || form.ranks <= 0 || form.ranks >= vocab) return meets(x);
     const double w = weight(x);
-    const double before = sum_row(space, vocab, [&](int i) {
-      const double other = weight(i);
-      return other > w || (other == w && i < x) ? 1.0 : 0.0;
-    });
+    const double before = sum_row(space, vocab,
+                                  Entries{[&](int i) { return seen.one_hot >= 0 ? 0.0f : seen.load(i); },
+                                          [&](int i, float loaded) {
+                                            const double other = weight_of(i, loaded);
+                                            return other > w || (other == w && i < x) ? 1.0 : 0.0;
+                                          }});
     return before < form.ranks;
   }
+};
+
+/// The weights of one token in two rows.
+struct TwoWeights {
+  float p, q;
 };
 
 /// Returns 1 / M, the minimum of q / p over the support of p.
@@ -73,15 +87,17 @@ SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, c
   if (p.one_hot >= 0) return q.prob(p.one_hot);
   simt::u64 least = 0;  // inverted bits of the least ratio; ratios are not negative, so their bits are in the
                         // same order as the ratios
-  for (int x = simt::thread_index(); x < vocab; x += simt::block_threads()) {
-    const double w = p.weight(x);
-    if (!(w > 0)) continue;
-    const double ratio = q.weight(x) / w;
-    simt::u64 bits;
-    std::memcpy(&bits, &ratio, sizeof bits);
-    if (~bits > least) least = ~bits;
-  }
-  least = block_largest(space, least);
+  visit_row(
+      vocab, [&](int x) { return TwoWeights{p.load(x), q.load(x)}; },
+      [&](int, const TwoWeights& of) {
+        const auto w = static_cast<double>(of.p);
+        if (!(w > 0)) return;
+        const double ratio = static_cast<double>(of.q) / w;
+        simt::u64 bits;
+        std::memcpy(&bits, &ratio, sizeof bits);
+        if (~bits > least) least = ~bits;
+      });
+  least = block_largest(space.keys(), least);
   if (least == 0) return 1;  // p has no support in this row
   const simt::u64 bits = ~least;
   double ratio;

@@ -31,29 +31,54 @@ struct Law {
 
 inline namespace SPECLAB_SIDE {
 
+/// Returns the largest candidate of a thread in the race for counters first, first + step, and so on below
+/// `end`. A candidate is the pair (arrival time, token) with inverted bits, so the earliest token has the
+/// largest number, and on ties the lowest token. 0: no candidate.
+template <typename Weight>
+SPECLAB_DEVICE simt::u64 race_entries(int first, int end, int step, int n, PhiloxKey key,
+                                      std::int64_t position, simt::u32 purpose, const Weight& weight) {
+  constexpr int kWords = kRaceBlock / kSumLanes;  // tokens of a counter
+  const auto token_of = [](int counter, int word) {
+    return counter / kSumLanes * kRaceBlock + word * kSumLanes + counter % kSumLanes;
+  };
+  simt::u64 best = 0;
+  SPECLAB_ROLLED
+  for (; first < end; first += kRowLoads / kWords * step) {
+    float w[kRowLoads];
+    SPECLAB_UNROLL
+    for (int j = 0; j < kRowLoads; ++j)
+      w[j] = weight(simt::min(token_of(first + j / kWords * step, j % kWords), n - 1));
+    SPECLAB_ROLLED
+    for (int i = first, group = 0; group < kRowLoads / kWords && i < end; ++group, i += step) {
+      const PhiloxCounter words = philox4x32(coin_counter(position, purpose, static_cast<simt::u32>(i)), key);
+      SPECLAB_UNROLL
+      for (int word = 0; word < kWords; ++word) {
+        const int token = token_of(i, word);
+        if (token >= n || !(w[word] > 0)) continue;
+        const simt::u32 time = exact_bits(arrival(words.word[word], w[word]));
+        if (time >= 0x7f800000u) continue;  // an infinite time never wins
+        const simt::u64 candidate =
+            static_cast<simt::u64>(~time) << 32 | (0xffffffffu - static_cast<simt::u32>(token));
+        best = candidate > best ? candidate : best;
+      }
+      SPECLAB_UNROLL
+      for (int j = 0; j < kRowLoads - kWords; ++j) w[j] = w[j + kWords];
+    }
+  }
+  return best;
+}
+/// Number of Philox counters of a race between n tokens.
+SPECLAB_BOTH constexpr int race_counters(int n) { return (n + kRaceBlock - 1) / kRaceBlock * kSumLanes; }
+
 /// The same as row_kernels::race(). Draws a standard exponential variable for each token and returns the
 /// token with the smallest quotient variable / weight. On ties it returns the lowest token, and n if no
 /// weight is positive.
 template <typename Weight>
 SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::int64_t position,
                             simt::u32 purpose, const Weight& weight) {
-  const int counters = (n + kRaceBlock - 1) / kRaceBlock * kSumLanes;
-  simt::u64 best = 0;  // inverted bits of (time, token): the earliest token has the largest number
-  for (int i = simt::thread_index(); i < counters; i += simt::block_threads()) {
-    const PhiloxCounter words = philox4x32(coin_counter(position, purpose, static_cast<simt::u32>(i)), key);
-    for (int word = 0; word < 4; ++word) {
-      const int token = i / kSumLanes * kRaceBlock + word * kSumLanes + i % kSumLanes;
-      if (token >= n) continue;
-      const float w = weight(token);
-      if (!(w > 0)) continue;
-      const simt::u32 time = exact_bits(arrival(words.word[word], w));
-      if (time >= 0x7f800000u) continue;  // an infinite time never wins
-      const simt::u64 candidate =
-          static_cast<simt::u64>(~time) << 32 | (0xffffffffu - static_cast<simt::u32>(token));
-      best = candidate > best ? candidate : best;
-    }
-  }
-  best = block_largest(space, best);
+  const simt::u64 best =
+      block_largest(space.keys(), race_entries(simt::thread_index(), race_counters(n), simt::block_threads(),
+                                               n, key, position, purpose, weight));
   return best == 0 ? n : index_of(best);
 }
 
@@ -82,10 +107,11 @@ struct PhiloxCoins {
     if (probability >= 1) return true;
     return uniform(position, purpose, draw) < probability;
   }
-  template <typename Value>
-  SPECLAB_DEVICE int categorical(const LawSpace& space, int n, const Value& value, std::int64_t position,
+  /// `row`: Entries.
+  template <typename Row>
+  SPECLAB_DEVICE int categorical(const LawSpace& space, int n, const Row& row, std::int64_t position,
                                  simt::u32 purpose, simt::u32 draw) const {
-    return search_row(space, n, uniform(position, purpose, draw), value);
+    return search_row(space, n, uniform(position, purpose, draw), row);
   }
   template <typename Weight>
   SPECLAB_DEVICE int race(const LawSpace& space, int n, const Weight& weight, std::int64_t position,
@@ -108,13 +134,24 @@ struct LawRow {
   const float* weights = nullptr;  ///< may be null if the row is one-hot
   double sum = 1;
   int one_hot = -1;
+  KnownSums known{};  ///< of the weights
 
-  SPECLAB_DEVICE static LawRow of(const float* weights, const Law* laws, int row, int vocab) {
-    return {weights == nullptr ? nullptr
-                               : weights + static_cast<std::size_t>(row) * static_cast<std::size_t>(vocab),
-            simt::load(&laws[row].sum), simt::load(&laws[row].one_hot)};
+  /// `sums`: see Standardise; null: not known.
+  SPECLAB_DEVICE static LawRow of(const float* weights, const Law* laws, int row, int vocab,
+                                  const double* sums = nullptr) {
+    const auto at = static_cast<std::size_t>(row);
+    return {weights == nullptr ? nullptr : weights + at * static_cast<std::size_t>(vocab),
+            simt::load(&laws[row].sum),
+            simt::load(&laws[row].one_hot),
+            {.chunks = sums == nullptr ? nullptr : sums + at * static_cast<std::size_t>(chunks_of(vocab))}};
   }
-  SPECLAB_DEVICE double weight(int x) const { return static_cast<double>(simt::load(weights + x)); }
+  SPECLAB_DEVICE float load(int x) const { return simt::load(weights + x); }
+  /// The weights.
+  SPECLAB_DEVICE auto entries() const {
+    return Entries{[row = weights](int x) { return simt::load(row + x); },
+                   [](int, float w) { return static_cast<double>(w); }, known};
+  }
+  SPECLAB_DEVICE double weight(int x) const { return static_cast<double>(load(x)); }
   SPECLAB_DEVICE double prob(int x) const {
     if (one_hot >= 0) return x == one_hot ? 1 : 0;
     return weight(x) / sum;
@@ -122,22 +159,21 @@ struct LawRow {
   /// The same as Distribution::argmax(): the lowest token on ties.
   SPECLAB_DEVICE int argmax(const LawSpace& space, int vocab) const {
     if (one_hot >= 0) return one_hot;
-    return index_of(largest_of_row(space, vocab, [&](int i) { return simt::load(weights + i); }));
+    return index_of(largest_of_row(space, vocab, [&](int i) { return load(i); }));
   }
   /// The same as Distribution::sample().
   template <typename Coins>
   SPECLAB_DEVICE int sample(const LawSpace& space, int vocab, const Coins& coins, std::int64_t position,
                             simt::u32 purpose, simt::u32 draw = 0) const {
     if (one_hot >= 0) return one_hot;
-    return coins.categorical(space, vocab, [&](int i) { return weight(i); }, position, purpose, draw);
+    return coins.categorical(space, vocab, entries(), position, purpose, draw);
   }
   /// The same as Distribution::sample_coupled().
   template <typename Coins>
   SPECLAB_DEVICE int sample_coupled(const LawSpace& space, int vocab, const Coins& coins,
                                     std::int64_t position) const {
     if (one_hot >= 0) return one_hot;
-    const int winner =
-        coins.race(space, vocab, [&](int i) { return simt::load(weights + i); }, position, kGumbelCoin);
+    const int winner = coins.race(space, vocab, [&](int i) { return load(i); }, position, kGumbelCoin);
     return winner < vocab ? winner : argmax(space, vocab);
   }
 };

@@ -13,11 +13,18 @@ namespace speclab::cuda {
 
 inline constexpr int kLawThreads = 512;  ///< most threads per block
 inline constexpr int kCutBuckets = 16;   ///< buckets of one step of cut_of_row()
+/// Numbers that a thread loads before it computes with the first of them. 512 threads then have 32 KiB in
+/// flight, 256 threads 16 KiB. A store may alias a later load as far as the compiler knows, so loads run
+/// ahead of stores only if they are written that way.
+inline constexpr int kRowLoads = 16;
+
+/// Number of chunks (kSumChunk) of a row of n entries.
+SPECLAB_BOTH constexpr int chunks_of(int n) { return (n + kSumChunk - 1) / kSumChunk; }
 
 /// Threads per block for rows of `vocab` tokens: one per partial sum, at most kLawThreads. No result depends
 /// on it.
 inline int law_threads(int vocab) {
-  const int threads = (vocab + kSumChunk - 1) / kSumChunk * kSumLanes;
+  const int threads = chunks_of(vocab) * kSumLanes;
   return threads > kLawThreads ? kLawThreads : (threads + simt::kWarp - 1) / simt::kWarp * simt::kWarp;
 }
 
@@ -26,7 +33,7 @@ inline namespace SPECLAB_SIDE {
 /// Layout of the shared memory of a block that works on rows of `vocab` tokens.
 class LawSpace {
  public:
-  SPECLAB_BOTH explicit constexpr LawSpace(int vocab) : chunks_((vocab + kSumChunk - 1) / kSumChunk) {}
+  SPECLAB_BOTH explicit constexpr LawSpace(int vocab) : chunks_(chunks_of(vocab)) {}
   SPECLAB_BOTH constexpr int chunks() const { return chunks_; }
   SPECLAB_BOTH constexpr int bytes() const {
     return 8 * (chunks_ * (kSumLanes + 1) + kSearchGroup + simt::kWarp + 1 + kBucketWords);
@@ -56,31 +63,111 @@ class LawSpace {
   int chunks_;
 };
 
+// ---- Entries of a row
+
+/// Sums of chunks that are already known, so that nobody has to read the row again.
+struct KnownSums {
+  /// [chunks] in global memory; null: not known.
+  const double* chunks = nullptr;
+  int changed = -1;       ///< an entry that changed since the sums were taken; -1: none
+  bool in_space = false;  ///< the sums are in space.chunk_sums()
+};
+
+/// A row that kernels compute from memory. load(i) fetches what entry i needs, and value(i, fetched) computes
+/// the entry. The two are separate so that many loads can be under way before the first of them is used.
+template <typename Load, typename Value>
+struct Entries {
+  Load load;
+  Value value;
+  KnownSums known{};
+  SPECLAB_DEVICE auto operator()(int i) const { return value(i, load(i)); }
+};
+template <typename Load, typename Value>
+Entries(Load, Value) -> Entries<Load, Value>;
+template <typename Load, typename Value>
+Entries(Load, Value, KnownSums) -> Entries<Load, Value>;
+
+/// Calls visit(i, load(i)) for i = first, first + step, and so on below `end`. Loads kRowLoads entries before
+/// it visits the first of them, or half as many if an entry has several numbers. Past the end it loads the
+/// last entry again, so that no load needs a branch.
+template <typename Load, typename Visit>
+SPECLAB_DEVICE void visit_entries(int first, int end, int step, const Load& load, const Visit& visit) {
+  constexpr int kEntries = sizeof(load(0)) <= 4 ? kRowLoads : kRowLoads / 2, kGroup = 4;
+  SPECLAB_ROLLED
+  for (; first < end; first += kEntries * step) {
+    decltype(load(0)) loaded[kEntries];
+    SPECLAB_UNROLL
+    for (int j = 0; j < kEntries; ++j) loaded[j] = load(simt::min(first + j * step, end - 1));
+    // The entries move down in registers, so the code has four copies of the visit, not sixteen.
+    SPECLAB_ROLLED
+    for (int i = first, group = 0; group < kEntries / kGroup; ++group, i += kGroup * step) {
+      SPECLAB_UNROLL
+      for (int j = 0; j < kGroup; ++j) {
+        if (i + j * step < end) visit(i + j * step, loaded[j]);
+      }
+      SPECLAB_UNROLL
+      for (int j = 0; j < kEntries - kGroup; ++j) loaded[j] = loaded[j + kGroup];
+    }
+  }
+}
+
+/// Calls visit(i, load(i)) for the share of a thread of entries 0 .. n - 1.
+template <typename Load, typename Visit>
+SPECLAB_DEVICE void visit_row(int n, const Load& load, const Visit& visit) {
+  visit_entries(simt::thread_index(), n, simt::block_threads(), load, visit);
+}
+
 // ---- Sums and searches. All threads of a block call them together and get the same result.
 
-/// Sum of value(0) .. value(n - 1), where n is at most the vocabulary. Each value is computed once, by one
-/// thread. Leaves the sums of the chunks in space.chunk_sums().
-template <typename Value>
-SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Value& value) {
-  const int chunks = (n + kSumChunk - 1) / kSumChunk;
-  const auto lanes = space.lanes(), sums = space.chunk_sums();
-  simt::block_sync();  // all threads have read the old contents
-  for (int part = simt::thread_index(); part < chunks * kSumLanes; part += simt::block_threads()) {
-    const int begin = part / kSumLanes * kSumChunk, end = begin + kSumChunk < n ? begin + kSumChunk : n;
+/// Writes the sum of each chunk's lanes for chunks first .. end - 1.
+SPECLAB_DEVICE void add_lanes(const simt::Shared<double>& lanes, const simt::Shared<double>& sums, int first,
+                              int end) {
+  SPECLAB_ROLLED
+  for (int chunk = first + simt::thread_index(); chunk < end; chunk += simt::block_threads()) {
     double sum = 0;
-    for (int i = begin + part % kSumLanes; i < end; i += kSumLanes) sum += value(i);
-    lanes.set(part, sum);
-  }
-  simt::block_sync();
-  for (int chunk = simt::thread_index(); chunk < chunks; chunk += simt::block_threads()) {
-    double sum = 0;
+    SPECLAB_UNROLL
     for (int lane = 0; lane < kSumLanes; ++lane) sum += lanes[chunk * kSumLanes + lane];
     sums.set(chunk, sum);
   }
-  simt::block_sync();
+}
+/// Returns the sum of the chunks in order.
+SPECLAB_DEVICE double add_chunks(const simt::Shared<double>& sums, int chunks) {
   double total = 0;
   for (int chunk = 0; chunk < chunks; ++chunk) total += sums[chunk];
   return total;
+}
+
+/// Sum of entries 0 .. n - 1 of `row` (Entries), where n is at most the vocabulary. Each entry is computed
+/// once, by one thread, or not at all if its chunk's sum is known. Leaves the sums of the chunks in
+/// space.chunk_sums().
+template <typename Row>
+SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Row& row) {
+  const int chunks = chunks_of(n);
+  const auto lanes = space.lanes(), sums = space.chunk_sums();
+  simt::block_sync();  // all threads have read the old contents
+  if (row.known.in_space) return add_chunks(sums, chunks);
+  int first = 0, end = chunks;  // chunks to be summed
+  if (row.known.chunks != nullptr) {
+    first = row.known.changed < 0 ? chunks : row.known.changed / kSumChunk;
+    end = row.known.changed < 0 ? chunks : first + 1;
+    SPECLAB_ROLLED
+    for (int chunk = simt::thread_index(); chunk < chunks; chunk += simt::block_threads()) {
+      if (chunk != first) sums.set(chunk, simt::load(row.known.chunks + chunk));
+    }
+  }
+  SPECLAB_ROLLED
+  for (int part = first * kSumLanes + simt::thread_index(); part < end * kSumLanes;
+       part += simt::block_threads()) {
+    const int begin = part / kSumLanes * kSumChunk;
+    double sum = 0;
+    visit_entries(begin + part % kSumLanes, simt::min(begin + kSumChunk, n), kSumLanes, row.load,
+                  [&](int i, const auto& loaded) { sum += row.value(i, loaded); });
+    lanes.set(part, sum);
+  }
+  simt::block_sync();
+  add_lanes(lanes, sums, first, end);
+  simt::block_sync();
+  return add_chunks(sums, chunks);
 }
 
 /// Returns the index of the first of `count` masses at which the running sum exceeds `wanted`. If the sum
@@ -88,15 +175,23 @@ SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Value& value) 
 /// index.
 template <typename Masses>
 SPECLAB_DEVICE int pass(const Masses& masses, int count, double wanted, double& running) {
+  constexpr int kTogether = 8;  // these are read before the first of them is looked at
   int chosen = 0;
   double before_chosen = running;
-  for (int i = 0; i < count; ++i) {
-    const double mass = masses[i];
-    if (!(mass > 0)) continue;
-    chosen = i;
-    before_chosen = running;
-    running += mass;
-    if (running > wanted) break;
+  bool passed = false;
+  SPECLAB_ROLLED
+  for (int first = 0; first < count && !passed; first += kTogether) {
+    double mass[kTogether];
+    SPECLAB_UNROLL
+    for (int i = 0; i < kTogether; ++i) mass[i] = masses[simt::min(first + i, count - 1)];
+    SPECLAB_UNROLL
+    for (int i = 0; i < kTogether; ++i) {
+      if (passed || first + i >= count || !(mass[i] > 0)) continue;
+      chosen = first + i;
+      before_chosen = running;
+      running += mass[i];
+      passed = running > wanted;
+    }
   }
   running = before_chosen;
   return chosen;
@@ -104,38 +199,36 @@ SPECLAB_DEVICE int pass(const Masses& masses, int count, double wanted, double& 
 
 /// Does what Coins::categorical() does on the host, with the uniform number u. It sums the row, then finds
 /// the chunk, the group and the entry.
-template <typename Value>
-SPECLAB_DEVICE int search_row(const LawSpace& space, int n, double u, const Value& value) {
-  const double wanted = u * sum_row(space, n, value);
+template <typename Row>
+SPECLAB_DEVICE int search_row(const LawSpace& space, int n, double u, const Row& row) {
+  const double wanted = u * sum_row(space, n, row);
   double running = 0;
-  const int chunk = pass(space.chunk_sums(), (n + kSumChunk - 1) / kSumChunk, wanted, running);
+  const int chunk = pass(space.chunk_sums(), chunks_of(n), wanted, running);
   const int begin = chunk * kSumChunk, size = n - begin < kSumChunk ? n - begin : kSumChunk;
   const int groups = (size + kSearchGroup - 1) / kSearchGroup;
   const auto parts = space.parts();
   if (simt::thread_index() < groups) {  // a block has at least 32 threads, a chunk at most 32 groups
     double sum = 0;
-    for (int i = 0; i < kSearchGroup; ++i) {
-      const int at = simt::thread_index() * kSearchGroup + i;
-      if (at < size) sum += value(begin + at);
-    }
+    const int from = simt::thread_index() * kSearchGroup;
+    visit_entries(begin + from, begin + simt::min(from + kSearchGroup, size), 1, row.load,
+                  [&](int i, const auto& loaded) { sum += row.value(i, loaded); });
     parts.set(simt::thread_index(), sum);
   }
   simt::block_sync();
   const int group = pass(parts, groups, wanted, running);
   const int first = begin + group * kSearchGroup, count = n - first < kSearchGroup ? n - first : kSearchGroup;
   simt::block_sync();
-  if (simt::thread_index() < count) parts.set(simt::thread_index(), value(first + simt::thread_index()));
+  if (simt::thread_index() < count) parts.set(simt::thread_index(), row(first + simt::thread_index()));
   simt::block_sync();
   return first + pass(parts, count, wanted, running);
 }
 
-/// Returns the largest key among all threads.
-SPECLAB_DEVICE simt::u64 block_largest(const LawSpace& space, simt::u64 key) {
+/// Returns the largest key among all threads of the block. `keys`: one element per warp.
+SPECLAB_DEVICE simt::u64 block_largest(const simt::Shared<simt::u64>& keys, simt::u64 key) {
   for (int mask = simt::kWarp / 2; mask > 0; mask /= 2) {
     const simt::u64 other = simt::shuffle_xor(key, mask);
     key = other > key ? other : key;
   }
-  const auto keys = space.keys();
   simt::block_sync();
   if (simt::lane() == 0) keys.set(simt::warp_index(), key);
   simt::block_sync();
@@ -163,15 +256,15 @@ SPECLAB_DEVICE float value_of(simt::u64 key) {
 inline constexpr simt::u64 kInvalidKey = 0xffffffffull
                                          << 32;  ///< keys from here on belong to NaN or +infinity
 
-/// Returns the key of the largest value, with the lowest index on ties.
-template <typename Value>
-SPECLAB_DEVICE simt::u64 largest_of_row(const LawSpace& space, int n, const Value& value) {
+/// Returns the key of the largest of the floats load(0) .. load(n - 1), with the lowest index on ties.
+template <typename Load>
+SPECLAB_DEVICE simt::u64 largest_of_row(const LawSpace& space, int n, const Load& load) {
   simt::u64 best = 0;
-  for (int i = simt::thread_index(); i < n; i += simt::block_threads()) {
-    const simt::u64 key = key_of(value(i), i);
+  visit_row(n, load, [&](int i, float value) {
+    const simt::u64 key = key_of(value, i);
     best = key > best ? key : best;
-  }
-  return block_largest(space, best);
+  });
+  return block_largest(space.keys(), best);
 }
 
 /// Every thread has 16 numbers. Replaces each of them by its sum over all threads of the block.
@@ -199,22 +292,23 @@ SPECLAB_DEVICE void sum_buckets(const LawSpace& space, simt::u64 (&own)[kCutBuck
 }
 
 /// Returns the largest key for which enough(mass of all entries with this key or a larger one) is true, or 0
-/// if it is not true even for all entries. Masses are integers, so the order of their sum does not matter.
-/// Makes sixteen passes over the row and finds four bits of the key in each.
-template <typename Key, typename Mass, typename Enough>
-SPECLAB_DEVICE simt::u64 cut_of_row(const LawSpace& space, int n, const Key& key, const Mass& mass,
+/// if it is not true even for all entries. Entry i has the key key_of(load(i), i) and the mass mass(load(i),
+/// key). Masses are integers, so the order of their sum does not matter. Makes sixteen passes over the row
+/// and finds four bits of the key in each.
+template <typename Load, typename Mass, typename Enough>
+SPECLAB_DEVICE simt::u64 cut_of_row(const LawSpace& space, int n, const Load& load, const Mass& mass,
                                     const Enough& enough) {
   simt::u64 cut = 0, above = 0;
   for (int shift = 60; shift >= 0; shift -= 4) {
     simt::u64 own[kCutBuckets] = {};
-    for (int i = simt::thread_index(); i < n; i += simt::block_threads()) {
-      const simt::u64 k = key(i);
-      if (shift < 60 && k >> (shift + 4) != cut >> (shift + 4)) continue;
-      const simt::u64 m = mass(i);
+    visit_row(n, load, [&](int i, float value) {
+      const simt::u64 k = key_of(value, i);
+      if (shift < 60 && k >> (shift + 4) != cut >> (shift + 4)) return;
+      const simt::u64 m = mass(value, k);
       const int digit = static_cast<int>(k >> shift & 15);
       SPECLAB_UNROLL
       for (int b = 0; b < kCutBuckets; ++b) own[b] += digit == b ? m : 0;
-    }
+    });
     sum_buckets(space, own);
     int bucket = 0;
     bool found = false;

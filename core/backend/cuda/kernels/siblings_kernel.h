@@ -16,10 +16,12 @@ struct Siblings {
   const std::int32_t* ids =
       nullptr;  ///< [columns] tokens of a reduced vocabulary, ascending; null: column i is token i
   int rows = 0, columns = 0, vocab = 0;
-  int count = 0;             ///< at most `columns`
-  float* weights = nullptr;  ///< [rows, count, vocab]: entry 0 of each row is input, the others are
-                             ///< output; null if all are one-hot
-  Law* laws = nullptr;       ///< [rows, count], likewise
+  int count = 0;                 ///< at most `columns`
+  float* weights = nullptr;      ///< [rows, count, vocab]: entry 0 of each row is input, the others are
+                                 ///< output; null if all are one-hot
+  Law* laws = nullptr;           ///< [rows, count], likewise
+  const double* sums = nullptr;  ///< [rows, count, chunks] see Standardise: of entry 0 of each row; null: not
+                                 ///< known
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< position of the coins; when coupled, of the drawn tokens
@@ -34,6 +36,7 @@ template <typename Coins>
 struct SiblingsKernel {
   static constexpr const char* kName = "siblings";
   static constexpr int kThreads = kLawThreads;
+  static constexpr bool kAlone = true;  // few rows, so a block has a multiprocessor to itself
   Siblings a;
   Coins coins;
 
@@ -42,7 +45,7 @@ struct SiblingsKernel {
     const int first = simt::block_x() * a.count;
     const std::int64_t position = simt::load(a.position);
     const int invalid = simt::load(&a.laws[first].invalid);
-    LawRow q = LawRow::of(a.weights, a.laws, first, a.vocab);
+    LawRow q = LawRow::of(a.weights, a.laws, first, a.vocab, a.sums);
     bool has_mass = true;
     simt::u64 bound = ~simt::u64{0};  // keys of the logits that were not yet used are below this
     for (int i = first; i < first + a.count; ++i) {
@@ -71,12 +74,16 @@ struct SiblingsKernel {
     if (q.one_hot >= 0) return false;
     const float* from = q.weights;
     float* to = const_cast<float*>(from) + a.vocab;
-    q.sum = sum_row(space, a.vocab, [&](int x) {
-      const float w = x == token ? 0.0f : simt::load(from + x);
-      simt::store(to + x, w);
-      return static_cast<double>(w);
-    });
+    // The whole row is copied, so its sums are not looked up even if they are known.
+    q.sum = sum_row(space, a.vocab,
+                    Entries{[=](int x) { return simt::load(from + x); },
+                            [=](int x, float w) {
+                              const float left = x == token ? 0.0f : w;
+                              simt::store(to + x, left);
+                              return static_cast<double>(left);
+                            }});
     q.weights = to;
+    q.known = {.in_space = true};  // the next draw does not sum the row again
     return q.sum > 0;
   }
 
@@ -86,11 +93,13 @@ struct SiblingsKernel {
         a.logits + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.columns);
     for (;;) {
       simt::u64 best = 0;
-      for (int i = simt::thread_index(); i < a.columns; i += simt::block_threads()) {
-        const simt::u64 key = key_of(simt::load(logits + i), i);
-        if (key < bound && key > best) best = key;
-      }
-      bound = best = block_largest(space, best);
+      visit_row(
+          a.columns, [=](int i) { return simt::load_constant(logits + i); },
+          [&](int i, float z) {
+            const simt::u64 key = key_of(z, i);
+            if (key < bound && key > best) best = key;
+          });
+      bound = best = block_largest(space.keys(), best);
       const int token = a.ids == nullptr ? index_of(best) : simt::load(a.ids + index_of(best));
       bool taken = false;
       for (int i = first; i < end; ++i) taken = taken || simt::load(a.tokens + i) == token;

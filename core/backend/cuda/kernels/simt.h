@@ -54,7 +54,8 @@
 // - The blocks of a cooperative launch (Machine::run_together) run at the same time, with their warps in
 //   random order. They may wait for each other with add_release and load_acquire. A loop that waits calls
 //   pause(). In such a launch, races in global memory fail, too: two blocks access the same bytes, at least
-//   one of them writes, and no release and acquire separate the accesses. A load16_streamed or an
+//   one of them writes, and no release and acquire separate the accesses. An atomic_add after a fence() is a
+//   release, and a fence() after an atomic_add of the same block is an acquire. A load16_streamed or an
 //   async_copy16_streamed of memory that this launch has written fails.
 // - An inner block (enter_block) is a group of warps of a block. They run another kernel as if they were a
 //   whole block, and use a part of the block's shared memory.
@@ -98,6 +99,8 @@ using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
 inline constexpr int kWarp = 32;
+/// A loop that waits for another block gives up after this time.
+inline constexpr u64 kMostWaitNs = 2'000'000'000;
 
 /// 16 bytes that a lane moves with one access: eight bf16 or four floats. Word 0 is first in memory.
 struct alignas(16) Bytes16 {
@@ -141,6 +144,10 @@ struct InnerBlock {
 //                                            this block wrote before.
 //   u64 load_acquire(const u64* p)
 //   void pause()                             For the body of a loop that waits for another block.
+//   u64 wait_begin(), bool waited_long(u64 begun)   For the same loop: true when it has gone on for
+//                                            kMostWaitNs since begun = wait_begin(). The Machine counts
+//                                            pauses instead.
+//   void trap()                              Ends the launch with an error. The Machine throws Trap.
 //   void fence()                             Another thread of the device that sees a store after the fence
 //                                            also sees the stores before it.
 //   void fence_system()                      The same for the host, too, which reads memory that it shares

@@ -160,6 +160,9 @@ SPECLAB_DEVICE u64 globaltimer() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 }
+SPECLAB_DEVICE u64 wait_begin() { return globaltimer(); }
+SPECLAB_DEVICE bool waited_long(u64 begun) { return globaltimer() - begun > kMostWaitNs; }
+SPECLAB_DEVICE void trap() { asm volatile("trap;" ::: "memory"); }
 
 // Shared memory.
 

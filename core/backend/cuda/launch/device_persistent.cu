@@ -20,8 +20,9 @@ PersistentLimits Gpu::persistent_limits() const {
   PersistentLimits limits;
   int cooperative = 0;
   const auto check = [&](cudaError_t status, const char* call) {
-    if (status != cudaSuccess)
-      fail_gpu(call, 0, ordinal_, name_, PersistentKernel::kName, cudaGetErrorString(status));
+    if (status == cudaSuccess) return;
+    cudaGetLastError();  // clears the error, which is reported here
+    fail_gpu(call, 0, ordinal_, name_, PersistentKernel::kName, cudaGetErrorString(status));
   };
   check(cudaSetDevice(ordinal_), "cudaSetDevice");
   check(cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, ordinal_),
@@ -49,7 +50,10 @@ void run_on_device(const TableLaunch& table, const LaunchShape& shape, void* str
   config.attrs = &cooperative;
   config.numAttrs = 1;
   const cudaError_t error = cudaLaunchKernelEx(&config, run_persistent, PersistentKernel{table.table});
-  if (error != cudaSuccess) fail_launch(PersistentKernel::kName, shape, cudaGetErrorString(error));
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // clears the error, which is reported here
+    fail_launch(PersistentKernel::kName, shape, cudaGetErrorString(error));
+  }
 }
 
 }  // namespace speclab::cuda

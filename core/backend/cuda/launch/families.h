@@ -12,9 +12,9 @@
               apply(UnpackWeights) apply(RoundPlain) apply(ReadAll) apply(MultiplyAll)
 #define SPECLAB_LINEAR_KERNELS(apply) apply(Linear)
 #define SPECLAB_LINEAR_FREE_KERNELS(apply) apply(LinearFree)
-#define SPECLAB_SAMPLING_KERNELS(apply)                                                             \
-  apply(Standardise) apply(Sample) apply(Siblings) apply(LayRows) apply(MoveAccepted) apply(Settle) \
-      apply(Stamp) apply(Continue)
+#define SPECLAB_SAMPLING_KERNELS(apply)                                                                    \
+  apply(Standardise) apply(LargestOfRows) apply(Sample) apply(Siblings) apply(LayRows) apply(MoveAccepted) \
+      apply(Settle) apply(Stamp) apply(Continue)
 #define SPECLAB_ACCEPT_KERNELS(apply) apply(Accept)
 
 #define SPECLAB_KERNELS(apply)  \
@@ -34,5 +34,6 @@
                   apply(ElementwiseKernel<ElementwiseOf::kAddBias>)
 #define SPECLAB_LINEAR_TASKS(apply) \
   apply(LinearFewKernel<1, true>) apply(LinearFewKernel<1, false>) apply(LinearFewKernel<2, false>)
-#define SPECLAB_SAMPLING_TASKS(apply) \
-  apply(LayRowsKernel) apply(StandardiseKernel<false>) apply(SampleKernel<PhiloxCoins>)
+#define SPECLAB_SAMPLING_TASKS(apply)                                                   \
+  apply(LayRowsKernel) apply(StandardiseKernel<false>) apply(SampleKernel<PhiloxCoins>) \
+      apply(LargestOfRowsKernel) apply(StandardisePiecesKernel) apply(RaceKernel)

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <string>
 
@@ -77,8 +78,7 @@ std::optional<Task> task_of(const Arguments& arguments) {
       task.grid[0] = shape.grid_x;
       task.grid[1] = shape.grid_y;
       task.grid[2] = shape.grid_z;
-      static_assert(sizeof kernel <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);
-      std::memcpy(task.arguments, &kernel, sizeof kernel);
+      put_kernel(kernel, task);
       if constexpr (std::is_same_v<Arguments, Linear>) {
         task.weights = arguments.weights;
         task.weight_bytes = weight_elements(arguments.out, arguments.in) * sizeof(*arguments.weights);
@@ -90,6 +90,23 @@ std::optional<Task> task_of(const Arguments& arguments) {
 }
 
 void launch(const Task& task, const Stream& stream) { start(stream, task); }
+
+namespace {
+
+template <typename... Kernels>
+constexpr std::array<const char*, sizeof...(Kernels)> names_of(const std::tuple<Kernels...>*) {
+  return {Kernels::kName...};
+}
+
+}  // namespace
+
+const char* kernel_name(int kernel) {
+  constexpr auto alone = names_of(static_cast<const PersistentKernels*>(nullptr));
+  constexpr auto fused = names_of(static_cast<const FusedKernels*>(nullptr));
+  const auto at = static_cast<std::size_t>(kernel);
+  if (at < alone.size()) return alone[at];
+  return at - alone.size() < fused.size() ? fused[at - alone.size()] : "an unknown kernel";
+}
 
 GraphNode describe(const Task& task) {
   GraphNode node;

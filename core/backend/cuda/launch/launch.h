@@ -44,6 +44,8 @@ std::optional<Task> task_of(const Arguments& arguments);
 /// Starts a task as a launch of its own.
 void launch(const Task& task, const Stream& stream);
 GraphNode describe(const Task& task);
+/// Returns the name of a kernel of a task (Task::kernel).
+const char* kernel_name(int kernel);
 /// One cooperative launch that runs all tasks of a table.
 struct TableLaunch {
   Persistent table;

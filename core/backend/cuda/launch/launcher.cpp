@@ -16,9 +16,14 @@ Launcher::Launcher(Device& device, CudaKernels kernels) : device_(device), kerne
     return;
   }
   blocks_ = persistent_blocks(limits, device_.description());
-  const simt::u64 none = 0;
-  arrived_ = device_.allocate(sizeof none);
-  device_.upload(&none, sizeof none, arrived_.get());
+  const std::vector<std::byte> zeros(sizeof(simt::u64) +
+                                     static_cast<std::size_t>(blocks_) * sizeof(simt::u32));
+  counters_ = device_.allocate(zeros.size());
+  device_.upload(zeros.data(), zeros.size(), counters_.get());
+  late_ = device_.allocate_shared(sizeof(LateBlock));
+  *late() = {};
+  device_.explain_failures(
+      [late = late_, blocks = blocks_] { check_late(*static_cast<const LateBlock*>(late.get()), blocks); });
 }
 
 void Launcher::submit() {
@@ -34,26 +39,44 @@ void Launcher::start_together(const std::vector<Task>& tasks) {
   const TaskTable table = make_table(std::move(fused));
   std::vector<std::byte> bytes(table.bytes());
   table.write(bytes.data());
-  void* there = nullptr;
+  const void* at = nullptr;
   if (recording_) {  // the graph gets its own table, which no later launch overwrites
     const std::shared_ptr<void> own = device_.allocate(bytes.size());
     device_.upload_beside(bytes.data(), bytes.size(), own.get());
+    ++uploaded_tables_;
     recording_->kept.push_back(own);
-    there = own.get();
-  } else {  // the upload runs in the order of the stream, so the previous table has been read by then
-    there = table_room(bytes.size());
-    device_.upload(bytes.data(), bytes.size(), there);
+    at = own.get();
+  } else {
+    at = there(bytes);
   }
-  start_now("persistent",
-            TableLaunch{table.arguments(there, static_cast<simt::u64*>(arrived_.get())), blocks_});
+  auto* arrived = static_cast<simt::u64*>(counters_.get());
+  const GridCounters counters{arrived, reinterpret_cast<simt::u32*>(arrived + 1)};
+  start_now("persistent", TableLaunch{table.arguments(at, counters, late()), blocks_});
 }
 
-std::byte* Launcher::table_room(std::size_t bytes) {
-  if (table_bytes_ < bytes) {
-    table_ = device_.allocate(bytes);
-    table_bytes_ = bytes;
+// Returns the address of this table on the device, and copies it only if it is not there yet. The copy runs
+// in the order of the stream, so it may overwrite the table that was unused for the longest time.
+const void* Launcher::there(const std::vector<std::byte>& table) {
+  ++uses_;
+  for (KeptTable& kept : tables_) {
+    if (kept.content != table) continue;
+    kept.last_used = uses_;
+    return kept.memory.get();
   }
-  return static_cast<std::byte*>(table_.get());
+  if (tables_.size() < kMostTables) tables_.emplace_back();
+  KeptTable& oldest =
+      *std::min_element(tables_.begin(), tables_.end(),
+                        [](const KeptTable& a, const KeptTable& b) { return a.last_used < b.last_used; });
+  oldest.content.clear();  // in case the copy fails
+  if (oldest.room < table.size()) {
+    oldest.memory = device_.allocate(table.size());
+    oldest.room = table.size();
+  }
+  device_.upload(table.data(), table.size(), oldest.memory.get());
+  ++uploaded_tables_;
+  oldest.content = table;
+  oldest.last_used = uses_;
+  return oldest.memory.get();
 }
 
 std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_ptr<void>> memory,
@@ -64,7 +87,8 @@ std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_p
   graph->loop = loop;
   recording_ = graph;
   for (const auto& each : memory) keep(each);
-  keep(arrived_);
+  keep(counters_);
+  keep(late_);
   try {
     condition_ = device_.begin_capture(loop);
     operations();

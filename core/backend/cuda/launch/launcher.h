@@ -44,9 +44,15 @@ class Launcher {
   std::shared_ptr<Graph> record(bool loop, std::span<const std::shared_ptr<void>> memory,
                                 const std::function<void()>& operations);
   void replay(const Graph& graph);
+  /// True if launches become tasks of persistent kernels.
+  bool gathers() const { return kernels_ != CudaKernels::kLaunches; }
   bool recording() const { return recording_ != nullptr; }
   /// Handle of the loop that is being recorded, for the kernel that ends it.
   std::uint64_t loop_condition() const;
+  /// Tables of tasks that were copied to the device so far. A table that the device already has is not copied
+  /// again.
+  std::uint64_t uploaded_tables() const { return uploaded_tables_; }
+  static constexpr std::size_t kMostTables = 8;
   /// Lets the graph that is being recorded, if any, keep this memory.
   void keep(const std::shared_ptr<void>& memory);
   /// Appends the name of every launch to `names` until the next call; null: no more. Before a persistent
@@ -64,17 +70,27 @@ class Launcher {
     else launch(what, device_.stream());
   }
   void start_together(const std::vector<Task>& tasks);
-  std::byte* table_room(std::size_t bytes);
+  const void* there(const std::vector<std::byte>& table);
+  LateBlock* late() const { return static_cast<LateBlock*>(late_.get()); }
+
+  /// A table in memory of the device.
+  struct KeptTable {
+    std::vector<std::byte> content;
+    std::shared_ptr<void> memory;
+    std::size_t room = 0;         // bytes
+    std::uint64_t last_used = 0;  // number of the launch
+  };
 
   Device& device_;
   CudaKernels kernels_;
-  int blocks_ = 0;                 // blocks of a persistent kernel
-  std::vector<Task> waiting_;      // held back, in order
-  std::shared_ptr<void> arrived_;  // one u64: the counter of the barrier in persistent kernels
-  std::shared_ptr<void> table_;    // task table of the last persistent kernel
-  std::size_t table_bytes_ = 0;
-  std::shared_ptr<Graph> recording_;                // null: launches are started, not recorded
-  std::uint64_t condition_ = 0;                     // of the loop that is being recorded
+  int blocks_ = 0;                  // blocks of a persistent kernel
+  std::vector<Task> waiting_;       // held back, in order
+  std::shared_ptr<void> counters_;  // of the barrier in persistent kernels: one u64, then a u32 per block
+  std::shared_ptr<void> late_;      // a LateBlock that the host shares
+  std::vector<KeptTable> tables_;   // at most kMostTables
+  std::uint64_t uses_ = 0, uploaded_tables_ = 0;
+  std::shared_ptr<Graph> recording_;  // null: launches are started, not recorded
+  std::uint64_t condition_ = 0;       // of the loop that is being recorded
   std::vector<std::string_view>* noted_ = nullptr;  // null: launches are not noted
 };
 

@@ -47,6 +47,7 @@ cudaError_t fit_device(LaunchShape& shape) {
   return cudaSuccess;
 }
 
+/// The result of the launch decides, not cudaGetLastError(): that may report an error of an earlier call.
 template <typename Kernel>
 void start_on_device(const Kernel& kernel, const LaunchShape& planned, void* stream) {
   LaunchShape shape = planned;
@@ -56,11 +57,18 @@ void start_on_device(const Kernel& kernel, const LaunchShape& planned, void* str
     error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
   if (error == cudaSuccess) {
-    entry<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes,
-            static_cast<cudaStream_t>(stream)>>>(kernel);
-    error = cudaGetLastError();
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y),
+                          static_cast<unsigned>(shape.grid_z));
+    config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+    config.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
+    config.stream = static_cast<cudaStream_t>(stream);
+    error = cudaLaunchKernelEx(&config, entry, kernel);
   }
-  if (error != cudaSuccess) fail_launch(Kernel::kName, shape, cudaGetErrorString(error));
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // clears the error, which is reported here
+    fail_launch(Kernel::kName, shape, cudaGetErrorString(error));
+  }
 }
 
 template <typename Arguments>

@@ -16,7 +16,8 @@ void CudaProgram::draft_rows(Plan& plan, int depth) {
 }
 
 void CudaProgram::draw(Plan& plan, int depth) {
-  launcher_.start("standardise", draft_laws_of(plan, depth));
+  const auto start = [&](const char* kernel, const auto& arguments) { launcher_.start(kernel, arguments); };
+  start_laws(draft_laws_of(plan, depth), start);
   if (plan.shape.level_begin(depth + 1) - plan.shape.level_begin(depth) == 1)
     launcher_.start("sample", draft_token_of(plan, depth));
   else launcher_.start("siblings", draft_tokens_of(plan, depth));
@@ -29,8 +30,9 @@ void CudaProgram::target_rows(Plan& plan) {
 
 // Most of these kernels cannot be held back, so settle() launches everything that was held back before it.
 void CudaProgram::settle(Plan& plan) {
-  launcher_.start("standardise", target_laws_of(plan));
-  if (looks_at_raw(plan.shape)) launcher_.start("standardise", raw_laws_of(plan));
+  const auto start = [&](const char* kernel, const auto& arguments) { launcher_.start(kernel, arguments); };
+  start_laws(target_laws_of(plan), start);
+  if (looks_at_raw(plan.shape)) start_laws(raw_laws_of(plan), start);
   launcher_.start("accept", accept_of(plan));
   if (!plan.shape.is_chain()) {
     if (plan.target_cache.data)

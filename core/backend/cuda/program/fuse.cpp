@@ -17,11 +17,9 @@ Kernel kernel_of(const Task& task) {
 /// Returns the task `linear` with another kernel that has the same layout of blocks.
 template <typename Kernel>
 Task with_kernel_in(const Task& linear, const Kernel& kernel) {
-  static_assert(sizeof kernel <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);
   Task out = linear;
   out.kernel = kFusedIndex<Kernel>;
-  std::memset(out.arguments, 0, sizeof out.arguments);
-  std::memcpy(out.arguments, &kernel, sizeof kernel);
+  put_kernel(kernel, out);
   out.shared_bytes = (kernel.shared_bytes(kernel.a.in) + 15) / 16 * 16;
   return out;
 }

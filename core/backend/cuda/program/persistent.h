@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "core/backend/cuda/kernels/simt.h"
+#include "core/backend/cuda/program/grid_barrier.h"
 
 // A persistent kernel: one launch that does the work of many. It stays on the device for a whole forward, or
 // for all forwards of a drafted chain.
@@ -13,9 +14,10 @@
 // Bubbles!"). Here the launches become tasks in a table on the device. A cooperative launch with as many
 // blocks as are resident at once goes through the table. Each block runs its share of a task's blocks as
 // blocks inside of itself, with the same code as the separate kernel and so with the same bits. Then it waits
-// for the other blocks (grid_barrier.h). Between arriving at this barrier and waiting, it prefetches its
+// for the other blocks (grid_barrier.h). While the first warp waits, the last warp prefetches the block's
 // share of the weights of later tasks into L2. So memory stays busy while blocks wait, also in blocks that
-// had no share of the task.
+// had no share of the task. If a block never arrives, the launch ends with an error after two seconds, and
+// the host can read which block it was (LateBlock).
 
 namespace speclab::cuda {
 
@@ -47,12 +49,22 @@ struct Prefetch {
   simt::u64 bytes = 0;
 };
 
+/// What the host learns about a launch that ended because a block did not arrive at a barrier. It lies in
+/// memory that the host shares with the device.
+struct LateBlock {
+  simt::u32 found = 0;       ///< 1: the other members are set
+  std::int32_t task = -1;    ///< the barrier is the one after this task
+  std::int32_t kernel = -1;  ///< of the task, see Task
+  std::int32_t block = -1;   ///< -1: not known
+};
+
 struct Persistent {
   const Task* tasks = nullptr;
   int count = 0;
   int first_prefetches = 0;              ///< number of prefetches before the first task
   const Prefetch* prefetches = nullptr;  ///< those before the first task, then those of the tasks in order
-  simt::u64* arrived = nullptr;          ///< counter of the GridBarrier
+  GridCounters counters;
+  LateBlock* late = nullptr;  ///< null: nobody asks
 };
 
 }  // namespace speclab::cuda

@@ -22,7 +22,7 @@ struct PersistentKernel {
   SPECLAB_DEVICE void operator()() const {
     simt::leave_block();
     simt::block_sync();
-    GridBarrier barrier(a.arrived);
+    GridBarrier barrier(a.counters);
     fetch_task(0);
     prefetch(0, a.first_prefetches);
     simt::block_sync();
@@ -38,7 +38,7 @@ struct PersistentKernel {
       fetch_task(i);  // all threads have read the previous task: arrive() waited for them
       prefetch(prefetched, end);
       prefetched = end;
-      barrier.wait();
+      barrier.wait([&](int block) { report(i - 1, kernel, block); });
     }
   }
 
@@ -48,9 +48,14 @@ struct PersistentKernel {
     return simt::shared<simt::u32>(0, 4 * kTaskPieces);
   }
 
+  // The first warp polls the barrier, so other warps fetch the task and prefetch.
+  static constexpr int kWarps = kThreads / simt::kWarp, kFetchWarp = kWarps - 2, kPrefetchWarp = kWarps - 1;
+  static_assert(kTaskPieces <= simt::kWarp);
+
   SPECLAB_DEVICE void fetch_task(int i) const {
+    if (simt::warp_index() != kFetchWarp) return;
     const auto slot = task_slot();
-    const int piece = simt::thread_index();
+    const int piece = simt::lane();
     if (piece < kTaskPieces)
       slot.set16(4 * piece, simt::load16(reinterpret_cast<const std::byte*>(a.tasks + i) + 16 * piece));
   }
@@ -58,20 +63,32 @@ struct PersistentKernel {
   /// Prefetches this block's share of prefetches begin .. end - 1. The pieces are dealt to the blocks in
   /// turn.
   SPECLAB_DEVICE void prefetch(int begin, int end) const {
+    if (simt::warp_index() != kPrefetchWarp) return;
     SPECLAB_ROLLED
     for (int i = begin; i < end; ++i) {
       const auto* from = static_cast<const std::byte*>(simt::load(&a.prefetches[i].from));
       const simt::u64 bytes = simt::load(&a.prefetches[i].bytes),
-                      step = static_cast<simt::u64>(simt::grid_x() * kPersistentThreads) * kPrefetchPiece;
+                      step = static_cast<simt::u64>(simt::grid_x() * simt::kWarp) * kPrefetchPiece;
       SPECLAB_ROLLED
-      for (simt::u64 at = static_cast<simt::u64>(simt::thread_index() * simt::grid_x() + simt::block_x()) *
-                          kPrefetchPiece;
+      for (simt::u64 at =
+               static_cast<simt::u64>(simt::lane() * simt::grid_x() + simt::block_x()) * kPrefetchPiece;
            at < bytes; at += step) {
         const simt::u64 left = bytes - at;
         simt::prefetch(from + at, left < kPrefetchPiece ? static_cast<simt::u32>(left)
                                                         : static_cast<simt::u32>(kPrefetchPiece));
       }
     }
+  }
+
+  /// Tells the host which block is missing at the barrier after a task.
+  SPECLAB_DEVICE void report(int task, int kernel, int block) const {
+    if (a.late == nullptr) return;
+    simt::store(&a.late->task, task);
+    simt::store(&a.late->kernel, kernel);
+    simt::store(&a.late->block, block);
+    simt::fence_system();
+    simt::store(&a.late->found, 1u);
+    simt::fence_system();
   }
 
   template <int kFirst, typename... Kernels>

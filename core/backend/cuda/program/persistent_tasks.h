@@ -30,7 +30,7 @@ using PersistentKernels =
                AttentionSumKernel<Attention>, GatherKernel, RoundRowsKernel, CopyRowsKernel,
                FillColumnsKernel, ActivateKernel<Activation::kSilu>, ElementwiseKernel<ElementwiseOf::kAdd>,
                ElementwiseKernel<ElementwiseOf::kAddBias>, LayRowsKernel, StandardiseKernel<false>,
-               SampleKernel<PhiloxCoins>>;
+               SampleKernel<PhiloxCoins>, LargestOfRowsKernel, StandardisePiecesKernel, RaceKernel>;
 /// Kernels that replace two neighbouring tasks (fuse() in program.h). Their numbers follow those of
 /// PersistentKernels.
 using FusedKernels =
@@ -49,6 +49,18 @@ inline constexpr int kPersistentIndex = index_among<Kernel>(static_cast<const Pe
 template <typename Kernel>
 inline constexpr int kFusedIndex = static_cast<int>(std::tuple_size_v<PersistentKernels>) +
                                    index_among<Kernel>(static_cast<const FusedKernels*>(nullptr));
+
+/// Writes a kernel into a task. Bytes that belong to no member become zero, so that equal kernels have equal
+/// bytes.
+template <typename Kernel>
+void put_kernel(Kernel kernel, Task& task) {
+  static_assert(sizeof kernel <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
+  __builtin_clear_padding(&kernel);
+#endif
+  std::memset(task.arguments, 0, sizeof task.arguments);
+  std::memcpy(task.arguments, &kernel, sizeof kernel);
+}
 
 /// Calls visit(kernel, shape) on the host for the launch that a task stands for. The task must not be fused.
 template <typename Visit, typename... Kernels>

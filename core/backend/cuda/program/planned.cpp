@@ -26,9 +26,13 @@ LayRows lay(const Plan& plan, const TreeRows& rows, int capacity, int offset) {
   return out;
 }
 
-Standardise laws(const PlanSampling& sampling, const float* logits, int rows, int columns, int vocab,
-                 float* weights, Law* out) {
+RowMeeting meeting_of(const Memory& m) { return {m.row_best.data(), m.row_arrivals.data()}; }
+
+Standardise laws(const Memory& m, const PlanSampling& sampling, const float* logits, int rows, int columns,
+                 int vocab, float* weights, double* sums, Law* out) {
   Standardise a;
+  a.meeting = meeting_of(m);
+  a.sums = sums;
   a.logits = logits;
   a.rows = rows;
   a.columns = columns;
@@ -40,6 +44,14 @@ Standardise laws(const PlanSampling& sampling, const float* logits, int rows, in
   a.weights = weights;
   a.laws = out;
   return a;
+}
+
+/// Returns the sums of the chunks of the laws from node `first` on. With a reduced vocabulary they are sums
+/// of columns, not of tokens, so kernels that read tokens cannot use them.
+const double* draft_sums(const Plan& plan, int first) {
+  const Memory& m = memory(plan);
+  if (m.q_sums.empty() || !m.ids.empty()) return nullptr;
+  return m.q_sums.data() + times(first - 1, chunks_of(plan.shape.vocab));
 }
 
 /// Returns the address of the position that the coins of a draft use. It is the position of the pending token
@@ -65,10 +77,11 @@ Standardise draft_laws_of(const Plan& plan, int depth) {
   const Memory& m = memory(plan);
   const PlanShape& shape = plan.shape;
   const int parents = shape.level_begin(depth - 1), first = shape.level_begin(depth);
-  Standardise a =
-      laws(shape.draft, plan.draft_logits + times(parents, shape.draft_columns), first - parents,
-           shape.draft_columns, shape.vocab,
-           m.q.empty() ? nullptr : m.q.data() + times(first - 1, shape.vocab), m.q_laws.data() + (first - 1));
+  Standardise a = laws(
+      m, shape.draft, plan.draft_logits + times(parents, shape.draft_columns), first - parents,
+      shape.draft_columns, shape.vocab, m.q.empty() ? nullptr : m.q.data() + times(first - 1, shape.vocab),
+      m.q_sums.empty() ? nullptr : m.q_sums.data() + times(first - 1, chunks_of(shape.vocab)),
+      m.q_laws.data() + (first - 1));
   a.ids = m.ids.data();
   a.every = shape.widths[static_cast<std::size_t>(depth - 1)];
   return a;
@@ -80,6 +93,8 @@ Sample draft_token_of(const Plan& plan, int depth) {
   Sample a;
   a.weights = m.q.empty() ? nullptr : m.q.data() + times(node - 1, plan.shape.vocab);
   a.laws = m.q_laws.data() + (node - 1);
+  a.sums = draft_sums(plan, node);
+  a.meeting = meeting_of(m);
   a.rows = 1;
   a.vocab = plan.shape.vocab;
   a.key_at = &m.state.data()->key;
@@ -104,6 +119,7 @@ Siblings draft_tokens_of(const Plan& plan, int depth) {
   a.count = shape.widths[static_cast<std::size_t>(depth - 1)];
   a.weights = m.q.empty() ? nullptr : m.q.data() + times(first - 1, shape.vocab);
   a.laws = m.q_laws.data() + (first - 1);
+  a.sums = draft_sums(plan, first);
   a.key_at = &m.state.data()->key;
   a.position = coin_position(plan, depth);
   a.draw = static_cast<simt::u32>(first);
@@ -118,8 +134,8 @@ LayRows target_rows_of(const Plan& plan) {
 
 Standardise target_laws_of(const Plan& plan) {
   const Memory& m = memory(plan);
-  return laws(plan.shape.target, plan.target_logits, plan.shape.nodes(), plan.shape.vocab, plan.shape.vocab,
-              m.p.data(), m.p_laws.data());
+  return laws(m, plan.shape.target, plan.target_logits, plan.shape.nodes(), plan.shape.vocab,
+              plan.shape.vocab, m.p.data(), m.p_sums.data(), m.p_laws.data());
 }
 
 bool looks_at_raw(const PlanShape& shape) {
@@ -128,8 +144,8 @@ bool looks_at_raw(const PlanShape& shape) {
 
 Standardise raw_laws_of(const Plan& plan) {
   const Memory& m = memory(plan);
-  return laws({.greedy = false}, plan.target_logits, plan.shape.nodes(), plan.shape.vocab, plan.shape.vocab,
-              m.raw.data(), m.raw_laws.data());
+  return laws(m, {.greedy = false}, plan.target_logits, plan.shape.nodes(), plan.shape.vocab,
+              plan.shape.vocab, m.raw.data(), m.raw_sums.data(), m.raw_laws.data());
 }
 
 Accept accept_of(const Plan& plan) {
@@ -145,6 +161,7 @@ Accept accept_of(const Plan& plan) {
   a.parents = m.state.data()->parents;
   a.p = m.p.data();
   a.p_laws = m.p_laws.data();
+  a.p_sums = m.p_sums.data();
   a.raw = m.raw.data();
   a.raw_laws = m.raw_laws.data();
   a.q_rows = m.state.data()->q_rows;

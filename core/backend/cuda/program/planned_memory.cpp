@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/backend/cuda/kernels/sampling_kernel.h"
 #include "core/backend/cuda/program/planned.h"
 #include "core/base/error.h"
 
@@ -115,8 +116,11 @@ std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::s
   own->begin = tree_of(shape);
   if (shape.given == 0) plan->parents.assign(own->begin.parents, own->begin.parents + nodes);
 
+  const int chunks = chunks_of(shape.vocab);
   if (depth > 0 ? !shape.draft.greedy : shape.given_laws)
     own->q = backend.allocate_buffer<float>(times(nodes - 1, shape.vocab));
+  if (depth > 0 && !shape.draft.greedy)
+    own->q_sums = backend.allocate_buffer<double>(times(nodes - 1, chunks));
   if (depth > 0 || shape.given_laws)
     own->q_laws = backend.allocate_buffer<Law>(static_cast<std::size_t>(nodes - 1));
   if (depth > 0) {
@@ -137,16 +141,24 @@ std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::s
       backend, nodes, shape.given > 0 ? nodes * (nodes + 1) / 2 : own->begin.path_begin[nodes], own->target);
   if (!shape.target.greedy) {
     own->p = backend.allocate_buffer<float>(times(nodes, shape.vocab));
+    own->p_sums = backend.allocate_buffer<double>(times(nodes, chunks));
     own->residual = backend.allocate_buffer<double>(static_cast<std::size_t>(shape.vocab));
   }
   if (looks_at_raw(shape)) {
     own->raw = backend.allocate_buffer<float>(times(nodes, shape.vocab));
+    own->raw_sums = backend.allocate_buffer<double>(times(nodes, chunks));
     own->raw_laws = backend.allocate_buffer<Law>(static_cast<std::size_t>(nodes));
   }
   own->p_laws = backend.allocate_buffer<Law>(static_cast<std::size_t>(nodes));
   own->target_logits = backend.allocate_buffer<float>(times(nodes, shape.vocab));
   plan->target_logits = own->target_logits.data();
   own->verdict = backend.allocate_buffer<Verdict>(1);
+  if (shape.vocab > kRowPiece) {
+    own->row_best = backend.allocate_buffer<simt::u64>(times(nodes, row_pieces(shape.vocab)));
+    own->row_arrivals = backend.allocate_buffer<simt::u32>(static_cast<std::size_t>(nodes));
+    const std::vector<simt::u32> zeros(static_cast<std::size_t>(nodes));
+    backend.upload(zeros.data(), zeros.size() * sizeof(simt::u32), own->row_arrivals.data());
+  }
   plan->own = std::move(own);
   return plan;
 }

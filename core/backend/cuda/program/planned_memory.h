@@ -36,7 +36,12 @@ struct Memory {
   TreeRows target;
   Buffer<float> q, p, raw, draft_logits, target_logits;
   Buffer<Law> q_laws, p_laws, raw_laws;
+  Buffer<double> q_sums, p_sums, raw_sums;  ///< see Standardise
   Buffer<double> residual;
+  // Where the blocks of a row meet; empty if a row has one block. Only one launch of a round uses it at a
+  // time.
+  Buffer<simt::u64> row_best;
+  Buffer<simt::u32> row_arrivals;
   Buffer<Verdict> verdict;
   Buffer<std::int32_t> ids;  ///< [draft_columns] tokens of a reduced vocabulary
   std::shared_ptr<void> ring;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/backend/cuda/launch/launch.h"
 #include "core/base/error.h"
 
 namespace speclab::cuda {
@@ -33,15 +34,26 @@ void TaskTable::write(std::byte* to) const {
   if (!prefetches.empty()) std::memcpy(to + first, prefetches.data(), prefetches.size() * sizeof(Prefetch));
 }
 
-Persistent TaskTable::arguments(const void* table, simt::u64* arrived) const {
+Persistent TaskTable::arguments(const void* table, const GridCounters& counters, LateBlock* late) const {
   Persistent out;
   out.tasks = static_cast<const Task*>(table);
   out.count = static_cast<int>(tasks.size());
   out.first_prefetches = first_prefetches;
   out.prefetches =
       reinterpret_cast<const Prefetch*>(static_cast<const std::byte*>(table) + tasks.size() * sizeof(Task));
-  out.arrived = arrived;
+  out.counters = counters;
+  out.late = late;
   return out;
+}
+
+void check_late(const LateBlock& late, int blocks) {
+  if (late.found == 0) return;
+  throw Error({.what = fmt::format("a persistent kernel of {} blocks", blocks),
+               .got = fmt::format("{} did not arrive at the barrier after task {} ({}) within {} s",
+                                  late.block < 0 ? "a block" : fmt::format("block {}", late.block), late.task,
+                                  kernel_name(late.kernel), simt::kMostWaitNs / 1'000'000'000),
+               .expected = "every block at the barrier",
+               .advice = "Use --kernels launches. If they fail at this kernel too, the kernel is at fault."});
 }
 
 TaskTable make_table(std::vector<Task> tasks, std::size_t ahead) {

@@ -35,8 +35,12 @@ struct TaskTable {
   /// Writes bytes() bytes to `to`.
   void write(std::byte* to) const;
   /// Returns the arguments of the kernel for a copy of the table at address `table`.
-  Persistent arguments(const void* table, simt::u64* arrived) const;
+  Persistent arguments(const void* table, const GridCounters& counters, LateBlock* late = nullptr) const;
 };
+
+/// Throws Error that names the block and the task if a launch with this many blocks has ended because a block
+/// did not arrive at a barrier. Otherwise does nothing.
+void check_late(const LateBlock& late, int blocks);
 
 /// Makes the table and plans its prefetches. The kernel prefetches before the first task and after each task.
 /// Each time it prefetches the weights of later tasks, up to `ahead` bytes from the start of the next task's

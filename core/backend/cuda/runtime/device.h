@@ -47,6 +47,9 @@ class Device {
   virtual Stream stream() const = 0;
   /// Notes the kernel that was just started, for error messages. `kernel` must stay valid.
   virtual void started(const char* kernel) = 0;
+  /// Calls `explain` when a launch has failed on the device, before the error of the runtime is thrown.
+  /// `explain` may throw an Error that says more.
+  virtual void explain_failures(std::function<void()> explain) = 0;
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
   /// The device does not answer any more. Later calls throw Error, nothing waits for the stream, and memory

@@ -10,6 +10,17 @@
 #include "core/backend/cuda/runtime/staging.h"
 
 namespace speclab::cuda {
+namespace {
+
+/// The text of an error that is about to be reported. The runtime keeps the last error until somebody asks
+/// for it, so this also clears it: a later call must not find it. An error that made the device unusable
+/// stays.
+const char* report(cudaError_t status) {
+  cudaGetLastError();
+  return cudaGetErrorString(status);
+}
+
+}  // namespace
 
 std::string gpu_absent() {
   int count = 0;
@@ -26,15 +37,14 @@ std::string gpu_absent() {
   }
   if (status == cudaErrorNoDevice || (status == cudaSuccess && count == 0))
     return "no GPU: the CUDA driver sees none";
-  if (status != cudaSuccess) return std::string("no usable GPU: ") + cudaGetErrorString(status);
+  if (status != cudaSuccess) return std::string("no usable GPU: ") + report(status);
   return "";
 }
 
 std::string gpu_bus_id(int ordinal) {
   char id[32] = {};
   const cudaError_t status = cudaDeviceGetPCIBusId(id, sizeof id, ordinal);
-  if (status != cudaSuccess)
-    fail_gpu("cudaDeviceGetPCIBusId", 0, ordinal, "", "", cudaGetErrorString(status));
+  if (status != cudaSuccess) fail_gpu("cudaDeviceGetPCIBusId", 0, ordinal, "", "", report(status));
   return id;
 }
 
@@ -45,13 +55,14 @@ std::size_t gpu_free_bytes(int ordinal) {
   if (status == cudaSuccess) status = cudaSetDevice(ordinal);
   if (status == cudaSuccess) status = cudaMemGetInfo(&free, &total);
   if (before != ordinal) cudaSetDevice(before);
-  if (status != cudaSuccess) fail_gpu("cudaMemGetInfo", 0, ordinal, "", "", cudaGetErrorString(status));
+  if (status != cudaSuccess) fail_gpu("cudaMemGetInfo", 0, ordinal, "", "", report(status));
   return free;
 }
 
 void Gpu::check(int status, const char* call, std::size_t bytes) const {
-  if (status != cudaSuccess)
-    fail_gpu(call, bytes, ordinal_, name_, kernel_, cudaGetErrorString(static_cast<cudaError_t>(status)));
+  if (status == cudaSuccess) return;
+  if (explain_) explain_();
+  fail_gpu(call, bytes, ordinal_, name_, kernel_, report(static_cast<cudaError_t>(status)));
 }
 
 Gpu::Gpu(int ordinal) : ordinal_(ordinal) {
@@ -200,7 +211,10 @@ void Gpu::replay(void* graph) {
 bool Gpu::idle() const {
   require_answer();
   const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream_));
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // the runtime notes it as an error, which it is not
+    return false;
+  }
   check(status, "cudaStreamQuery", 0);
   return true;
 }
@@ -286,7 +300,7 @@ class GpuTimer final : public DeviceTimer {
 
  private:
   void check(cudaError_t status, const char* call) const {
-    if (status != cudaSuccess) fail_gpu(call, 0, gpu_.ordinal(), gpu_.name(), "", cudaGetErrorString(status));
+    if (status != cudaSuccess) fail_gpu(call, 0, gpu_.ordinal(), gpu_.name(), "", report(status));
   }
   const Gpu& gpu_;
   cudaStream_t stream_;

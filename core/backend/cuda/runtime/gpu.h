@@ -51,6 +51,7 @@ class Gpu final : public Device {
     return {.device = stream_};
   }
   void started(const char* kernel) override { kernel_ = kernel; }
+  void explain_failures(std::function<void()> explain) override { explain_ = std::move(explain); }
   bool idle() const override;
   /// Throws Error with the free and the total memory of the device when there is not enough.
   std::shared_ptr<void> allocate(std::size_t bytes) override;
@@ -79,6 +80,7 @@ class Gpu final : public Device {
   int ordinal_, architecture_ = 0;
   void* stream_ = nullptr;
   const char* kernel_ = "";
+  std::function<void()> explain_;
   // For uploads: two halves of pinned memory, used in turn. Each has an event after its last copy.
   char* pinned_ = nullptr;
   void* copied_[2] = {};

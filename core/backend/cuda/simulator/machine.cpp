@@ -106,7 +106,9 @@ void Machine::stop_threads() {
 void Machine::thread_main(int index) {
   while (!fibers_->stopping) {
     try {
-      call_(kernel_);
+      const Thread& starts = *threads_[static_cast<std::size_t>(index)];
+      const bool lost = !clocks_.empty() && starts.block - blocks_.data() == lost_;
+      if (!lost) call_(kernel_);
       Thread& me = *threads_[static_cast<std::size_t>(index)];
       const std::source_location nowhere;
       if (me.products.count > 0) fail("a thread ends with matrix products under way", nowhere);
@@ -127,12 +129,18 @@ void Machine::thread_main(int index) {
   }
 }
 
-void Machine::fail(const std::string& message, const std::source_location& where) {
+std::string Machine::at_place(const std::string& message, const std::source_location& where) const {
   const int* block = self->group->index;
-  throw Bug(fmt::format("kernel {}, block ({}, {}, {}), thread {}{}{}: {}", name_, block[0], block[1],
-                        block[2], self->index, where.line() > 0 ? ", " : "",
-                        where.line() > 0 ? text_of(where) : "", message));
+  return fmt::format("kernel {}, block ({}, {}, {}), thread {}{}{}: {}", name_, block[0], block[1], block[2],
+                     self->index, where.line() > 0 ? ", " : "", where.line() > 0 ? text_of(where) : "",
+                     message);
 }
+
+void Machine::fail(const std::string& message, const std::source_location& where) {
+  throw Bug(at_place(message, where));
+}
+
+void Machine::trap(const std::source_location& where) { throw Trap(at_place("a trap", where)); }
 
 // Prepares block number `which` of the launch.
 void Machine::place_block(Group& block, int which) {
@@ -161,6 +169,7 @@ void Machine::run_placed() {
   switch_to(random_warp(awake_) * kWarp);
   if (fibers_->error) {
     stop_threads();
+    lost_ = -1;
     clocks_.clear();
     shadows_.assign(shadows_.size(), {});  // copies in flight
     std::rethrow_exception(std::exchange(fibers_->error, nullptr));
@@ -234,6 +243,7 @@ void Machine::run_blocks(const char* name, int most_threads, const cuda::LaunchS
     watched_.clear();
     for (std::size_t i = 0; i < blocks; ++i) place_block(blocks_[i], static_cast<int>(i));
     run_placed();
+    lost_ = -1;
     clocks_.clear();
     watched_.clear();
     return;

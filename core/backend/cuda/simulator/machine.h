@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/backend/cuda/launch/launch_shape.h"
+#include "core/base/error.h"
 
 // A simulated GPU for kernels over simt.h. The threads of a block run as fibers on the CPU, so kernels can be
 // tested and whole models can run ("host-simt") without a GPU. It is slow, deterministic for a seed, and
@@ -21,6 +22,12 @@ namespace speclab::simt {
 
 class Machine;
 struct InnerBlock;
+
+/// A kernel has called trap().
+class Trap final : public Bug {
+ public:
+  using Bug::Bug;
+};
 
 /// An index, and the line of the kernel that uses it.
 struct Index {
@@ -65,6 +72,7 @@ struct Group {
   int inside = 0,
       entering = 0;  ///< for inner blocks: threads that have not left the block; threads that wait to enter
                      ///< the next one
+  const void* counter = nullptr;  ///< last atomic_add of its threads
 };
 
 /// One simulated thread.
@@ -77,6 +85,7 @@ struct Thread {
   std::uint32_t collectives = 0;  ///< number of collectives so far; equal for all lanes of a warp unless some
                                   ///< of them are inside a collective
   std::uint32_t warp_epoch = 0;   ///< number of warp_sync() so far
+  bool fenced = false;            ///< it has called fence() since its last atomic_add
   MmaQueue products;
   std::vector<AsyncCopy> copies;    ///< not finished, oldest first
   std::vector<std::size_t> groups;  ///< [i]: number of `copies` in groups 0 .. i
@@ -126,6 +135,8 @@ class Machine {
         [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
   static constexpr int kMostTogether = 64;
+  /// In the next run_together(), this block ends before it does anything. Tests lose a block with it.
+  void lose_block(int block) { lost_ = block; }
 
   /// Makes a condition for a loop and returns its handle. Handles count from 1.
   std::uint64_t make_conditional() {
@@ -152,7 +163,13 @@ class Machine {
   }
   void released(const void* p);
   void acquired(const void* p);
+  /// A fence before an atomic_add makes it a release, and a fence after it an acquire.
+  void fence();
+  void counted(const void* p);
   void pause(const std::source_location& where);
+  /// True when nothing but pauses has happened for so long that nobody will come.
+  bool waited_long() const { return pauses_ > kLongWait; }
+  [[noreturn]] void trap(const std::source_location& where);
   void enter_block(const InnerBlock& inner, const std::source_location& where);
   void leave_block(const std::source_location& where);
   void check_shared(int offset, int count, std::size_t size, std::size_t alignment,
@@ -173,6 +190,7 @@ class Machine {
   struct Fibers;                      // of Boost.Context
   static constexpr int kMain = -1;    // the caller of run(), in place of a thread
   static constexpr int kGranule = 2;  // bytes of memory whose last accesses are recorded together
+  static constexpr std::uint64_t kLongWait = 500'000;  // pauses in a row
   struct Range {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
@@ -207,6 +225,7 @@ class Machine {
 
   void run_blocks(const char* name, int most_threads, const cuda::LaunchShape& shape, bool together,
                   void (*call)(const void*), const void* kernel);
+  std::string at_place(const std::string& message, const std::source_location& where) const;
   void make_threads(int count);
   void place_block(Group& block, int which);
   void run_placed();
@@ -235,6 +254,7 @@ class Machine {
   std::uint64_t awake_ = 0;  ///< bits of the warps with a runnable lane
   int running_ = 0;          ///< number of placed threads
   int ended_ = 0;
+  int lost_ = -1;              ///< block that does nothing in the next run_together(); -1: none
   std::uint64_t pauses_ = 0;   ///< pauses since the last collective or barrier
   std::vector<Group> blocks_;  ///< the placed blocks, that is, those that run now
   std::vector<Group> inner_;   ///< inner blocks, by their first warp

@@ -153,6 +153,7 @@ void Machine::enter_block(const InnerBlock& inner, const std::source_location& w
     group.threads = group.inside = inner.threads;
     group.shared_begin = block.shared_begin + inner.shared_begin;
     group.shared_bytes = inner.shared_bytes;
+    group.counter = nullptr;
     group.epoch = group.begin = ++epochs_;
     std::fill_n(shared_.begin() + group.shared_begin, group.shared_bytes, std::byte{0xff});
     wake(first_warp, warps);

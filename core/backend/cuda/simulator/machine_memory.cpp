@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "core/backend/cuda/kernels/simt.h"
 #include "core/backend/cuda/simulator/machine.h"
@@ -192,6 +193,16 @@ void Machine::acquired(const void* p) {
   if (clocks_.empty() || at == published_.end()) return;
   Clock& own = clocks_[static_cast<std::size_t>(self->block - blocks_.data())];
   for (std::size_t i = 0; i < own.size(); ++i) own[i] = std::max(own[i], at->second[i]);
+}
+
+void Machine::fence() {
+  self->fenced = true;
+  if (self->group->counter != nullptr) acquired(self->group->counter);
+}
+
+void Machine::counted(const void* p) {
+  if (std::exchange(self->fenced, false)) released(p);
+  self->group->counter = p;
 }
 
 void Machine::watch(const void* p, std::size_t bytes, Access access, const std::source_location& where) {

@@ -82,6 +82,7 @@ SPECLAB_DEVICE void store16(void* p, Bytes16 v, Where where = Where::current()) 
 }
 SPECLAB_DEVICE u32 atomic_add(u32* p, u32 value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
+  self->machine->counted(p);
   return std::exchange(*p, *p + value);
 }
 SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value, Where where = Where::current()) {
@@ -102,8 +103,11 @@ SPECLAB_DEVICE u64 load_acquire(const u64* p, Where where = Where::current()) {
   return *p;
 }
 SPECLAB_DEVICE void pause(Where where = Where::current()) { self->machine->pause(where); }
-SPECLAB_DEVICE void fence() {}
+SPECLAB_DEVICE void fence() { self->machine->fence(); }
 SPECLAB_DEVICE void fence_system() {}
+SPECLAB_DEVICE u64 wait_begin() { return 0; }
+SPECLAB_DEVICE bool waited_long(u64 /*begun*/) { return self->machine->waited_long(); }
+SPECLAB_DEVICE void trap(Where where = Where::current()) { self->machine->trap(where); }
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { self->machine->set_conditional(handle, value); }
 SPECLAB_DEVICE u64 globaltimer() {
   return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(

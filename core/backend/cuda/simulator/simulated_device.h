@@ -6,7 +6,7 @@
 namespace speclab::cuda {
 
 /// The simulated GPU of backend "host-simt". Launches and copies are finished when the calls return.
-class SimulatedDevice final : public Device {
+class SimulatedDevice : public Device {
  public:
   bool simulated() const override { return true; }
   std::string backend_name() const override { return "host-simt"; }
@@ -22,6 +22,7 @@ class SimulatedDevice final : public Device {
     return {.machine = machine_.get()};
   }
   void started(const char* /*kernel*/) override {}
+  void explain_failures(std::function<void()> /*explain*/) override {}  // launches explain themselves
   bool idle() const override { return true; }
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return allocate(bytes); }

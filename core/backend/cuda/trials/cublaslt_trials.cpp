@@ -32,6 +32,7 @@ class Product {
   }
 
   double time() {
+    batch(1);  // the first launch of a kernel loads its code
     const double once = batch(1);
     return batch(std::clamp(static_cast<int>(2e-3 / once), 1, 500));
   }

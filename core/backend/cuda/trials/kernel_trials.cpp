@@ -11,18 +11,6 @@
 
 namespace speclab {
 namespace cuda {
-
-double Stand::time(const std::function<void(int)>& launch) const {
-  const double once = batch(1, launch);
-  return batch(simulated() ? 1 : std::clamp(static_cast<int>(2e-3 / once), 1, 500), launch);
-}
-
-double Stand::batch(int count, const std::function<void(int)>& launch) const {
-  timer_->begin();
-  for (int i = 0; i < count; ++i) launch(i);
-  return timer_->end() / count;
-}
-
 namespace {
 
 /// Allocates memory of the device and fills it with small numbers that repeat after a megabyte. Zeros would
@@ -183,7 +171,10 @@ void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int voc
         const auto weights = room(count * static_cast<std::size_t>(vocab) * sizeof(float)),
                    laws = room(count * sizeof(Law));
         const auto residual = room(static_cast<std::size_t>(vocab) * sizeof(double)),
-                   verdict = room(sizeof(Verdict));
+                   verdict = room(sizeof(Verdict)),
+                   sums = room(count * static_cast<std::size_t>(chunks_of(vocab)) * sizeof(double)),
+                   best = room(count * static_cast<std::size_t>(row_pieces(vocab)) * sizeof(simt::u64));
+        const auto arrivals = filled<std::uint32_t>(device, count, [](std::uint32_t) { return 0u; });
         const auto kv = filled<std::uint16_t>(
             device,
             2 * static_cast<std::size_t>(layers * kv_heads) * static_cast<std::size_t>(slots * stride),
@@ -197,7 +188,9 @@ void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int voc
           law.greedy = greedy;
           law.weights = static_cast<float*>(weights.get());
           law.laws = static_cast<Law*>(laws.get());
-          launch(law, stream);
+          law.sums = static_cast<double*>(sums.get());
+          law.meeting = {static_cast<simt::u64*>(best.get()), arrivals.get()};
+          start_laws(law, [&](const char*, const auto& arguments) { launch(arguments, stream); });
           Accept accept;
           accept.nodes = rows;
           accept.vocab = vocab;
@@ -205,6 +198,7 @@ void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int voc
           accept.parents = d_parents.get();
           accept.p = law.weights;
           accept.p_laws = law.laws;
+          accept.p_sums = law.sums;
           accept.q_rows = d_q_rows.get();
           accept.key = PhiloxKey{};
           accept.position = reinterpret_cast<const std::int64_t*>(d_position.get());

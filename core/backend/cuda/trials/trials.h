@@ -23,7 +23,7 @@ class Stand {
   Device& device() const { return *device_; }
   bool simulated() const { return device_->simulated(); }
   /// Runs many launches without a wait between them and returns the seconds of one launch. `launch(i)` starts
-  /// the i-th launch.
+  /// the i-th launch. A launch before them is not timed, because the first launch of a kernel loads its code.
   double time(const std::function<void(int)>& launch) const;
 
  private:

@@ -1,0 +1,125 @@
+#include "core/backend/cuda/launch/launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/backend/cuda/program/program.h"
+#include "core/backend/cuda/simulator/simulated_device.h"
+#include "core/base/error.h"
+#include "tests/backend/numbers.h"
+
+// How launches become persistent kernels: which tables of tasks are copied to the device, and what an error
+// says when a block of such a kernel is lost.
+
+namespace speclab::cuda {
+namespace {
+
+using testing::HasSubstr;
+
+/// A simulated GPU that counts the bytes that are copied to it.
+class CountingDevice final : public SimulatedDevice {
+ public:
+  void upload(const void* host, std::size_t bytes, void* to) override {
+    ++uploads;
+    SimulatedDevice::upload(host, bytes, to);
+  }
+  int uploads = 0;
+};
+
+class LauncherTables : public testing::Test {
+ protected:
+  static constexpr int kWidth = 64;
+  /// Starts `count` additions of the `from`-th row to the first one.
+  void start(int from, int count = 10) {
+    for (int i = 0; i < count; ++i)
+      launcher_.start("add", Elementwise{ElementwiseOf::kAdd, rows(0), rows(from), 1, 1, kWidth});
+  }
+  /// The same, and returns the number of copies to the device that this needed.
+  int copies(int from, int count = 10) {
+    const int before = device_.uploads;
+    start(from, count);
+    launcher_.submit();
+    return device_.uploads - before;
+  }
+  float* rows(int i) const { return static_cast<float*>(memory_.get()) + i * kWidth; }
+
+  CountingDevice device_;
+  Launcher launcher_{device_, CudaKernels::kPersistent};
+  std::shared_ptr<void> memory_ = [this] {
+    const std::vector<float> ones(64 * kWidth, 1.0f);
+    std::shared_ptr<void> memory = device_.allocate(ones.size() * sizeof(float));
+    device_.upload(ones.data(), ones.size() * sizeof(float), memory.get());
+    return memory;
+  }();
+};
+
+TEST_F(LauncherTables, AreCopiedOnce) {
+  EXPECT_EQ(copies(1), 1);
+  EXPECT_EQ(copies(1), 0);
+  EXPECT_EQ(*rows(0), 21.0f);   // both launches have run
+  EXPECT_EQ(copies(2), 1);      // other arguments
+  EXPECT_EQ(copies(1, 11), 1);  // another number of tasks
+  EXPECT_EQ(copies(1), 0);
+  EXPECT_EQ(copies(2), 0);
+  EXPECT_EQ(*rows(0), 1.0f + 10 + 10 + 10 + 11 + 10 + 10);
+  EXPECT_EQ(launcher_.uploaded_tables(), 3u);
+}
+
+TEST_F(LauncherTables, TheOldestGivesWay) {
+  constexpr int kMost = Launcher::kMostTables;
+  for (int i = 1; i <= kMost; ++i) EXPECT_EQ(copies(i), 1);
+  EXPECT_EQ(copies(1), 0);  // now table 2 is unused for the longest time
+  EXPECT_EQ(copies(kMost + 1), 1);
+  for (int i = 3; i <= kMost + 1; ++i) EXPECT_EQ(copies(i), 0) << i;
+  EXPECT_EQ(copies(1), 0);
+  EXPECT_EQ(copies(2), 1);
+  EXPECT_EQ(copies(3), 1);  // table 2 took its place
+}
+
+TEST_F(LauncherTables, OfAGraphAreItsOwn) {
+  EXPECT_EQ(copies(1), 1);
+  const std::shared_ptr<Graph> graph = launcher_.record(false, {}, [&] { start(2); });
+  for (int i = 1; i <= 12; ++i) copies(i + 2);
+  const int before = device_.uploads;
+  *rows(0) = 0;
+  launcher_.replay(*graph);
+  EXPECT_EQ(*rows(0), 10.0f);
+  EXPECT_EQ(device_.uploads, before);
+}
+
+TEST_F(LauncherTables, ALostBlockIsAnErrorWithItsName) {
+  EXPECT_EQ(copies(1), 1);
+  device_.stream().machine->lose_block(1);
+  start(2);
+  try {
+    launcher_.submit();
+    FAIL() << "nobody missed the block";
+  } catch (const Error& error) {
+    EXPECT_THAT(std::string(error.what()),
+                HasSubstr("a persistent kernel of 3 blocks: got block 1 did not arrive at the barrier after "
+                          "task 0 (elementwise) within 2 s"));
+    EXPECT_THAT(std::string(error.what()), HasSubstr("Use --kernels launches."));
+  }
+}
+
+TEST(LateBlocks, AreNamed) {
+  EXPECT_NO_THROW(check_late({}, 132));
+  const auto text = [](const LateBlock& late) {
+    try {
+      check_late(late, 132);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(text({.found = 1, .task = 17, .kernel = 0, .block = -1}),
+              HasSubstr("got a block did not arrive at the barrier after task 17 (linear_few)"));
+  EXPECT_THAT(text({.found = 1, .task = 3, .kernel = 1000, .block = 5}),
+              HasSubstr("block 5 did not arrive at the barrier after task 3 (an unknown kernel)"));
+}
+
+}  // namespace
+}  // namespace speclab::cuda
