@@ -44,8 +44,6 @@ class Launcher {
   std::shared_ptr<Graph> record(bool loop, std::span<const std::shared_ptr<void>> memory,
                                 const std::function<void()>& operations);
   void replay(const Graph& graph);
-  /// True if launches become tasks of persistent kernels.
-  bool gathers() const { return kernels_ != CudaKernels::kLaunches; }
   bool recording() const { return recording_ != nullptr; }
   /// Handle of the loop that is being recorded, for the kernel that ends it.
   std::uint64_t loop_condition() const;
@@ -89,8 +87,8 @@ class Launcher {
   std::shared_ptr<void> late_;      // a LateBlock that the host shares
   std::vector<KeptTable> tables_;   // at most kMostTables
   std::uint64_t uses_ = 0, uploaded_tables_ = 0;
-  std::shared_ptr<Graph> recording_;  // null: launches are started, not recorded
-  std::uint64_t condition_ = 0;       // of the loop that is being recorded
+  std::shared_ptr<Graph> recording_;                // null: launches are started, not recorded
+  std::uint64_t condition_ = 0;                     // of the loop that is being recorded
   std::vector<std::string_view>* noted_ = nullptr;  // null: launches are not noted
 };
 

@@ -2,9 +2,9 @@
 
 #include "core/backend/cuda/kernels/simt.h"
 
-// A barrier between all blocks of a cooperative launch. Numbers in memory count arrivals. They never decrease,
-// so nothing has to be reset between launches. The barrier has two halves, arrive() and wait(), so that other
-// warps than the first can do work in between that needs no other block.
+// A barrier between all blocks of a cooperative launch. Numbers in memory count arrivals. They never
+// decrease, so nothing has to be reset between launches. The barrier has two halves, arrive() and wait(), so
+// that other warps than the first can do work in between that needs no other block.
 
 namespace speclab::cuda {
 
