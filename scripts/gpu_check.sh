@@ -25,7 +25,7 @@ fail() {
 }
 
 backend=cuda device=0 out='' seconds='' most=6000 wanted='' wanted_part='' parts='' plan=false plants='' draft=models/draft/smollm2-135m-instruct
-grace=5 planted_cap=2  # seconds from SIGTERM to SIGKILL; limit of a planted stage
+grace=5 planted_cap=5  # seconds from SIGTERM to SIGKILL; limit of a planted stage
 model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 while [ $# -gt 0 ]; do

@@ -11,7 +11,7 @@ transfers() {
     dd if="$1" of="$folder/$(printf 'transfer%02d' $transfer)/$2" bs=1M iflag=skip_bytes,count_bytes skip="$3" count="$4" status=none
     room=$((room - $4))
   }
-  size=$(stat -c %s "$model")
+  size=$(stat -Lc %s "$model")
   local -a rooms=()
   while [ $at -lt "$size" ]; do
     left=$((size - at))
@@ -22,7 +22,7 @@ transfers() {
     at=$((at + left))
   done
   rooms+=("$room")
-  of=$(stat -c %s "$bundle") at=0 piece=0
+  of=$(stat -Lc %s "$bundle") at=0 piece=0
   if [ "$of" -le $room ] && [ "$of" -le "$most" ]; then
     place "$bundle" bundle.part01 0 "$of"
     return

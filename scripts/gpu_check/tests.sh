@@ -43,15 +43,15 @@ report() {  # counts what is in the log and prints it
     "$suite" "$tests" "$passed" "$failed" "$skipped" $((tests - ended)) "$(json_string "$names")" "$(json_string "${text:0:6000}")"
 }
 interrupted() {
-  { kill -KILL $running; wait $running; } 2> /dev/null
+  if [ -n "$running" ]; then { kill -KILL $running; wait $running; } 2> /dev/null; fi
   report
-  echo "interrupted in $last, after $ended of $tests tests" >&2
+  echo "interrupted in ${last:-no test}, after $ended of $tests tests" >&2
   exit 130
 }
 
-running=''
-tests=$(listed "$program" "$filter" | grep -c .)
+running='' tests=0
 trap interrupted INT TERM
+tests=$(listed "$program" "$filter" | grep -c .)
 "$program" --gtest_filter="$filter" --gtest_color=no > "$log" 2>&1 &
 running=$!
 wait $running

@@ -204,10 +204,10 @@ class Planted(Copy):
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertLess(time.monotonic() - begun, 100)
         expected = {
-            "forwards_8b": ("capped", "stopped after 2 seconds: planted: this stage hangs"),
-            "tests_attention": ("capped", "stopped after 2 seconds: interrupted in OnDeviceAttention.b, after 1 of 2"),
+            "forwards_8b": ("capped", "stopped after 5 seconds: planted: this stage hangs"),
+            "tests_attention": ("capped", "stopped after 5 seconds: interrupted in OnDeviceAttention.b, after 1 of 2"),
             "tests_rows": ("failed", "1 of 2 tests failed, the first one OnDeviceRows.b: planted: an illegal memory"),
-            "prefill_135m": ("capped", "stopped after 2 seconds: planted: this stage is slow"),
+            "prefill_135m": ("capped", "stopped after 5 seconds: planted: this stage is slow"),
         }
         _, planned = plan()
         for part, name, _ in planned:

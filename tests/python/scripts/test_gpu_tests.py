@@ -58,10 +58,10 @@ class Suite(Copy):
         body = f"""echo '[       OK ] OnDeviceRows.x (3 ms)'; echo '[ RUN      ] OnDeviceRows.slow'
             case $mine in *Rows*) {ignore} ;; esac"""
         self.suites("OnDeviceRows.x", "OnDeviceRows.slow", "OnDeviceModel.x", body=body)
-        self.assertEqual(self.check("--backend", "cpu", "--stages", "rows,model", "--cap", 1).returncode, 0)
+        self.assertEqual(self.check("--backend", "cpu", "--stages", "rows,model", "--cap", 3).returncode, 0)
         stage = self.stage("tests_rows")
         self.assertEqual((stage["status"], stage["data"]["passed"]), ("capped", 1))
-        self.assertIn("stopped after 1 seconds: interrupted in OnDeviceRows.slow, after 1 of 2 tests", stage["reason"])
+        self.assertIn("stopped after 3 seconds: interrupted in OnDeviceRows.slow, after 1 of 2 tests", stage["reason"])
         self.assertEqual(self.stage("tests_model")["status"], "ok")
         whole = self.stage("tests")
         self.assertEqual((whole["status"], whole["data"]["passed"], whole["data"]["not_run"]), ("capped", 2, 1))
