@@ -123,8 +123,12 @@ TEST_F(Speclab, PredictionsOfADeviceCountTheDownloadsThatAStepMakes) {
   };
   const json summary = read("device"), &costs = summary["calibration"];
   ASSERT_TRUE(costs.contains("device"));
-  for (const char* rows : {"1", "2", "3", "4"})
-    EXPECT_LT(costs["device"]["t_n_ns"][rows].get<double>(), costs["t_n_ns"][rows].get<double>()) << rows;
+  for (const json& round : read_json_lines(dir() / "device/calibration.jsonl")) {
+    for (const auto& [rows, ns] : round["device"]["t_n_ns"].items())
+      EXPECT_LT(ns, round["t_n_ns"][rows]) << rows << ": the download is not in it";
+    EXPECT_EQ(round["device"]["t_n_ns"].size(), round["t_n_ns"].size());
+    EXPECT_EQ(round["device"]["drafts"]["small"].size(), 2u);
+  }
   EXPECT_EQ(summary["cases"].size(), 5u) << "with the reference of the cases that use the device";
   for (const json& of_case : summary["cases"]) {
     const bool stays = of_case["id"].get<std::string>().find("device_loop") != std::string::npos;
