@@ -37,6 +37,7 @@ class CudaBackend final : public Backend {
   void download(const void* from, std::size_t bytes, void* host) override;
   bool idle() override { return launcher_.idle(); }
   void submit() override { launcher_.submit(); }
+  const Launcher& launcher() const { return launcher_; }
 
   PackedMatrix pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) override;
   KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) override;
