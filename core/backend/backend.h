@@ -62,6 +62,9 @@ struct RowsInFlight {
   /// and `committed` is an upper bound of it. So operations can be queued for a sequence whose length the
   /// host does not know yet.
   const std::int32_t* committed_at = nullptr;
+  /// If not null, memory of the backend holds the number `committed` here. A backend may read it from there,
+  /// so that what it queues is the same for every length of the sequence.
+  const std::int32_t* committed_copy = nullptr;
   /// Paths may contain this many rows of earlier forwards. Positions are below committed + earlier + n.
   int earlier = 0;
   /// The committed keys that attention reads; null: all. A view cannot be combined with committed_at. The

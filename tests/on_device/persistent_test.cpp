@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/backend/cuda/runtime/cuda_backend.h"
 #include "core/backend/cuda_kernels.h"
 #include "core/backend/device_program.h"
 #include "core/decoding/registry.h"
@@ -146,6 +147,28 @@ TEST_F(OnDevicePersistent, TheDevicesOwnLoopIsThatOfLaunches) {
       EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
     }
   }
+}
+
+// What changes from one forward to the next is in memory of the device, so a text needs no new table until it
+// reaches the next split of attention.
+TEST_F(OnDevicePersistent, ATextNeedsOneTablePerSplit) {
+  const TinyModel tiny = random_llama(shapes().front(), 3);
+  const ModelPtr target = load_tiny_on(backend_of(CudaKernels::kPersistent), tiny);
+  const auto& backend = dynamic_cast<const cuda::CudaBackend&>(*backend_of(CudaKernels::kPersistent));
+  const auto tables = [&](int prompt, int tokens) {
+    Decode decode{.target = target,
+                  .strategy = choose("autoregressive"),
+                  .options = {{"max_tokens", tokens}, {"temperature", 0}, {"device_loop", "off"}}};
+    decode.prompt.assign(static_cast<std::size_t>(prompt), 7);
+    const std::uint64_t before = backend.launcher().uploaded_tables();
+    EXPECT_EQ(decode.run().tokens.size(), static_cast<std::size_t>(tokens));
+    return backend.launcher().uploaded_tables() - before;
+  };
+  tables(20, 4);  // buffers grow
+  EXPECT_LE(tables(20, 12), 1u);
+  const std::uint64_t of_two_splits = tables(120, 18);
+  EXPECT_GE(of_two_splits, 1u);
+  EXPECT_LE(of_two_splits, 2u);
 }
 
 // A vocabulary whose rows have several blocks. They meet in memory that every launch, task and round of a

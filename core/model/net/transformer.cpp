@@ -33,10 +33,11 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   std::vector<std::int32_t>& numbers = s.numbers;
   const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n,
                     wanted_rows = 5 * n + 1, tapped_rows = wanted_rows + wanted,
-                    given_rows = tapped_rows + tapped, paths = given_rows + given;
+                    given_rows = tapped_rows + tapped, lengths = given_rows + given,
+                    paths = lengths + feeds.size();
   numbers.resize(paths);
   numbers[path_begin] = 0;
-  std::size_t at = 0, out = 0, tapped_out = tapped_rows, given_out = given_rows;
+  std::size_t at = 0, out = 0, tapped_out = tapped_rows, given_out = given_rows, next_length = lengths;
   for (const Feed& feed : feeds) {
     Session& session = *feed.session;
     const int count = feed.size(), committed = session.length_ + feed.after;
@@ -45,6 +46,7 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                   "{} tokens, {} parents", feed.tokens.size(), count);
     SPECLAB_CHECK(feed.layers == part, "feeds of one forward with different layers");
     if (part.rest()) check_taps_of_rest(feed);
+    numbers[next_length++] = committed;
     const int earlier = session.fly(feed.parents, {s.run, static_cast<int>(feed.rows.size()), feed.continues,
                                                    feed.after, feed.layers, feed.view});
     for (const std::int32_t row : feed.rows)
@@ -85,9 +87,10 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   s.placed.clear();
   s.given.clear();
   at = 0;
-  const std::int32_t* next_given = staged + given_rows;
+  const std::int32_t *next_given = staged + given_rows, *length = staged + lengths;
   for (const Feed& feed : feeds) {
     const int count = feed.size();
+    const std::int32_t* const own_length = length++;
     if (count == 0) continue;
     if (feed.embeddings != nullptr) {
       const bool there = feed.embeddings_in == Memory::kBackend;
@@ -100,6 +103,7 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                       staged + slots + at,
                       staged + path_begin + at,
                       staged + paths};
+    rows.committed_copy = own_length;
     if (feed.continues) rows.earlier = feed.session->in_flight() - count;
     s.placed.push_back({feed.session, rows, feed.view != nullptr ? next_views : nullptr});
     if (feed.view != nullptr) next_views += s.run.size();

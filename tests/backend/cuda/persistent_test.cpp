@@ -279,5 +279,29 @@ TEST(PersistentKernel, RunsTasksInOrder) {
   }
 }
 
+// The first warp polls the barrier, so it must not be busy with prefetches. Weights that lie in no memory
+// show which thread prefetches first, before the first task and between tasks.
+TEST(PersistentKernel, TheLastWarpPrefetches) {
+  for (const std::size_t ahead : {std::size_t{1} << 20, std::size_t{0}}) {
+    simt::Machine machine(2);
+    const DeviceArray<float> x(machine, std::vector<float>(64, 1.0f));
+    const DeviceArray<simt::u64> arrived(machine, std::vector<simt::u64>{0});
+    std::vector<Task> tasks(3, *task_of(Elementwise{ElementwiseOf::kAdd, x.data(), x.data(), 1, 1, 64}));
+    tasks[1].weights = reinterpret_cast<const void*>(4096);
+    tasks[1].weight_bytes = 4096;
+    const TaskTable table = make_table(tasks, ahead);
+    std::vector<std::byte> bytes(table.bytes());
+    table.write(bytes.data());
+    const DeviceArray<std::byte> there(machine, bytes);
+    try {
+      launch(TableLaunch{table.arguments(there.data(), {arrived.data()}), 1}, Stream{.machine = &machine});
+      FAIL() << "nothing was prefetched";
+    } catch (const Bug& bug) {
+      EXPECT_THAT(bug.what(), HasSubstr("thread 224"));
+      EXPECT_THAT(bug.what(), HasSubstr("lie in no allocation"));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace speclab::cuda

@@ -5,6 +5,12 @@
 // Verifies a draft on the device. One block does what accept() of core/decoding/rules/accept.h does for a
 // tree, with any rule. If the rows have the same bits as on the host, the decisions, coins and tokens are the
 // same, too (law.h).
+//
+// Each decision depends on the one before it, so there is one block. With the sums of the target's rows
+// (Accept::p_sums) it reads a few numbers of a row to accept a token, and one chunk to draw a token from a
+// row of the target or from such a row without one token. Only a rejection by a drafted law reads whole rows,
+// p and q, once. 512 threads then have 32 KiB in flight. A vocabulary of 128,256 has 1 MiB: 8 us at a latency
+// of 0.25 us from L2, and 22 us at 0.7 us from memory; all other outcomes take 2 to 3 us (predicted).
 
 namespace speclab::cuda {
 

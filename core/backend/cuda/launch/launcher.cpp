@@ -1,6 +1,8 @@
 #include "core/backend/cuda/launch/launcher.h"
 
 #include <algorithm>
+#include <cstring>
+#include <type_traits>
 #include <utility>
 
 #include "core/backend/cuda/program/program.h"
@@ -34,49 +36,60 @@ void Launcher::submit() {
 }
 
 void Launcher::start_together(const std::vector<Task>& tasks) {
-  std::vector<Task> fused = fuse(tasks);
-  if (noted_ != nullptr) noted_->insert(noted_->end(), fused.size(), "persistent task");
-  const TaskTable table = make_table(std::move(fused));
-  std::vector<std::byte> bytes(table.bytes());
-  table.write(bytes.data());
-  const void* at = nullptr;
+  Persistent table;
   if (recording_) {  // the graph gets its own table, which no later launch overwrites
+    const TaskTable made = make_table(fuse(tasks));
+    std::vector<std::byte> bytes(made.bytes());
+    made.write(bytes.data());
     const std::shared_ptr<void> own = device_.allocate(bytes.size());
     device_.upload_beside(bytes.data(), bytes.size(), own.get());
     ++uploaded_tables_;
     recording_->kept.push_back(own);
-    at = own.get();
+    table = made.arguments(own.get(), counters(), late());
   } else {
-    at = there(bytes);
+    table = kept_table(tasks);
   }
-  auto* arrived = static_cast<simt::u64*>(counters_.get());
-  const GridCounters counters{arrived, reinterpret_cast<simt::u32*>(arrived + 1)};
-  start_now("persistent", TableLaunch{table.arguments(at, counters, late()), blocks_});
+  if (noted_ != nullptr)
+    noted_->insert(noted_->end(), static_cast<std::size_t>(table.count), "persistent task");
+  start_now("persistent", TableLaunch{table, blocks_});
 }
 
-// Returns the address of this table on the device, and copies it only if it is not there yet. The copy runs
-// in the order of the stream, so it may overwrite the table that was unused for the longest time.
-const void* Launcher::there(const std::vector<std::byte>& table) {
+GridCounters Launcher::counters() const {
+  auto* arrived = static_cast<simt::u64*>(counters_.get());
+  return {arrived, reinterpret_cast<simt::u32*>(arrived + 1)};
+}
+
+// Makes and copies a table only if the device does not have it yet. All bytes of a task are defined
+// (put_kernel()), so equal tasks have equal bytes. The copy runs in the order of the stream, so it may
+// overwrite the table that was unused for the longest time.
+Persistent Launcher::kept_table(const std::vector<Task>& tasks) {
+  static_assert(std::has_unique_object_representations_v<Task>, "bytes that belong to no member");
   ++uses_;
   for (KeptTable& kept : tables_) {
-    if (kept.content != table) continue;
+    if (kept.tasks.size() != tasks.size() ||
+        std::memcmp(kept.tasks.data(), tasks.data(), tasks.size() * sizeof(Task)) != 0)
+      continue;
     kept.last_used = uses_;
-    return kept.memory.get();
+    return kept.table;
   }
+  const TaskTable made = make_table(fuse(tasks));
+  std::vector<std::byte> bytes(made.bytes());
+  made.write(bytes.data());
   if (tables_.size() < kMostTables) tables_.emplace_back();
   KeptTable& oldest =
       *std::min_element(tables_.begin(), tables_.end(),
                         [](const KeptTable& a, const KeptTable& b) { return a.last_used < b.last_used; });
-  oldest.content.clear();  // in case the copy fails
-  if (oldest.room < table.size()) {
-    oldest.memory = device_.allocate(table.size());
-    oldest.room = table.size();
+  oldest.tasks.clear();  // in case the copy fails
+  if (oldest.room < bytes.size()) {
+    oldest.memory = device_.allocate(bytes.size());
+    oldest.room = bytes.size();
   }
-  device_.upload(table.data(), table.size(), oldest.memory.get());
+  device_.upload(bytes.data(), bytes.size(), oldest.memory.get());
   ++uploaded_tables_;
-  oldest.content = table;
+  oldest.tasks = tasks;
+  oldest.table = made.arguments(oldest.memory.get(), counters(), late());
   oldest.last_used = uses_;
-  return oldest.memory.get();
+  return oldest.table;
 }
 
 std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_ptr<void>> memory,

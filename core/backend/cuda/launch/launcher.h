@@ -47,8 +47,8 @@ class Launcher {
   bool recording() const { return recording_ != nullptr; }
   /// Handle of the loop that is being recorded, for the kernel that ends it.
   std::uint64_t loop_condition() const;
-  /// Tables of tasks that were copied to the device so far. A table that the device already has is not copied
-  /// again.
+  /// Number of tables of tasks that were made and copied to the device so far. The tables of the last
+  /// launches stay there, and equal tasks get the table that is there.
   std::uint64_t uploaded_tables() const { return uploaded_tables_; }
   static constexpr std::size_t kMostTables = 8;
   /// Lets the graph that is being recorded, if any, keep this memory.
@@ -68,12 +68,14 @@ class Launcher {
     else launch(what, device_.stream());
   }
   void start_together(const std::vector<Task>& tasks);
-  const void* there(const std::vector<std::byte>& table);
+  Persistent kept_table(const std::vector<Task>& tasks);
+  GridCounters counters() const;
   LateBlock* late() const { return static_cast<LateBlock*>(late_.get()); }
 
   /// A table in memory of the device.
   struct KeptTable {
-    std::vector<std::byte> content;
+    std::vector<Task> tasks;  // as they were held back, before they are fused
+    Persistent table;
     std::shared_ptr<void> memory;
     std::size_t room = 0;         // bytes
     std::uint64_t last_used = 0;  // number of the launch

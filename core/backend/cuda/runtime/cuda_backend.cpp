@@ -263,6 +263,11 @@ void CudaBackend::attend(const float* qkv, int heads, const KvStore& kv, int lay
   a.out = out;
   a.activations = activations;
   if (rows.view != nullptr) return attend_view(a, rows);
+  if (launcher_.gathers() && rows.committed_at == nullptr && rows.committed_copy != nullptr) {
+    // The table of a persistent kernel is the same until the sequence reaches the next split.
+    a.committed_at = rows.committed_copy;
+    a.committed = rows.committed / kSplit * kSplit + kSplit - 1;
+  }
   a.sums = room(sums_, a.sums_size());
   a.mixed = room(mixed_, a.mixed_size());
   start("attention_splits", AttentionSplits{a});

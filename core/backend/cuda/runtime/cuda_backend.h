@@ -39,6 +39,7 @@ class CudaBackend : public Backend {
   bool idle() override { return launcher_.idle(); }
   void give_up() override { device_->give_up(); }
   void submit() override { launcher_.submit(); }
+  const Launcher& launcher() const { return launcher_; }
 
   PackedMatrix pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) override;
   KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) override;
