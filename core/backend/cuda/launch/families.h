@@ -22,7 +22,7 @@
   SPECLAB_LINEAR_KERNELS(apply) \
   SPECLAB_LINEAR_FREE_KERNELS(apply) SPECLAB_SAMPLING_KERNELS(apply) SPECLAB_ACCEPT_KERNELS(apply)
 
-// The kernels that a persistent kernel can run as tasks (PersistentKernels in
+// The kernels that a persistent kernel can run as tasks (PersistentKernels and FusedKernels in
 // core/backend/cuda/program/persistent_tasks.h). They are listed here so that a task can also be launched
 // alone.
 
@@ -33,6 +33,10 @@
               apply(ElementwiseKernel<ElementwiseOf::kAdd>)                                                 \
                   apply(ElementwiseKernel<ElementwiseOf::kAddBias>)
 #define SPECLAB_LINEAR_TASKS(apply) \
-  apply(LinearFewKernel<1, 6, true>) apply(LinearFewKernel<1, 6, false>) apply(LinearFewKernel<2, 4, false>)
+  apply(LinearFewKernel<1, 6, true>) apply(LinearFewKernel<1, 6, false>)                     \
+      apply(LinearFewKernel<2, 4, false>) apply(LinearFewKernel<1, 6, true, Linear, Rotated>) \
+          apply(LinearFewKernel<1, 6, false, Linear, Rotated>)                               \
+              apply(LinearFewKernel<2, 4, false, Linear, Rotated>)                           \
+                  apply(LinearFewKernel<1, 6, false, Linear, Combined>)
 #define SPECLAB_SAMPLING_TASKS(apply) \
   apply(LayRowsKernel) apply(StandardiseKernel<false>) apply(SampleKernel<PhiloxCoins>)

@@ -11,6 +11,7 @@
 #include "core/backend/cuda/kernels/linear/linear_kernel.h"
 #include "core/backend/cuda/kernels/norm_kernel.h"
 #include "core/backend/cuda/program/persistent.h"
+#include "core/backend/cuda/program/persistent_fused.h"
 #include "core/backend/cuda/kernels/plain_kernel.h"
 #include "core/backend/cuda/program/plan_kernel.h"
 #include "core/backend/cuda/kernels/sampling_kernel.h"
@@ -41,7 +42,7 @@ GraphNode describe(const Arguments& arguments);
 /// PersistentKernels.
 template <typename Arguments>
 std::optional<Task> task_of(const Arguments& arguments);
-/// Starts a task as a launch of its own.
+/// Starts a task, fused or not, as a launch of its own.
 void launch(const Task& task, const Stream& stream);
 GraphNode describe(const Task& task);
 /// One cooperative launch that runs all tasks of a table.

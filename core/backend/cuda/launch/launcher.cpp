@@ -1,6 +1,7 @@
 #include "core/backend/cuda/launch/launcher.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "core/backend/cuda/program/program.h"
@@ -25,7 +26,28 @@ void Launcher::submit() {
   if (waiting_.empty()) return;
   const std::vector<Task> tasks = std::exchange(waiting_, {});
   if (worth_one_launch(tasks, kernels_)) return start_together(tasks);
-  for (const Task& task : tasks) start_now(describe(task).kernel.data(), task);
+  for (const Task& task : fuse(tasks)) start_now(describe(task).kernel.data(), task);
+}
+
+// Takes over the task: holds it back, or launches it fused with the one that was held back. Returns false if
+// the task must be launched by itself.
+bool Launcher::hold_back(const Task& task) {
+  if (kernels_ != CudaKernels::kLaunches) {
+    waiting_.push_back(task);
+    return true;
+  }
+  if (!waiting_.empty()) {
+    const std::vector<Task> fused = fuse(std::array{waiting_.front(), task});
+    if (fused.size() == 1) {
+      waiting_.clear();
+      start_now(describe(fused.front()).kernel.data(), fused.front());
+      return true;
+    }
+  }
+  if (!may_fuse_with_next(task)) return false;
+  submit();
+  waiting_.push_back(task);
+  return true;
 }
 
 void Launcher::start_together(const std::vector<Task>& tasks) {

@@ -13,24 +13,20 @@
 
 namespace speclab::cuda {
 
-/// Starts the kernels of a backend on its device. It can gather launches into one persistent kernel (Task)
-/// and record them as a graph.
+/// Starts the kernels of a backend on its device. It can fuse neighbouring launches (fuse()), gather launches
+/// into one persistent kernel (Task) and record them as a graph.
 class Launcher {
  public:
   /// Throws Error for kPersistent on a device that cannot run persistent kernels.
   Launcher(Device& device, CudaKernels kernels);
 
-  /// Launches the kernel of `arguments`, or holds it back until submit() if it can become part of a
-  /// persistent kernel. `kernel`: its name, for error messages.
+  /// Launches the kernel of `arguments`. Holds it back, at most until submit(), if it can become part of a
+  /// persistent kernel or may fuse with the next launch. `kernel`: its name, for error messages.
   template <typename Arguments>
   void start(const char* kernel, const Arguments& arguments) {
-    if (kernels_ != CudaKernels::kLaunches) {
-      if (std::optional<Task> task = task_of(arguments)) {
-        waiting_.push_back(*task);
-        return;
-      }
-      submit();
-    }
+    const std::optional<Task> task = task_of(arguments);
+    if (task && hold_back(*task)) return;
+    submit();
     start_now(kernel, arguments);
   }
   /// Launches the tasks that were held back.
@@ -56,13 +52,14 @@ class Launcher {
       captured->push_back([what, stream = device_.stream()] { launch(what, stream); });
     else launch(what, device_.stream());
   }
+  bool hold_back(const Task& task);
   void start_together(const std::vector<Task>& tasks);
   std::byte* table_room(std::size_t bytes);
 
   Device& device_;
   CudaKernels kernels_;
   int blocks_ = 0;                 // blocks of a persistent kernel
-  std::vector<Task> waiting_;      // held back, in order
+  std::vector<Task> waiting_;      // held back, in order; with kLaunches at most one
   std::shared_ptr<void> arrived_;  // one u64: the counter of the barrier in persistent kernels
   std::shared_ptr<void> table_;    // task table of the last persistent kernel
   std::size_t table_bytes_ = 0;

@@ -4,9 +4,9 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/cuda/kernels/linear/linear_few.h"
 
-// Pairs of launches that become one task, because each block of the second needs only results of the same
-// block of the first. This saves two barriers per layer. The fused kernels run the code of both, so the bits
-// are the same.
+// Pairs of operations that become one launch, or one task of a persistent kernel, because each block of the
+// second needs only results of the same block of the first. This saves two launches, or two barriers, per
+// layer. The fused kernels run the code of both, so the bits are the same.
 
 namespace speclab::cuda {
 
