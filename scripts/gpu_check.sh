@@ -147,8 +147,8 @@ as_json() { echo "{\"$(sed -e 's/=/": /g' -e 's/,/, "/g' <<< "$1")}"; }  # a=1,b
 forwards() {  # NAME CAP [INFLATE]
   stage "forwards_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${times[@]}" "${use[@]}" --json
 }
-persistent() {  # NAME CAP [INFLATE]
-  stage "forwards_$1_persistent" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${few[@]}" "${use[@]}" --kernels persistent --json
+with_kernels() {  # KERNELS NAME CAP [INFLATE]
+  stage "forwards_$2_$1" "$3" - "$speclab" bench --model "$model" ${4:+--inflate "$4"} "${few[@]}" "${use[@]}" --kernels "$1" --json
 }
 prefill() {  # NAME CAP [INFLATE]: prefill with our kernels and, on a GPU, with the toolkit's library
   local library=(--prefill cublaslt)
@@ -175,8 +175,10 @@ stage tests 100 - "${tests:+scripts/gpu_check/tests.sh}" "$backend" "$device" "$
 forwards 135m 40
 forwards 8b 90 "$eight"
 forwards 1b 45 "$one"
-persistent 135m 20
-persistent 1b 25 "$one"
+with_kernels persistent 135m 20
+with_kernels persistent 1b 25 "$one"
+with_kernels serial 135m 20
+with_kernels serial 8b 40 "$eight"
 speculation 135m 45
 speculation 8b 110 "$eight"
 speculation 1b 50 "$one"

@@ -14,11 +14,12 @@ namespace speclab {
 /// of its own. With kLaunches they also start with the next operation of any kind.
 enum class CudaKernels : std::uint8_t {
   kLaunches,    ///< one launch per operation, or per pair of operations that can be fused
+  kSerial,      ///< kLaunches without overlap: each launch starts when the one before it is done, for comparison
   kPersistent,  ///< one launch for the operations of a forward, or of all forwards of a drafted chain,
                 ///< where possible
   kAuto,        ///< kPersistent for forwards that read at most 1 GiB of weights, on devices that can
 };
-/// "launches", "persistent", "auto". Throws Error for another name.
+/// "launches", "serial", "persistent", "auto". Throws Error for another name.
 CudaKernels parse_cuda_kernels(const std::string& name);
 
 /// Makes the backend as make_cuda_backend(options) does, which uses kLaunches. Throws Error for kPersistent

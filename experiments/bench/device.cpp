@@ -34,8 +34,8 @@ void add_trial(const Setting& setting, const KernelTrial& trial) {
 }
 
 /// Times a forward of one row of the draft until its logits are on the host. This is the cost of a drafted
-/// token for a strategy that runs on the host. "cuda/draft_step" launches each kernel;
-/// "cuda/draft_step_persistent" runs all of them in one launch.
+/// token for a strategy that runs on the host. "cuda/draft_step" launches each kernel,
+/// "cuda/draft_step_serial" without overlap; "cuda/draft_step_persistent" runs all of them in one launch.
 void add_draft_step(const Setting& setting, const std::string& kernels) {
   if (!setting.has_draft) return;
   struct Held {
@@ -73,7 +73,7 @@ void add_device(const Setting& setting, int device) {
   const bool simulated = setting.models->backend().simulated();
   for (const KernelTrial& trial : cuda_kernel_trials({.device = device, .simulated = simulated}))
     add_trial(setting, trial);
-  for (const char* kernels : {"launches", "persistent"}) add_draft_step(setting, kernels);
+  for (const char* kernels : {"launches", "serial", "persistent"}) add_draft_step(setting, kernels);
 }
 
 }  // namespace speclab::bench

@@ -22,8 +22,8 @@ using namespace speclab::fixtures;
 /// Names of the launches that `operations` records. Nothing runs.
 std::vector<std::string> launched(Backend& backend, const std::function<void()>& operations) {
   std::vector<std::string> names;
-  for (const GraphNode& node : backend.device_program()->record(false, operations)->nodes)
-    names.emplace_back(node.kernel);
+  const auto graph = backend.device_program()->record(false, operations);
+  for (const GraphNode& node : graph->nodes) names.emplace_back(node.kernel);
   return names;
 }
 
@@ -31,11 +31,12 @@ struct Decoder {
   int layers, hidden, heads, kv_heads, head_dim, ffn, vocab;
 };
 constexpr Decoder kSmolLm2_135m{30, 576, 9, 3, 64, 1536, 49152},
-    kLlama31_8b{32, 4096, 32, 8, 128, 14336, 128256};
+    kLlama32_1b{16, 2048, 32, 8, 64, 8192, 128256}, kLlama31_8b{32, 4096, 32, 8, 128, 14336, 128256};
 
 /// The operations of a forward (Transformer) with matrices of the right sizes that have no contents.
 std::vector<std::string> forward(const Decoder& d, int rows, int committed) {
   const auto backend = make_cuda_backend({.simulated = true});
+  pack(*backend, 16, 512, std::vector<Bf16>(16 * 512));  // makes room where the slices of many rows meet
   const auto matrix = [](int out, int in) { return PackedMatrix{out, in, nullptr, 0}; };
   const int query = d.heads * d.head_dim, kv_width = d.kv_heads * d.head_dim;
   const PackedMatrix table = matrix(d.vocab, d.hidden), qkv = matrix(query + 2 * kv_width, d.hidden),
@@ -71,12 +72,14 @@ TEST(Launches, OfAForward) {
     const auto layers = static_cast<std::size_t>(d.layers);
     EXPECT_EQ(forward(d, 1, 100).size(), layers * 5 + ends);
     EXPECT_EQ(forward(d, 1, 1023).size(), layers * 5 + ends);
-    EXPECT_EQ(forward(d, 1, 1024).size(), layers * 6 + ends);   // nine splits are added up once
-    EXPECT_EQ(forward(d, 5, 100).size(), layers * 8 + ends);    // every row has splits of its own
-    EXPECT_EQ(forward(d, 32, 100).size(), layers * 9 + ends);   // linear_many.h fuses nothing
+    EXPECT_EQ(forward(d, 1, 1024).size(), layers * 6 + ends);  // nine splits are added up once
+    EXPECT_EQ(forward(d, 5, 100).size(), layers * 8 + ends);   // every row has splits of its own
+    EXPECT_EQ(forward(d, 32, 100).size(), layers * 9 + ends);  // linear_many.h fuses nothing
   }
   EXPECT_EQ(forward(kSmolLm2_135m, 1, 100).size(), 155u);
   EXPECT_EQ(forward(kLlama31_8b, 1, 100).size(), 165u);
+  // Here the product before the rotation has eight slices, so a block has one tile of outputs (can_rotate).
+  EXPECT_EQ(forward(kLlama32_1b, 1, 100).size(), 16 * 6 + ends);
   std::map<std::string, int> counts;
   for (const std::string& name : forward(kSmolLm2_135m, 1, 100)) ++counts[name];
   EXPECT_EQ(counts, (std::map<std::string, int>{{"gather", 1},
@@ -94,13 +97,14 @@ TEST(Launches, AProductThatNothingFollowsIsLaunched) {
   float x[1];
   EXPECT_EQ(launched(*backend, [&] { backend->linear(w, x, 1, x, false); }),
             (std::vector<std::string>{"round_rows", "linear_few"}));
-  EXPECT_EQ(launched(*backend,
-                     [&] {
-                       backend->linear(w, x, 1, x, false);
-                       backend->linear(w, x, 1, x, false);
-                       backend->soft_cap(1, 1, 64, x);
-                     }),
-            (std::vector<std::string>{"round_rows", "linear_few", "round_rows", "linear_few", "elementwise"}));
+  EXPECT_EQ(
+      launched(*backend,
+               [&] {
+                 backend->linear(w, x, 1, x, false);
+                 backend->linear(w, x, 1, x, false);
+                 backend->soft_cap(1, 1, 64, x);
+               }),
+      (std::vector<std::string>{"round_rows", "linear_few", "round_rows", "linear_few", "elementwise"}));
 }
 
 class FusedLaunches : public testing::TestWithParam<int> {};

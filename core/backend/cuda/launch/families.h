@@ -32,11 +32,11 @@
           apply(FillColumnsKernel) apply(ActivateKernel<Activation::kSilu>)                                 \
               apply(ElementwiseKernel<ElementwiseOf::kAdd>)                                                 \
                   apply(ElementwiseKernel<ElementwiseOf::kAddBias>)
-#define SPECLAB_LINEAR_TASKS(apply) \
-  apply(LinearFewKernel<1, 6, true>) apply(LinearFewKernel<1, 6, false>)                     \
-      apply(LinearFewKernel<2, 4, false>) apply(LinearFewKernel<1, 6, true, Linear, Rotated>) \
-          apply(LinearFewKernel<1, 6, false, Linear, Rotated>)                               \
-              apply(LinearFewKernel<2, 4, false, Linear, Rotated>)                           \
+#define SPECLAB_LINEAR_TASKS(apply)                                                                          \
+  apply(LinearFewKernel<1, 6, true>) apply(LinearFewKernel<1, 6, false>) apply(LinearFewKernel<2, 4, false>) \
+      apply(LinearFewKernel<1, 6, true, Linear, Rotated>)                                                    \
+          apply(LinearFewKernel<1, 6, false, Linear, Rotated>)                                               \
+              apply(LinearFewKernel<2, 4, false, Linear, Rotated>)                                           \
                   apply(LinearFewKernel<1, 6, false, Linear, Combined>)
 #define SPECLAB_SAMPLING_TASKS(apply) \
   apply(LayRowsKernel) apply(StandardiseKernel<false>) apply(SampleKernel<PhiloxCoins>)

@@ -57,12 +57,12 @@ GraphNode describe(const TableLaunch& table);
 // templates are instantiated in device_*.cu and in core/backend/cuda/simulator/host_*.cpp, with one file of
 // each kind per family of kernels (families.h).
 template <typename Arguments>
-void run_on_device(const Arguments& arguments, void* stream);
-void run_on_device(const Task& task, void* stream);
-void run_on_device(const TableLaunch& table, const LaunchShape& shape, void* stream);
+void run_on_device(const Arguments& arguments, const Stream& stream);
+void run_on_device(const Task& task, const Stream& stream);
+void run_on_device(const TableLaunch& table, const LaunchShape& shape, const Stream& stream);
 template <typename Arguments>
-void run_on_machine(const Arguments& arguments, simt::Machine& machine);
-void run_on_machine(const Task& task, simt::Machine& machine);
-void run_on_machine(const TableLaunch& table, const LaunchShape& shape, simt::Machine& machine);
+void run_on_machine(const Arguments& arguments, const Stream& stream);
+void run_on_machine(const Task& task, const Stream& stream);
+void run_on_machine(const TableLaunch& table, const LaunchShape& shape, const Stream& stream);
 
 }  // namespace speclab::cuda

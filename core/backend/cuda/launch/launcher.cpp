@@ -9,7 +9,10 @@
 
 namespace speclab::cuda {
 
-Launcher::Launcher(Device& device, CudaKernels kernels) : device_(device), kernels_(kernels) {
+Launcher::Launcher(Device& device, CudaKernels kernels)
+    : device_(device),
+      kernels_(kernels == CudaKernels::kSerial ? CudaKernels::kLaunches : kernels),
+      overlaps_(kernels != CudaKernels::kSerial && device.overlaps()) {
   if (kernels_ == CudaKernels::kLaunches) return;
   const PersistentLimits limits = device_.persistent_limits();
   if (kernels_ == CudaKernels::kAuto && (!limits.cooperative || limits.resident < 1)) {
@@ -63,6 +66,7 @@ void Launcher::start_together(const std::vector<Task>& tasks) {
   } else {  // the upload runs in the order of the stream, so the previous table has been read by then
     there = table_room(bytes.size());
     device_.upload(bytes.data(), bytes.size(), there);
+    separate();
   }
   start_now("persistent",
             TableLaunch{table.arguments(there, static_cast<simt::u64*>(arrived_.get())), blocks_});
@@ -83,6 +87,7 @@ std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_p
   const auto graph = std::make_shared<Graph>();
   graph->loop = loop;
   recording_ = graph;
+  separate();  // the first launch of a graph has none before it
   for (const auto& each : memory) keep(each);
   keep(arrived_);
   try {
@@ -92,10 +97,12 @@ std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_p
   } catch (...) {
     waiting_.clear();
     recording_.reset();
+    separate();
     device_.drop_capture();
     throw;
   }
   recording_.reset();
+  separate();
   graph->own = device_.end_capture(graph->nodes.size());
   return graph;
 }
@@ -105,6 +112,7 @@ void Launcher::replay(const Graph& graph) {
   submit();
   device_.started("graph");
   device_.replay(graph.own.get());
+  separate();
 }
 
 std::uint64_t Launcher::loop_condition() const {

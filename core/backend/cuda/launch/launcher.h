@@ -2,7 +2,9 @@
 
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/backend/cuda/launch/launch.h"
@@ -12,6 +14,10 @@
 #include "core/backend/graph.h"
 
 namespace speclab::cuda {
+
+/// True if the kernel writes weights, which the next kernel reads before it waits (simt.h).
+template <typename Arguments>
+inline constexpr bool kWritesWeights = std::is_same_v<Arguments, PackWeights>;
 
 /// Starts the kernels of a backend on its device. It can fuse neighbouring launches (fuse()), gather launches
 /// into one persistent kernel (Task) and record them as a graph.
@@ -38,6 +44,9 @@ class Launcher {
                                 const std::function<void()>& operations);
   void replay(const Graph& graph);
   bool recording() const { return recording_ != nullptr; }
+  /// Keeps the next launch from overlapping with what is in the stream now. Call it after anything but a
+  /// launch of this object was queued, such as an upload.
+  void separate() { apart_ = true; }
   /// Handle of the loop that is being recorded, for the kernel that ends it.
   std::uint64_t loop_condition() const;
   /// Lets the graph that is being recorded, if any, keep this memory.
@@ -46,11 +55,16 @@ class Launcher {
  private:
   template <typename What>
   void start_now(const char* kernel, const What& what) {
-    if (recording_) recording_->nodes.push_back(describe(what));
+    Stream stream = device_.stream();
+    stream.overlap = overlaps_ && !std::exchange(apart_, kWritesWeights<What>) && !(recording_ && recording_->loop);
+    if (recording_) {
+      recording_->nodes.push_back(describe(what));
+      recording_->nodes.back().overlap = stream.overlap;
+    }
     device_.started(kernel);
     if (auto* captured = device_.captured_launches())
-      captured->push_back([what, stream = device_.stream()] { launch(what, stream); });
-    else launch(what, device_.stream());
+      captured->push_back([what, stream] { launch(what, stream); });
+    else launch(what, stream);
   }
   bool hold_back(const Task& task);
   void start_together(const std::vector<Task>& tasks);
@@ -58,6 +72,8 @@ class Launcher {
 
   Device& device_;
   CudaKernels kernels_;
+  bool overlaps_;      // launches may overlap, except in the body of a loop, where CUDA does not promise it
+  bool apart_ = true;  // the next launch must not
   int blocks_ = 0;                 // blocks of a persistent kernel
   std::vector<Task> waiting_;      // held back, in order; with kLaunches at most one
   std::shared_ptr<void> arrived_;  // one u64: the counter of the barrier in persistent kernels

@@ -8,15 +8,25 @@
 
 namespace speclab::cuda {
 
+/// Runs a kernel as a launch of its own, which may overlap with the launches before and after it.
+template <typename Kernel>
+__device__ __forceinline__ void run_in_turn(const Kernel& kernel) {
+  if constexpr (!requires { Kernel::kWaits; }) {
+    simt::wait_for_previous();
+    simt::launch_next();
+  }
+  kernel();
+}
+
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ Kernel kernel) {
-  kernel();
+  run_in_turn(kernel);
 }
 
 /// For a kernel of one block, which has the registers of a multiprocessor to itself.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, 1) run_alone(const __grid_constant__ Kernel kernel) {
-  kernel();
+  run_in_turn(kernel);
 }
 
 template <typename Kernel>
@@ -28,34 +38,43 @@ constexpr auto entry_of() {
 /// Starts one kernel. Each family of kernels (families.h) instantiates this template in a .cu file of its
 /// own. device_tasks.cu sees only this declaration and is linked with those instances.
 template <typename Kernel>
-void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream);
+void start_on_device(const Kernel& kernel, const LaunchShape& shape, const Stream& stream);
 
 #if !defined(SPECLAB_TASKS_ONLY)
 
 template <typename Kernel>
-void start_on_device(const Kernel& kernel, const LaunchShape& shape, void* stream) {
+void start_on_device(const Kernel& kernel, const LaunchShape& shape, const Stream& stream) {
   cudaError_t error = cudaSuccess;
   const auto entry = entry_of<Kernel>();
   if (shape.shared_bytes > (48 << 10)) {  // a block may use this much without asking
     error = cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize, shape.shared_bytes);
   }
   if (error == cudaSuccess) {
-    entry<<<dim3(shape.grid_x, shape.grid_y, shape.grid_z), shape.threads, shape.shared_bytes,
-            static_cast<cudaStream_t>(stream)>>>(kernel);
-    error = cudaGetLastError();
+    cudaLaunchAttribute overlap = {};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(shape.grid_x), static_cast<unsigned>(shape.grid_y),
+                          static_cast<unsigned>(shape.grid_z));
+    config.blockDim = dim3(static_cast<unsigned>(shape.threads));
+    config.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
+    config.stream = static_cast<cudaStream_t>(stream.device);
+    config.attrs = &overlap;
+    config.numAttrs = stream.overlap ? 1 : 0;
+    error = cudaLaunchKernelEx(&config, entry, kernel);
   }
   if (error != cudaSuccess) fail_launch(Kernel::kName, shape, cudaGetErrorString(error));
 }
 
 template <typename Arguments>
-void run_on_device(const Arguments& arguments, void* stream) {
+void run_on_device(const Arguments& arguments, const Stream& stream) {
   with_kernel(arguments,
               [&](const auto& kernel, const LaunchShape& shape) { start_on_device(kernel, shape, stream); });
 }
 
-#define SPECLAB_RUN_ON_DEVICE(Arguments) template void run_on_device(const Arguments&, void*);
+#define SPECLAB_RUN_ON_DEVICE(Arguments) template void run_on_device(const Arguments&, const Stream&);
 #define SPECLAB_START_ON_DEVICE(...) \
-  template void start_on_device(const __VA_ARGS__&, const LaunchShape&, void*);
+  template void start_on_device(const __VA_ARGS__&, const LaunchShape&, const Stream&);
 
 #endif
 

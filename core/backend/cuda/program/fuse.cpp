@@ -40,8 +40,7 @@ bool rotate(const Task& linear, const Task& behind, std::vector<Task>& out) {
   if (!may_rotate<kRowTiles, kAhead, kNorm>(linear)) return false;
   const Linear a = kernel_of<LinearFewKernel<kRowTiles, kAhead, kNorm>>(linear).a;
   const RopeStore rope = kernel_of<RopeStoreKernel>(behind).a;
-  if (rope.qkv != a.y || rope.n != a.rows ||
-      (rope.heads + 2 * rope.kv_heads) * rope.head_dim != a.out ||
+  if (rope.qkv != a.y || rope.n != a.rows || (rope.heads + 2 * rope.kv_heads) * rope.head_dim != a.out ||
       !can_rotate(rope, slices_of(a.out, a.in))) {
     return false;
   }

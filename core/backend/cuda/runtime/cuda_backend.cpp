@@ -95,11 +95,13 @@ void CudaBackend::upload(const void* host, std::size_t bytes, void* to) {
   SPECLAB_CHECK(!launcher_.recording(), "an upload of {} bytes in a recording", bytes);
   submit();
   device_->upload(host, bytes, to);
+  launcher_.separate();
 }
 void CudaBackend::download(const void* from, std::size_t bytes, void* host) {
   SPECLAB_CHECK(!launcher_.recording(), "a download of {} bytes in a recording", bytes);
   submit();
   device_->download(from, bytes, host);
+  launcher_.separate();
 }
 
 PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) {
@@ -290,9 +292,10 @@ std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, Cu
 
 CudaKernels parse_cuda_kernels(const std::string& name) {
   if (name == "launches") return CudaKernels::kLaunches;
+  if (name == "serial") return CudaKernels::kSerial;
   if (name == "persistent") return CudaKernels::kPersistent;
   if (name == "auto") return CudaKernels::kAuto;
-  throw Error({.what = "--kernels", .got = name, .expected = "launches, persistent or auto", .advice = ""});
+  throw Error({.what = "--kernels", .got = name, .expected = "launches, serial, persistent or auto", .advice = ""});
 }
 
 }  // namespace speclab

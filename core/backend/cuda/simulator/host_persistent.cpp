@@ -4,8 +4,8 @@
 
 namespace speclab::cuda {
 
-void run_on_machine(const TableLaunch& table, const LaunchShape& shape, simt::Machine& machine) {
-  machine.run_together(PersistentKernel{table.table}, shape);
+void run_on_machine(const TableLaunch& table, const LaunchShape& shape, const Stream& stream) {
+  stream.machine->run_together(PersistentKernel{table.table}, shape);
 }
 
 }  // namespace speclab::cuda

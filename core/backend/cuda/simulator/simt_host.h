@@ -82,10 +82,12 @@ SPECLAB_DEVICE void store16(void* p, Bytes16 v, Where where = Where::current()) 
 }
 SPECLAB_DEVICE u32 atomic_add(u32* p, u32 value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
+  self->machine->watch_atomic(p, Machine::Access::kWrite, where);
   return std::exchange(*p, *p + value);
 }
 SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
+  self->machine->watch_atomic(p, Machine::Access::kWrite, where);
   return std::exchange(*p, std::max(*p, value));
 }
 SPECLAB_DEVICE void add_in_any_order(float* p, float value, Where where = Where::current()) {
@@ -93,17 +95,23 @@ SPECLAB_DEVICE void add_in_any_order(float* p, float value, Where where = Where:
 }
 SPECLAB_DEVICE void add_release(u64* p, u64 value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
+  self->machine->watch_atomic(p, Machine::Access::kWrite, where);
   self->machine->released(p);
   *p += value;
 }
 SPECLAB_DEVICE u64 load_acquire(const u64* p, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
+  self->machine->watch_atomic(p, Machine::Access::kRead, where);
   self->machine->acquired(p);
   return *p;
 }
 SPECLAB_DEVICE void pause(Where where = Where::current()) { self->machine->pause(where); }
 SPECLAB_DEVICE void fence() {}
 SPECLAB_DEVICE void fence_system() {}
+SPECLAB_DEVICE void wait_for_previous(Where where = Where::current()) {
+  self->machine->wait_for_previous(where);
+}
+SPECLAB_DEVICE void launch_next(Where where = Where::current()) { self->machine->launch_next(where); }
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { self->machine->set_conditional(handle, value); }
 SPECLAB_DEVICE u64 globaltimer() {
   return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -157,6 +165,7 @@ SPECLAB_DEVICE Shared<T> shared(int offset_bytes, int count, Where where = Where
 
 template <typename T>
 SPECLAB_DEVICE void async_copy16(Shared<T> to, Index i, const void* from) {
+  self->machine->watch_copy(from, i.where);
   self->copies.push_back({[to, i](Bytes16 v) { to.set16(i, v); }, from, i.where});
 }
 SPECLAB_DEVICE void async_commit() { self->groups.push_back(self->copies.size()); }

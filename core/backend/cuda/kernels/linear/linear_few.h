@@ -23,6 +23,7 @@ template <int kRowTiles, int kAhead, bool kNorm, typename Arguments = Linear, ty
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
+  static constexpr bool kWaits = true;
   static constexpr int kSumFloats = kRowTiles * 128;  ///< per warp
   static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
   static constexpr bool kStaged = kNorm || Fused::kStages;
@@ -58,10 +59,12 @@ struct LinearFewKernel {
     simt::Bytes16 w[kAhead][2] = {}, x[kAhead][kRowTiles] = {};
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
-    const auto fetch = [&](int k, int at) {
+    const auto fetch_weights = [&](int k, int at) {
       const simt::u16* from = weights + static_cast<std::size_t>(k) * (kTileOut * kTileIn);
       w[at][0] = simt::load16_streamed(from);
       w[at][1] = simt::load16_streamed(from + kTileOut * kTileIn / 2);
+    };
+    const auto fetch_rows = [&](int k, int at) {
       if constexpr (!kStaged) {
         SPECLAB_UNROLL
         for (int n = 0; n < kRowTiles; ++n) {
@@ -76,7 +79,13 @@ struct LinearFewKernel {
     };
     SPECLAB_UNROLL
     for (int ahead = 0; ahead < kAhead; ++ahead) {
-      if (begin + ahead < end) fetch(begin + ahead, ahead);
+      if (begin + ahead < end) fetch_weights(begin + ahead, ahead);
+    }
+    simt::wait_for_previous();  // the first weights are on their way; everything else comes after the wait
+    simt::launch_next();
+    SPECLAB_UNROLL
+    for (int ahead = 0; ahead < kAhead; ++ahead) {
+      if (begin + ahead < end) fetch_rows(begin + ahead, ahead);
     }
     const auto row = simt::shared<simt::u16>(kStaged ? kRowAt : 0, kStaged ? in_tiles * kTileIn : 0);
     if constexpr (Fused::kStages) fused.stage(row, in_tiles * kTileIn);
@@ -100,7 +109,10 @@ struct LinearFewKernel {
             simt::mma(sums[n], w[at][step].word, pair);
           }
         }
-        if (k + at + kAhead < end) fetch(k + at + kAhead, at);
+        if (k + at + kAhead < end) {
+          fetch_weights(k + at + kAhead, at);
+          fetch_rows(k + at + kAhead, at);
+        }
       }
     }
     simt::mma_wait();

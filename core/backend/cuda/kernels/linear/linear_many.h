@@ -17,6 +17,7 @@ template <int kRowTiles, int kAhead, typename Arguments = Linear>
 struct LinearManyKernel {
   static constexpr const char* kName = "linear_many";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
+  static constexpr bool kWaits = true;
   static constexpr int kStages = 3;
   static constexpr int kStagePieces = kAhead * kRowTiles * simt::kWarp;
   static constexpr int kSharedBytes = kStages * kStagePieces * 16;
@@ -57,6 +58,8 @@ struct LinearManyKernel {
     for (int ahead = 0; ahead < kAhead; ++ahead) {
       if (begin + ahead < end) fetch(begin + ahead, ahead);
     }
+    simt::wait_for_previous();  // the first weights are on their way; everything else comes after the wait
+    simt::launch_next();
 
     // The activations of a slice are contiguous.
     const auto staged = simt::shared<simt::u16>(0, kStages * kStagePieces * kPiece);
