@@ -178,13 +178,15 @@ forwards 1b 45 "$one"
 with_kernels persistent 135m 20
 with_kernels persistent 1b 25 "$one"
 with_kernels serial 135m 20
-with_kernels serial 8b 40 "$eight"
+with_kernels graphs 135m 20
 speculation 135m 45
 speculation 8b 110 "$eight"
 speculation 1b 50 "$one"
 stage kernels 45 - "${bench:+scripts/gpu_check/kernels.sh}" "$bench" --model "$model" --draft models/draft/smollm2-135m-instruct "${use[@]}"
 prefill 135m 30
 prefill 8b 60 "$eight"
+with_kernels serial 8b 40 "$eight"
+with_kernels graphs 8b 40 "$eight"
 stage transformers 60 - python3 scripts/gpu_check/transformers_times.py --model "$model" "${use[@]}"
 short=("$speclab" generate --model "$model" --draft models/draft/smollm2-135m-instruct --strategy speculative_sampling --prompt "Why is the sky blue?" --set max_tokens=8 "${use[@]}")
 stage memcheck 40 - "${speclab:+scripts/gpu_check/sanitizer.sh}" memcheck "${short[@]}"

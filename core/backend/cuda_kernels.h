@@ -13,13 +13,15 @@ namespace speclab {
 /// also start with every download, upload, graph and allocation, and with every operation that needs a launch
 /// of its own. With kLaunches they also start with the next operation of any kind.
 enum class CudaKernels : std::uint8_t {
-  kLaunches,    ///< one launch per operation, or per pair of operations that can be fused
-  kSerial,      ///< kLaunches without overlap: each launch starts when the one before it is done, for comparison
+  kLaunches,  ///< one launch per operation, or per pair of operations that can be fused
+  kSerial,  ///< kLaunches without overlap: each launch starts when the one before it is done, for comparison
+  kGraphs,  ///< kLaunches, and forwards of one sequence and at most 16 rows are recorded when they come for
+            ///< the second time, then replayed
   kPersistent,  ///< one launch for the operations of a forward, or of all forwards of a drafted chain,
                 ///< where possible
   kAuto,        ///< kPersistent for forwards that read at most 1 GiB of weights, on devices that can
 };
-/// "launches", "serial", "persistent", "auto". Throws Error for another name.
+/// "launches", "serial", "graphs", "persistent", "auto". Throws Error for another name.
 CudaKernels parse_cuda_kernels(const std::string& name);
 
 /// Makes the backend as make_cuda_backend(options) does, which uses kLaunches. Throws Error for kPersistent

@@ -45,6 +45,9 @@ class DeviceProgram {
   virtual std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) = 0;
   /// Queues the recorded kernels as one launch.
   virtual void replay(const Graph& graph) = 0;
+  /// True if forwards that repeat should be recorded and replayed, also those that the host asks for one by
+  /// one.
+  virtual bool records_forwards() const { return false; }
 };
 
 }  // namespace speclab

@@ -122,8 +122,9 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
       "threads", po::value(&choice.threads)->default_value(0),
       "number of threads; 0: every core that the affinity mask and the cgroup allow")(
       "kernels", po::value(&choice.kernels)->default_value("launches"),
-      "GPU only: launches, serial (launches that never overlap), persistent (one cooperative launch for a "
-      "forward or a drafted chain), or auto (persistent for models up to 1 GiB). Results are bitwise equal")(
+      "GPU only: launches, serial (launches that never overlap), graphs (launches, and forwards that repeat "
+      "are one graph), persistent (one cooperative launch for a forward or a drafted chain), or auto "
+      "(persistent for models up to 1 GiB). Results are bitwise equal")(
       "prefill", po::value(&choice.prefill)->default_value("own"),
       "GPU only, prompts of more than 128 tokens: own kernels, or cublaslt, the toolkit's library. The rows "
       "of "

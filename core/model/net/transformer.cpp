@@ -31,10 +31,12 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   part.indices(layers_, name(), s.run);
   std::vector<std::int32_t>& numbers = s.numbers;
   const std::size_t position_rows = n, positions = 2 * n, slots = 3 * n, path_begin = 4 * n,
-                    wanted_rows = 5 * n + 1, tapped_rows = wanted_rows + wanted,
-                    given_rows = tapped_rows + tapped, paths = given_rows + given;
+                    committed_row = 5 * n + 1, wanted_rows = committed_row + 1,
+                    tapped_rows = wanted_rows + wanted, given_rows = tapped_rows + tapped,
+                    paths = given_rows + given;
   numbers.resize(paths);
   numbers[path_begin] = 0;
+  numbers[committed_row] = feeds.empty() ? 0 : feeds[0].session->length_ + feeds[0].after;
   std::size_t at = 0, out = 0, tapped_out = tapped_rows, given_out = given_rows;
   for (const Feed& feed : feeds) {
     Session& session = *feed.session;
@@ -106,10 +108,20 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   }
   place_taps(feeds, staged + tapped_rows, tapped);
   const bool in_place = feeds.size() == 1 && device.host_memory();
-  const float* next_logits =
-      compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows,
-               static_cast<int>(wanted), maxima, prompt, s.taps, s.given, s.run, part, staged + own},
-              s.placed, in_place ? feeds[0].logits : nullptr);
+  const Inputs in{static_cast<int>(n),
+                  staged,
+                  staged + position_rows,
+                  staged + wanted_rows,
+                  static_cast<int>(wanted),
+                  maxima,
+                  prompt,
+                  s.taps,
+                  s.given,
+                  s.run,
+                  part,
+                  staged + own};
+  const float* next_logits = repeats(feeds, in) ? compute_recorded(in, s.placed[0], staged + committed_row)
+                                                : compute(in, s.placed, in_place ? feeds[0].logits : nullptr);
   const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
     device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);
     return from + count * static_cast<std::size_t>(columns);

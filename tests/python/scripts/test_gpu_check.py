@@ -497,6 +497,7 @@ class Page(unittest.TestCase):
             record("forwards_1b_persistent", forwards({"1": 700}, 2.5)),
             record("forwards_135m_persistent", forwards({"1": 210}, 0.27)),
             record("forwards_135m_serial", forwards({"1": 400}, 0.27)),
+            record("forwards_135m_graphs", forwards({"1": 300}, 0.27)),
             record("kernels", {"benchmarks": kernels}),
             record("speculation_8b", {"cases": cases}),
             record("gaps", {"inside_ns": 2000, "gaps_over_5us_ns": 40}),
@@ -516,7 +517,8 @@ class Page(unittest.TestCase):
         self.assertEqual(self.goal(page, "1B shape, n = 1, persistent"), ["89 %", "reached |"])
         self.assertEqual(self.goal(page, "135M, n = 1, persistent"), ["0.210 ms", "**missed** |"])
         self.assertIn("As one persistent kernel a forward:\n\nIn the same run", page)
-        self.assertEqual(page.count("With launches that do not overlap:\n\nIn the same run"), 1)
+        for words in ("With launches that do not overlap", "As one graph a forward"):
+            self.assertEqual(page.count(words + ":\n\nIn the same run"), 1)
         self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached |"])
         self.assertEqual(self.goal(page, "draft step, model ≤ 40 MB, persistent"), ["61.0 µs", "**missed** |"])
         self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over cuBLASLt's"), ["0.88", "reached |"])

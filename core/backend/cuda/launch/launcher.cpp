@@ -11,7 +11,9 @@ namespace speclab::cuda {
 
 Launcher::Launcher(Device& device, CudaKernels kernels)
     : device_(device),
-      kernels_(kernels == CudaKernels::kSerial ? CudaKernels::kLaunches : kernels),
+      kernels_(kernels == CudaKernels::kSerial || kernels == CudaKernels::kGraphs ? CudaKernels::kLaunches
+                                                                                  : kernels),
+      records_forwards_(kernels == CudaKernels::kGraphs),
       overlaps_(kernels != CudaKernels::kSerial && device.overlaps()) {
   if (kernels_ == CudaKernels::kLaunches) return;
   const PersistentLimits limits = device_.persistent_limits();

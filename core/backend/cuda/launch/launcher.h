@@ -44,6 +44,8 @@ class Launcher {
                                 const std::function<void()>& operations);
   void replay(const Graph& graph);
   bool recording() const { return recording_ != nullptr; }
+  /// True with CudaKernels::kGraphs.
+  bool records_forwards() const { return records_forwards_; }
   /// Keeps the next launch from overlapping with what is in the stream now. Call it after anything but a
   /// launch of this object was queued, such as an upload.
   void separate() { apart_ = true; }
@@ -56,7 +58,8 @@ class Launcher {
   template <typename What>
   void start_now(const char* kernel, const What& what) {
     Stream stream = device_.stream();
-    stream.overlap = overlaps_ && !std::exchange(apart_, kWritesWeights<What>) && !(recording_ && recording_->loop);
+    stream.overlap =
+        overlaps_ && !std::exchange(apart_, kWritesWeights<What>) && !(recording_ && recording_->loop);
     if (recording_) {
       recording_->nodes.push_back(describe(what));
       recording_->nodes.back().overlap = stream.overlap;
@@ -72,9 +75,10 @@ class Launcher {
 
   Device& device_;
   CudaKernels kernels_;
+  bool records_forwards_;
   bool overlaps_;      // launches may overlap, except in the body of a loop, where CUDA does not promise it
   bool apart_ = true;  // the next launch must not
-  int blocks_ = 0;                 // blocks of a persistent kernel
+  int blocks_ = 0;     // blocks of a persistent kernel
   std::vector<Task> waiting_;      // held back, in order; with kLaunches at most one
   std::shared_ptr<void> arrived_;  // one u64: the counter of the barrier in persistent kernels
   std::shared_ptr<void> table_;    // task table of the last persistent kernel

@@ -30,6 +30,7 @@ class CudaProgram final : public DeviceProgram {
   void repeat(Plan& plan) override;
   std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) override;
   void replay(const Graph& graph) override;
+  bool records_forwards() const override { return launcher_.records_forwards(); }
 
  private:
   Backend& backend_;

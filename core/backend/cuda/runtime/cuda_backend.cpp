@@ -293,9 +293,13 @@ std::shared_ptr<Backend> make_cuda_backend(const CudaBackendOptions& options, Cu
 CudaKernels parse_cuda_kernels(const std::string& name) {
   if (name == "launches") return CudaKernels::kLaunches;
   if (name == "serial") return CudaKernels::kSerial;
+  if (name == "graphs") return CudaKernels::kGraphs;
   if (name == "persistent") return CudaKernels::kPersistent;
   if (name == "auto") return CudaKernels::kAuto;
-  throw Error({.what = "--kernels", .got = name, .expected = "launches, serial, persistent or auto", .advice = ""});
+  throw Error({.what = "--kernels",
+               .got = name,
+               .expected = "launches, serial, graphs, persistent or auto",
+               .advice = ""});
 }
 
 }  // namespace speclab
