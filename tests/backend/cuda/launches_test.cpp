@@ -97,14 +97,14 @@ TEST(Launches, AProductThatNothingFollowsIsLaunched) {
   float x[1];
   EXPECT_EQ(launched(*backend, [&] { backend->linear(w, x, 1, x, false); }),
             (std::vector<std::string>{"round_rows", "linear_few"}));
-  EXPECT_EQ(
-      launched(*backend,
-               [&] {
-                 backend->linear(w, x, 1, x, false);
-                 backend->linear(w, x, 1, x, false);
-                 backend->soft_cap(1, 1, 64, x);
-               }),
-      (std::vector<std::string>{"round_rows", "linear_few", "round_rows", "linear_few", "elementwise"}));
+  const NormForm norm{false, x, nullptr, 1e-5f};
+  EXPECT_EQ(launched(*backend,
+                     [&] {
+                       backend->norm_linear(norm, x, w, 1, nullptr, x);
+                       backend->norm_linear(norm, x, w, 1, nullptr, x);
+                       backend->soft_cap(1, 1, 64, x);
+                     }),
+            (std::vector<std::string>{"linear_few", "linear_few", "elementwise"}));
 }
 
 class FusedLaunches : public testing::TestWithParam<int> {};

@@ -29,9 +29,18 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1) run_alone(const __grid_co
   run_in_turn(kernel);
 }
 
+/// For a kernel of which kResident blocks share a multiprocessor. Without the number, ptxas may prefer more
+/// blocks and spill registers.
+template <typename Kernel>
+__global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResident)
+    run_resident(const __grid_constant__ Kernel kernel) {
+  run_in_turn(kernel);
+}
+
 template <typename Kernel>
 constexpr auto entry_of() {
   if constexpr (requires { Kernel::kAlone; }) return run_alone<Kernel>;
+  else if constexpr (requires { Kernel::kResident; }) return run_resident<Kernel>;
   else return run<Kernel>;
 }
 

@@ -24,6 +24,7 @@ struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
   static constexpr bool kWaits = true;
+  static constexpr int kResident = 2;  ///< blocks on a multiprocessor, so at most 128 registers
   static constexpr int kSumFloats = kRowTiles * 128;  ///< per warp
   static constexpr int kSumsBytes = kLinearWarps * kSumFloats * 4, kRowAt = kSumsBytes + 2 * kSumBytes;
   static constexpr bool kStaged = kNorm || Fused::kStages;
