@@ -140,6 +140,19 @@ TEST_F(Overlap, LaunchesOfAGraphOverlapExceptTheFirst) {
   EXPECT_THAT(overlapping(*serial, false, [&] { scale(*serial); }), ElementsAre(false, false, false));
 }
 
+// The persistent kernel does not wait for the launch before it, but the launch after it does.
+TEST_F(Overlap, APersistentKernelStartsAfterTheLaunchBefore) {
+  const auto backend = make_cuda_backend({.simulated = true}, CudaKernels::kPersistent);
+  float x[1];
+  EXPECT_THAT(overlapping(*backend, false,
+                          [&] {
+                            backend->soft_cap(1, 1, 4, x);
+                            for (int i = 0; i < 8; ++i) backend->add(x, 1, 4, x);
+                            backend->soft_cap(1, 1, 4, x);
+                          }),
+              ElementsAre(false, false, true));
+}
+
 // Packing a matrix writes weights, which the product after it reads before it waits.
 TEST_F(Overlap, NoLaunchOverlapsWithOneThatWritesWeights) {
   const auto backend = make_cuda_backend({.simulated = true});

@@ -82,28 +82,31 @@ TEST(RecordedForwards, CrossTheirBound) {
   EXPECT_EQ(graphs.session(0).replayed_forwards(), 5);
 }
 
-// A draft feeds the tokens of a chain one by one, each as a continuation of the ones before.
+// A draft feeds the tokens of a chain one by one, each as a continuation of the ones before. Here the chain
+// crosses a split of attention.
 TEST(RecordedForwards, ContinueOthers) {
-  Sessions launches(CudaKernels::kLaunches, 20, 1), graphs(CudaKernels::kGraphs, 20, 1);
+  Sessions launches(CudaKernels::kLaunches, 124, 1), graphs(CudaKernels::kGraphs, 124, 1);
   std::vector<float> all[2];
   for (const int which : {0, 1}) {
     Sessions& both = which == 0 ? launches : graphs;
     const auto vocab = static_cast<std::size_t>(both.model().config().head_rows());
-    for (int step = 0; step < 3; ++step) {
-      for (std::int32_t i = 0; i < 3; ++i) {
-        const Token token = step + i;
+    for (const std::int32_t length : {1, 1, 3, 3}) {
+      std::vector<int> path;
+      for (std::int32_t i = 0; i < length; ++i) {
+        const Token token = 7 * i + length;
         const std::int32_t parent = i - 1, row = 0;
         std::vector<float> logits(vocab);
         Feed feed{&both.session(0), {&token, 1}, {&parent, 1}, {&row, 1}, logits.data()};
         feed.continues = i > 0;
         both.model().forward({&feed, 1});
         all[which].insert(all[which].end(), logits.begin(), logits.end());
+        if (i < 2) path.push_back(i);
       }
-      both.session(0).commit(std::vector<int>{0, 1});
+      both.session(0).commit(path);
     }
   }
   EXPECT_EQ(all[1], all[0]);
-  EXPECT_EQ(graphs.session(0).replayed_forwards(), 2 * 3);
+  EXPECT_EQ(graphs.session(0).replayed_forwards(), 3 + 1 + 1);
 }
 
 class RecordedLife : public ::testing::TestWithParam<std::size_t> {};

@@ -2,8 +2,8 @@
 
 #include <memory>
 #include <optional>
-#include <type_traits>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -15,9 +15,14 @@
 
 namespace speclab::cuda {
 
-/// True if the kernel writes weights, which the next kernel reads before it waits (simt.h).
+/// True if the kernel of these arguments writes weights, which the next kernel reads before it waits
+/// (simt.h).
 template <typename Arguments>
 inline constexpr bool kWritesWeights = std::is_same_v<Arguments, PackWeights>;
+
+/// False for the persistent kernel, which does not wait and so never overlaps with the launch before it.
+template <typename Arguments>
+inline constexpr bool kWaitsForPrevious = !std::is_same_v<Arguments, TableLaunch>;
 
 /// Starts the kernels of a backend on its device. It can fuse neighbouring launches (fuse()), gather launches
 /// into one persistent kernel (Task) and record them as a graph.
@@ -58,8 +63,8 @@ class Launcher {
   template <typename What>
   void start_now(const char* kernel, const What& what) {
     Stream stream = device_.stream();
-    stream.overlap =
-        overlaps_ && !std::exchange(apart_, kWritesWeights<What>) && !(recording_ && recording_->loop);
+    const bool apart = std::exchange(apart_, kWritesWeights<What>);
+    stream.overlap = kWaitsForPrevious<What> && overlaps_ && !apart && !(recording_ && recording_->loop);
     if (recording_) {
       recording_->nodes.push_back(describe(what));
       recording_->nodes.back().overlap = stream.overlap;
