@@ -102,8 +102,8 @@ as_json() { echo "{\"$(sed -e 's/=/": /g' -e 's/,/, "/g' <<< "$1")}"; }  # a=1,b
 forwards() {  # NAME CAP [INFLATE]
   stage "forwards_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${times[@]}" "${use[@]}" --json
 }
-persistent() {  # NAME CAP [INFLATE]
-  stage "forwards_$1_persistent" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${few[@]}" "${use[@]}" --kernels persistent --json
+with_kernels() {  # KERNELS NAME CAP [INFLATE]
+  stage "forwards_$2_$1" "$3" - "$speclab" bench --model "$model" ${4:+--inflate "$4"} "${few[@]}" "${use[@]}" --kernels "$1" --json
 }
 prefill() {  # NAME CAP [INFLATE]: prefill with our kernels and, on a GPU, with the toolkit's library
   local library=(--prefill cublaslt)
@@ -132,13 +132,15 @@ part_1() {
 part_2() {
   forwards 135m 45
   forwards 1b 55 "$one"
-  persistent 135m 30
-  persistent 1b 40 "$one"
+  with_kernels persistent 135m 30
+  with_kernels persistent 1b 40 "$one"
   stage kernels 180 - "${bench:+scripts/gpu_check/kernels.sh}" "$bench" --model "$model" --draft "$draft" "${use[@]}"
   prefill 135m 45
   prefill 8b 100 "$eight"
 }
 part_3() {
+  with_kernels serial 8b 40 "$eight"
+  with_kernels graphs 8b 40 "$eight"
   stage transformers 90 - python3 scripts/gpu_check/transformers_times.py --model "$model" "${use[@]}"
   stage memcheck 110 - "${speclab:+scripts/gpu_check/sanitizer.sh}" memcheck "${short[@]}"
   stage racecheck 110 - "${speclab:+scripts/gpu_check/sanitizer.sh}" racecheck "${short[@]}"

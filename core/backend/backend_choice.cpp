@@ -16,6 +16,8 @@ constexpr Name<BackendKind> kBackends[] = {{BackendKind::kAuto, "auto"},
                                            {BackendKind::kCuda, "cuda"},
                                            {BackendKind::kSimulated, "host-simt"}};
 constexpr Name<CudaKernels> kKernels[] = {{CudaKernels::kLaunches, "launches"},
+                                          {CudaKernels::kSerial, "serial"},
+                                          {CudaKernels::kGraphs, "graphs"},
                                           {CudaKernels::kPersistent, "persistent"},
                                           {CudaKernels::kAuto, "auto"}};
 constexpr Name<PrefillKernels> kPrefills[] = {{PrefillKernels::kOwn, "own"},

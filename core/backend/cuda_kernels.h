@@ -7,12 +7,15 @@
 
 namespace speclab {
 
-/// How operations of a GPU become kernel launches. Every choice gives the same bits. With kPersistent and
-/// kAuto the backend may hold operations back, to make one launch of several. Held-back operations start with
-/// Backend::submit(). They also start with every download, upload, graph and allocation, and with every
-/// operation that needs a launch of its own.
+/// How operations of a GPU become kernel launches. Every choice gives the same bits. The backend may hold
+/// operations back, to make one launch of several. Held-back operations start with Backend::submit(). They
+/// also start with every download, upload, graph and allocation, and with every operation that needs a launch
+/// of its own. With kLaunches they also start with the next operation of any kind.
 enum class CudaKernels : std::uint8_t {
-  kLaunches,    ///< one launch per operation
+  kLaunches,  ///< one launch per operation, or per pair of operations that can be fused
+  kSerial,  ///< kLaunches without overlap: each launch starts when the one before it is done, for comparison
+  kGraphs,  ///< kLaunches, and forwards of one sequence and at most 16 rows are recorded when they come for
+            ///< the second time, then replayed
   kPersistent,  ///< one launch for the operations of a forward, or of all forwards of a drafted chain,
                 ///< where possible
   kAuto,        ///< kPersistent for forwards that read at most 1 GiB of weights, if the device can run

@@ -49,6 +49,9 @@ class DeviceProgram {
   virtual std::string loop_problem() = 0;
   /// Queues the recorded kernels as one launch.
   virtual void replay(const Graph& graph) = 0;
+  /// True if forwards that repeat should be recorded and replayed, also those that the host asks for one by
+  /// one.
+  virtual bool records_forwards() const { return false; }
 };
 
 }  // namespace speclab

@@ -11,6 +11,7 @@ struct GraphNode {
   std::string_view kernel;  ///< name, a static string
   int blocks[3] = {1, 1, 1};
   int threads = 0, shared_bytes = 0;
+  bool overlap = false;  ///< the launch may start while the one before it ends
 };
 
 /// Operations that were recorded once (DeviceProgram::record()) and can be replayed with one launch. It keeps

@@ -12,7 +12,7 @@ Uses the standard library only, because the machine may have nothing else. Every
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
                          Numbers with the same names outside "device" belong to the host. The page does not use them
                          for a GPU
-    forwards_<shape>_persistent  the same with --kernels persistent
+    forwards_<shape>_<kernels>  the same with --kernels persistent, serial or graphs
     prefill_<shape>      speclab bench --prompts --prefill cublaslt --json: prompts[]: {tokens, own_ns, library_ns}
     speculation_<shape>  summary.json of speclab run configs/gpu_check.json
     kernels              Google Benchmark's JSON; each goal names its benchmark
@@ -452,12 +452,20 @@ def profile_table(device):
     )
 
 
+OTHER_KERNELS = {
+    "persistent": "As one persistent kernel a forward",
+    "graphs": "As one graph a forward",
+    "serial": "With launches that do not overlap",
+}
+
+
 def section(device):
     parts = [f"## {device.name}", machine(device), tests(device), "### Goals", goals(device)]
     for shape, name in SHAPES.items():
         parts += [f"### {name}: forwards", forward_table(device, shape)]
-        if f"forwards_{shape}_persistent" in device.stages:
-            parts += ["As one persistent kernel a forward:", forward_table(device, f"{shape}_persistent")]
+        for kernels, words in OTHER_KERNELS.items():
+            if f"forwards_{shape}_{kernels}" in device.stages:
+                parts += [words + ":", forward_table(device, f"{shape}_{kernels}")]
         parts += [f"### {name}: speculation", speculation_table(device, shape)]
     parts += ["### Forecast and measurement"]
     parts += [comparison(device.name, lambda stage: Forwards(device, stage), linear_times(device))]

@@ -18,6 +18,9 @@ of them in flight. So in every loop of products of a linear layer:
   weights, because it would wait for them; and nothing waits there for all groups,
 - activations that come by LDG come one wait for the ring before they are used, and their latency passes during that wait.
 
+On sm_90 every kernel but the persistent one waits for the launch before it (ACQBULK, griddepcontrol.wait) before it touches global
+memory, and lets the next launch in (PREEXIT) only after that. Linear kernels first load the weights of all blocks of inputs that
+are in flight, and nothing else. On sm_80 no kernel waits.
 And there is PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
 bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
 """
@@ -33,6 +36,14 @@ FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
 # low 12 bits of an instruction
 LDG, HMMA, LDGSTS, LDGDEPBAR, DEPBAR = 0x981, 0x23C, 0xFAE, 0x9AF, 0x91A
 BRA, EXIT, CALL = 0x947, 0x94D, 0x944
+WAIT, LET_IN = 0x82E, 0x82D  # ACQBULK, PREEXIT
+# LDG, STG, LD, ST, LDGSTS, ATOMG, REDG: what reads and writes global memory
+GLOBAL = (LDG, 0x986, 0x980, 0x985, LDGSTS, 0x9A8, 0x9A3, 0x9A6, 0x98E)
+JUMPS = (0x947, 0x949, 0x94A, 0x943, 0x944, 0x94D, 0x94E, 0x950)  # BRA, BRX, JMP, JMX, CALL, EXIT, RET
+CONSTANT, STREAMED = (
+    1 << 15,
+    1 << 22,
+)  # of the upper half of a load: read-only for the assembler (LDG.CONSTANT); leaves L1 alone (LDG.NA)
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 STREAMED = 0x30  # bits 68..69 of a load: it does not stay in L1; only weights are loaded so
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
@@ -204,6 +215,34 @@ def cubins(data):
         at = data.find(b"\x7fELF", at + 1)
 
 
+def order_problems(name, kernel, code):
+    """What is wrong with the order of waiting, letting the next launch in, and accesses, in a kernel for sm_90."""
+    operations = [low & 0xFFF for low, _ in code]
+    if WAIT not in operations:
+        yield "does not wait for the launch before it"
+        return
+    wait = operations.index(WAIT)
+    if LET_IN in operations[:wait]:
+        yield "lets the next launch in before it waits"
+    if LET_IN not in operations[wait:]:
+        yield "does not let the next launch in"
+    before = [(low & 0xFFF, high) for low, high in code[:wait]]
+    accesses = [access for access in before if access[0] in GLOBAL]
+    if any(low & 0xFFF == LDG and high & CONSTANT for low, high in code):
+        yield "a load that the assembler may move before the wait"
+    if name not in ("LinearFew", "LinearMany"):
+        if accesses:
+            yield f"{len(accesses)} accesses to global memory before the wait"
+        if any(operation in JUMPS for operation, _ in before):
+            yield "a branch before the wait"
+        return
+    ahead = int(re.findall(r"ILi\d+ELi(\d+)E", kernel)[0])
+    wanted = ahead * (4 if name == "LinearMany" else 2)
+    weights = [high for operation, high in accesses if operation == LDG and high & STREAMED and high >> 9 & 7 == WIDE]
+    if len(weights) != wanted or len(accesses) != wanted:
+        yield f"{len(weights)} loads of weights and {len(accesses) - len(weights)} other accesses before the wait, not {wanted} and 0"
+
+
 def problems(objects):
     seen = {architecture: set() for architecture in ARCHITECTURES}
     ptx = False
@@ -227,9 +266,14 @@ def problems(objects):
                     seen[cubin.architecture].add("LinearFree")
                 if values.get(FRAME_SIZE, -1) != 0:
                     yield f"{what}: {values.get(FRAME_SIZE)} bytes of stack with {values.get(REGISTERS)} registers; registers are spilled"
+                code = cubin.instructions(kernel)
+                if cubin.architecture == 90 and name != "Persistent":
+                    for problem in order_problems(name, kernel, code):
+                        yield f"{what}: {problem}"
+                elif any(low & 0xFFF in (WAIT, LET_IN) for low, _ in code):
+                    yield f"{what}: waits for the launch before it"
                 if name not in ("LinearFew", "LinearMany", "AttentionSplits", "Persistent"):
                     continue
-                code = cubin.instructions(kernel)
                 loads = [high >> 9 & 7 for low, high in code if low & 0xFFF == LDG]
                 copies = [high >> 9 & 7 for low, high in code if low & 0xFFF == LDGSTS]
                 products = sum(low & 0xFFF == HMMA and high & 0x7FF00 == M16N8K16_F32_BF16 for low, high in code)

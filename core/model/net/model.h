@@ -140,9 +140,12 @@ class Model : public std::enable_shared_from_this<Model> {
   struct TappedRows;
   struct EmbeddedRows;
   struct Ran;
+  struct Recorded;
   Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
   void forward(std::span<const Feed> feeds, bool prompt) const;
+  bool repeats(std::span<const Feed> feeds, const Inputs& in) const;
+  const float* compute_recorded(const Inputs& in, Placed placed) const;
   const float* compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const;
   std::size_t list_tapped_rows(const Feed& feed, std::int32_t first, std::size_t at) const;
   void place_taps(std::span<const Feed> feeds, const std::int32_t* rows, std::size_t count) const;

@@ -59,6 +59,8 @@ class Session {
   const KvStore& cache() const { return kv_; }
   /// All work of this session since it was opened.
   const Work& work() const { return work_; }
+  /// Forwards that ran as a recorded graph (DeviceProgram::records_forwards).
+  int replayed_forwards() const { return replayed_; }
 
  private:
   Session(std::shared_ptr<const Model> model, int capacity, int scratch);
@@ -100,6 +102,8 @@ class Session {
   bool viewed_ = false;      // whether any of them ran with a CacheView
   Buffer<float> exit_rows_;  // [scratch, hidden]; empty until an early exit
   Work work_;
+  std::shared_ptr<Model::Recorded> recorded_;  // null: nothing
+  int replayed_ = 0;
   friend class Model;
 };
 

@@ -111,12 +111,22 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   }
   place_taps(feeds, staged + tapped_rows, tapped);
   const bool in_place = feeds.size() == 1 && device.host_memory();
+  const Inputs in{static_cast<int>(n),
+                  staged,
+                  staged + position_rows,
+                  staged + wanted_rows,
+                  static_cast<int>(wanted),
+                  maxima,
+                  prompt,
+                  s.taps,
+                  s.given,
+                  s.run,
+                  part,
+                  staged + own};
   DeviceTimer* const timer = feeds[0].timer;
   if (timer != nullptr) timer->begin();
-  const float* next_logits =
-      compute({static_cast<int>(n), staged, staged + position_rows, staged + wanted_rows,
-               static_cast<int>(wanted), maxima, prompt, s.taps, s.given, s.run, part, staged + own},
-              s.placed, in_place ? feeds[0].logits : nullptr);
+  const float* next_logits = repeats(feeds, in) ? compute_recorded(in, s.placed[0])
+                                                : compute(in, s.placed, in_place ? feeds[0].logits : nullptr);
   if (timer != nullptr) timer->stop();
   const auto deliver = [&](const float* from, std::size_t count, int columns, float* to) {
     device.download(from, count * static_cast<std::size_t>(columns) * sizeof(float), to);

@@ -1,10 +1,14 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/graph.h"
 #include "core/backend/plan.h"
 #include "core/model/net/model.h"
 #include "core/model/net/view_rows.h"
@@ -59,6 +63,22 @@ struct Model::Placed {
     return in;
   }
 };
+/// Forwards of one session that are recorded as graphs. Everything that differs between two forwards with the
+/// same key is in the array Workspace::numbers.
+struct Model::Recorded {
+  struct Key {
+    int n, wanted, earlier;      ///< rows, rows with logits, rows in flight before them
+    int bound;                   ///< of the committed keys
+    const std::int32_t* staged;  ///< Workspace::staged
+    auto operator<=>(const Key&) const = default;
+  };
+  struct Entry {
+    std::shared_ptr<Graph> graph;   ///< null: the forward ran once and was not recorded
+    const float* logits = nullptr;  ///< where the graph writes them
+  };
+  static constexpr std::size_t kMost = 64;  ///< entries; with more the session forgets all of them
+  std::map<Key, Entry> entries;
+};
 /// The size of a forward of one sequence, for Model::work().
 struct Model::Ran {
   std::span<const int> layers;  ///< indices of the layers that ran
@@ -91,8 +111,8 @@ struct Model::Workspace {
 
   // All integers that the operations need about the rows. They are in one array, which goes to the backend as
   // one upload: tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1],
-  // wanted [rows], tapped [rows], given in the backend's memory [rows], paths, then the arrays of views
-  // (view_rows.h) and Inputs::own.
+  // the number of committed keys of the first sequence, wanted [rows], tapped [rows], given in the backend's
+  // memory [rows], paths, then the arrays of views (view_rows.h) and Inputs::own.
   std::vector<std::int32_t> numbers;
   Buffer<std::int32_t> staged;     // the same numbers in the backend's memory
   std::vector<Placed> placed;      // [feeds with rows]

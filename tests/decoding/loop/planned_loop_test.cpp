@@ -281,7 +281,7 @@ TEST(PlannedLoop, GraphOfARound) {
   EXPECT_EQ(count("sample"), 2);
   EXPECT_EQ(count("standardise"), 3);
   EXPECT_EQ(count("attention_splits"), 4);
-  EXPECT_EQ(count("attention_sum"), 4);
+  EXPECT_EQ(count("attention_sum"), 3);  // part of the product after it in the draft's forward of one row
   EXPECT_EQ(std::count_if(kernels.begin(), kernels.end(),
                           [](const std::string& name) { return name.starts_with("linear"); }),
             2 * 5 + 9);

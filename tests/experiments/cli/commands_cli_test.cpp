@@ -105,9 +105,10 @@ TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
       all.insert(all.end(), more.begin(), more.end());
       return run(all);
     };
-    expect_error(with({"--kernels", "fast"}), {"--kernels", "got fast", "launches, persistent or auto"});
+    expect_error(with({"--kernels", "fast"}),
+                 {"--kernels", "got fast", "launches, serial, graphs, persistent or auto"});
     expect_error(with({"--backend", "host-simt", "--kernels", "fast"}),
-                 {"--kernels", "got fast", "launches, persistent or auto"});
+                 {"--kernels", "got fast", "launches, serial, graphs, persistent or auto"});
     expect_error(with({"--backend", "cpu", "--kernels", "persistent"}),
                  {"--kernels", "got persistent", "--kernels persistent needs --backend cuda"});
   }

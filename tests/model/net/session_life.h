@@ -50,11 +50,12 @@ inline std::shared_ptr<const Model> life_model(const std::string& numerics, std:
   static std::map<std::tuple<std::string, std::size_t, int>, std::shared_ptr<const Model>> models;
   auto& model = models[{numerics, which, threads}];
   if (model) return model;
-  const auto backend = numerics == kDeviceUnderTest ? on_device::backend()
-                       : numerics == "host-simt"    ? make_cuda_backend({.simulated = true})
-                       : numerics == "host-simt-persistent"
-                           ? make_cuda_backend({.simulated = true}, CudaKernels::kPersistent)
-                           : make_cpu_backend({threads, numerics});
+  const auto backend =
+      numerics == kDeviceUnderTest         ? on_device::backend()
+      : numerics == "host-simt"            ? make_cuda_backend({.simulated = true})
+      : numerics == "host-simt-graphs"     ? make_cuda_backend({.simulated = true}, CudaKernels::kGraphs)
+      : numerics == "host-simt-persistent" ? make_cuda_backend({.simulated = true}, CudaKernels::kPersistent)
+                                           : make_cpu_backend({threads, numerics});
   if (which > 4) {
     const auto folder =
         std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / kLifeModels[which];

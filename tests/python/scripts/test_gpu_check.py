@@ -37,12 +37,17 @@ class Stages(Copy):
         self.assertNotIn(str(self.root), stage["command"])
         self.assertEqual([file.name for file in (self.root / "results/gpu").iterdir()], [])
 
-    def test_a_persistent_kernel_is_asked_for_by_name(self):
+    def test_other_launches_are_asked_for_by_name(self):
         self.add("bin/speclab", """echo '{"words": "'"$*"'"}'""")
-        result = self.check("--backend", "host-simt", "--stages", "forwards_1b_persistent")
-        self.assertEqual(result.returncode, 0, result.stderr)
-        words = self.stage("forwards_1b_persistent", "host-simt")["data"]["words"]
-        self.assertRegex(words, r"^bench --model .* --inflate ffn=1600 --rows 1,2 .* --kernels persistent --json$")
+        for name, words in (
+            ("1b_persistent", "--inflate ffn=1600 --rows 1,2 .* --kernels persistent"),
+            ("8b_serial", "--inflate ffn=1664,vocab=49280 --rows 1,2 .* --kernels serial"),
+        ):
+            result = self.check("--backend", "host-simt", "--stages", f"forwards_{name}")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertRegex(
+                self.stage(f"forwards_{name}", "host-simt")["data"]["words"], f"^bench --model .* {words} --json$"
+            )
 
     def test_prompts_take_both_ways_where_there_is_a_library(self):
         self.add("bin/speclab", """echo '{"words": "'"$*"'"}'""")
@@ -436,6 +441,8 @@ class Page(unittest.TestCase):
             record("forwards_1b", None, status="capped", reason="stopped after 45 seconds"),
             record("forwards_1b_persistent", forwards({"1": 700}, 2.5)),
             record("forwards_135m_persistent", forwards({"1": 210}, 0.27)),
+            record("forwards_135m_serial", forwards({"1": 400}, 0.27)),
+            record("forwards_135m_graphs", forwards({"1": 300}, 0.27)),
             record("kernels", {"benchmarks": kernels}),
             record("speculation_8b", {"cases": cases}),
             record("gaps", {"inside_ns": 2000, "gaps_over_5us_ns": 40}),
@@ -455,6 +462,8 @@ class Page(unittest.TestCase):
         self.assertEqual(self.goal(page, "1B shape, n = 1, persistent"), ["89 %", "reached"])
         self.assertEqual(self.goal(page, "135M, n = 1, persistent"), ["0.210 ms", "**missed**"])
         self.assertIn("As one persistent kernel a forward:\n\nIn the same run", page)
+        for words in ("With launches that do not overlap", "As one graph a forward"):
+            self.assertEqual(page.count(words + ":\n\nIn the same run"), 1)
         self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached"])
         self.assertEqual(self.goal(page, "draft step, model ≤ 40 MB, persistent"), ["61.0 µs", "**missed**"])
         self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over cuBLASLt's"), ["0.88", "reached"])

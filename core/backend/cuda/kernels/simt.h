@@ -63,6 +63,18 @@
 // - async_copy16() may finish at any time before async_wait<N>() of the same thread returns. Until then no
 //   thread may access the 16 bytes that it writes, or change those that it reads. After the wait this thread
 //   sees the data. Other lanes of the warp see them after a warp_sync, other warps after a block_sync.
+// - Launches of a stream may overlap: on sm_90 a launch may start while the one before it ends (programmatic
+//   dependent launch). So every thread of a kernel calls wait_for_previous() exactly once, and launch_next()
+//   only after it. Before the wait a kernel reads nothing but weights, with load16_streamed or
+//   async_copy16_streamed,
+//   and writes nothing. A thread that ends without having waited fails, because the next launch could then
+//   overtake the one before. Because launch_next() comes after the wait, at most one earlier launch is
+//   unfinished when a kernel begins, and that one writes no weights: what writes weights (pack_weights,
+//   uploads) is followed by a launch that does not overlap (Launcher). A read before the wait of memory that
+//   the launch before wrote fails.
+//   A kernel that does not define kWaits waits and lets the next launch in before its first line, without
+//   calls of its own. A kernel that defines kWaits = true makes both calls itself. Inner blocks and
+//   cooperative launches do not wait, because a cooperative launch never overlaps with the one before it.
 // - Only benchmarks may add floats atomically, because the order of atomic additions is not fixed. A kernel
 //   adds numbers in a fixed order (a tree) and calls fma() wherever it wants a multiply-add. nvcc runs with
 //   -fmad=false and g++ with -ffp-contract=off. So arithmetic without functions such as exp gives the same
@@ -129,7 +141,8 @@ struct InnerBlock {
 //                                            before its first enter_block().
 //
 //   T load(const T* p)                       Global memory; T has 2, 4 or 8 bytes.
-//   T load_constant(const T* p)              The same for memory that no thread writes during the kernel.
+//   T load_constant(const T* p)              The same for memory that no thread writes between the wait and
+//                                            the end of the kernel.
 //   void store(T* p, T value)
 //   Bytes16 load16(const void* p), void store16(void* p, Bytes16)
 //   Bytes16 load16_constant(const void* p)   For read-only memory that is read often, such as activations.
@@ -152,6 +165,10 @@ struct InnerBlock {
 //                                            also sees the stores before it.
 //   void fence_system()                      The same for the host, too, which reads memory that it shares
 //                                            with the device.
+//   void wait_for_previous()                 Returns when all earlier launches of the stream are done and all
+//                                            that they wrote is visible.
+//   void launch_next()                       Lets the next launch of the stream start when all blocks have
+//                                            called it or ended.
 //   u64 globaltimer()                        A clock of the device in ns.
 //   void set_conditional(u64 handle, u32 value)   Sets the condition of a graph's loop. The loop runs again
 //                                                 unless the last value was 0.

@@ -76,7 +76,9 @@ SPECLAB_DEVICE int shared_begin() { return 0; }
 SPECLAB_DEVICE void block_sync() { __syncthreads(); }
 #endif
 
-// Global memory.
+// Global memory. No load is read-only for the assembler (.nc, __ldg): ptxas moves such loads before and after
+// griddepcontrol.wait as it likes. It keeps the order of the others, and volatile keeps the order of the
+// compiler.
 
 template <typename T>
 SPECLAB_DEVICE std::remove_const_t<T> load(T* p) {
@@ -84,11 +86,7 @@ SPECLAB_DEVICE std::remove_const_t<T> load(T* p) {
 }
 template <typename T>
 SPECLAB_DEVICE std::remove_const_t<T> load_constant(T* p) {
-#if defined(SPECLAB_INNER_BLOCKS)
   return *p;
-#else
-  return __ldg(p);
-#endif
 }
 template <typename T>
 SPECLAB_DEVICE void store(T* p, T value) {
@@ -102,27 +100,21 @@ SPECLAB_DEVICE Bytes16 load16(const void* p) {
                : "memory");
   return v;
 }
-// Read-only loads are not volatile, so the compiler may move them before barriers and stores. In a persistent
-// kernel, memory that is constant during one inner kernel may have been written by another block before, so
-// load16_constant() is volatile there.
+// Stays after wait_for_previous() and, in a persistent kernel, after the barrier: another launch or block may
+// have written this memory before.
 SPECLAB_DEVICE Bytes16 load16_constant(const void* p) {
   Bytes16 v;
-#if defined(SPECLAB_INNER_BLOCKS)
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
                : "l"(p));
-#else
-  asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-      : "l"(p));
-#endif
   return v;
 }
+// The first weights stay before wait_for_previous().
 SPECLAB_DEVICE Bytes16 load16_streamed(const void* p) {
   Bytes16 v;
-  asm("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-      : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
-      : "l"(p));
+  asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+               : "l"(p));
   return v;
 }
 SPECLAB_DEVICE void store16(void* p, Bytes16 v) {
@@ -154,6 +146,13 @@ SPECLAB_DEVICE u64 load_acquire(const u64* p) {
 SPECLAB_DEVICE void pause() {}
 SPECLAB_DEVICE void fence() { __threadfence(); }
 SPECLAB_DEVICE void fence_system() { __threadfence_system(); }
+#if __CUDA_ARCH__ >= 900 && !defined(SPECLAB_INNER_BLOCKS)
+SPECLAB_DEVICE void wait_for_previous() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+SPECLAB_DEVICE void launch_next() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+#else
+SPECLAB_DEVICE void wait_for_previous() {}
+SPECLAB_DEVICE void launch_next() {}
+#endif
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { cudaGraphSetConditional(handle, value); }
 SPECLAB_DEVICE u64 globaltimer() {
   u64 now;

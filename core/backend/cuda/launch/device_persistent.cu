@@ -38,7 +38,21 @@ PersistentLimits Gpu::persistent_limits() const {
   return limits;
 }
 
-void run_on_device(const TableLaunch& table, const LaunchShape& shape, void* stream) {
+bool Gpu::overlaps() const {
+  const auto check = [&](cudaError_t status, const char* call) {
+    if (status != cudaSuccess)
+      fail_gpu(call, 0, ordinal_, name_, PersistentKernel::kName, cudaGetErrorString(status));
+  };
+  int driver = 0;
+  cudaFuncAttributes code = {};
+  check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  check(cudaSetDevice(ordinal_), "cudaSetDevice");
+  check(cudaFuncGetAttributes(&code, run_persistent), "cudaFuncGetAttributes");
+  return architecture_ >= 90 && code.ptxVersion >= 90 && driver >= 12030;
+}
+
+// Never overlaps with the launch before it, whatever stream.overlap says: the kernel does not wait.
+void run_on_device(const TableLaunch& table, const LaunchShape& shape, const Stream& stream) {
   cudaLaunchAttribute cooperative = {};
   cooperative.id = cudaLaunchAttributeCooperative;
   cooperative.val.cooperative = 1;
@@ -46,7 +60,7 @@ void run_on_device(const TableLaunch& table, const LaunchShape& shape, void* str
   config.gridDim = dim3(static_cast<unsigned>(shape.grid_x));
   config.blockDim = dim3(static_cast<unsigned>(shape.threads));
   config.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
-  config.stream = static_cast<cudaStream_t>(stream);
+  config.stream = static_cast<cudaStream_t>(stream.device);
   config.attrs = &cooperative;
   config.numAttrs = 1;
   const cudaError_t error = cudaLaunchKernelEx(&config, run_persistent, PersistentKernel{table.table});

@@ -6,7 +6,7 @@
 
 namespace speclab::cuda {
 
-void run_on_device(const Task& task, void* stream) {
+void run_on_device(const Task& task, const Stream& stream) {
   with_task(task,
             [&](const auto& kernel, const LaunchShape& shape) { start_on_device(kernel, shape, stream); });
 }

@@ -22,7 +22,7 @@
   SPECLAB_LINEAR_KERNELS(apply) \
   SPECLAB_LINEAR_FREE_KERNELS(apply) SPECLAB_SAMPLING_KERNELS(apply) SPECLAB_ACCEPT_KERNELS(apply)
 
-// The kernels that a persistent kernel can run as tasks (PersistentKernels in
+// The kernels that a persistent kernel can run as tasks (PersistentKernels and FusedKernels in
 // core/backend/cuda/program/persistent_tasks.h). They are listed here so that a task can also be launched
 // alone.
 
@@ -32,8 +32,12 @@
           apply(FillColumnsKernel) apply(ActivateKernel<Activation::kSilu>)                                 \
               apply(ElementwiseKernel<ElementwiseOf::kAdd>)                                                 \
                   apply(ElementwiseKernel<ElementwiseOf::kAddBias>)
-#define SPECLAB_LINEAR_TASKS(apply) \
-  apply(LinearFewKernel<1, true>) apply(LinearFewKernel<1, false>) apply(LinearFewKernel<2, false>)
+#define SPECLAB_LINEAR_TASKS(apply)                                                                 \
+  apply(LinearFewKernel<1, true>) apply(LinearFewKernel<1, false>) apply(LinearFewKernel<2, false>) \
+      apply(LinearFewKernel<1, true, Linear, Rotated>)                                              \
+          apply(LinearFewKernel<1, false, Linear, Rotated>)                                         \
+              apply(LinearFewKernel<2, false, Linear, Rotated>)                                     \
+                  apply(LinearFewKernel<1, false, Linear, Combined>)
 #define SPECLAB_SAMPLING_TASKS(apply)                                                   \
   apply(LayRowsKernel) apply(StandardiseKernel<false>) apply(SampleKernel<PhiloxCoins>) \
       apply(LargestOfRowsKernel) apply(StandardisePiecesKernel) apply(RaceKernel)

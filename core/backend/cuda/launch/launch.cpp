@@ -33,9 +33,9 @@ namespace {
 
 template <typename... What>
 void start(const Stream& stream, const What&... what) {
-  if (stream.machine != nullptr) return run_on_machine(what..., *stream.machine);
+  if (stream.machine != nullptr) return run_on_machine(what..., stream);
 #if defined(SPECLAB_CUDA)
-  run_on_device(what..., stream.device);
+  run_on_device(what..., stream);
 #else
   SPECLAB_CHECK(false, "a kernel is started on a GPU by a program that was built without nvcc");
 #endif

@@ -11,6 +11,7 @@
 #include "core/backend/cuda/kernels/linear/linear_kernel.h"
 #include "core/backend/cuda/kernels/norm_kernel.h"
 #include "core/backend/cuda/program/persistent.h"
+#include "core/backend/cuda/program/persistent_fused.h"
 #include "core/backend/cuda/kernels/plain_kernel.h"
 #include "core/backend/cuda/program/plan_kernel.h"
 #include "core/backend/cuda/kernels/sampling_kernel.h"
@@ -41,7 +42,7 @@ GraphNode describe(const Arguments& arguments);
 /// PersistentKernels.
 template <typename Arguments>
 std::optional<Task> task_of(const Arguments& arguments);
-/// Starts a task as a launch of its own.
+/// Starts a task, fused or not, as a launch of its own.
 void launch(const Task& task, const Stream& stream);
 GraphNode describe(const Task& task);
 /// Returns the name of a kernel of a task (Task::kernel).
@@ -58,12 +59,12 @@ GraphNode describe(const TableLaunch& table);
 // templates are instantiated in device_*.cu and in core/backend/cuda/simulator/host_*.cpp, with one file of
 // each kind per family of kernels (families.h).
 template <typename Arguments>
-void run_on_device(const Arguments& arguments, void* stream);
-void run_on_device(const Task& task, void* stream);
-void run_on_device(const TableLaunch& table, const LaunchShape& shape, void* stream);
+void run_on_device(const Arguments& arguments, const Stream& stream);
+void run_on_device(const Task& task, const Stream& stream);
+void run_on_device(const TableLaunch& table, const LaunchShape& shape, const Stream& stream);
 template <typename Arguments>
-void run_on_machine(const Arguments& arguments, simt::Machine& machine);
-void run_on_machine(const Task& task, simt::Machine& machine);
-void run_on_machine(const TableLaunch& table, const LaunchShape& shape, simt::Machine& machine);
+void run_on_machine(const Arguments& arguments, const Stream& stream);
+void run_on_machine(const Task& task, const Stream& stream);
+void run_on_machine(const TableLaunch& table, const LaunchShape& shape, const Stream& stream);
 
 }  // namespace speclab::cuda

@@ -17,6 +17,8 @@ struct LaunchShape {
 struct Stream {
   void* device = nullptr;  ///< a cudaStream_t (null: the default stream); unused if `machine` is set
   simt::Machine* machine = nullptr;  ///< a simulated GPU: launches are done when they return
+  /// Launches may start while the one before them ends (simt.h, "Launches of a stream may overlap").
+  bool overlap = false;
 };
 
 /// Throws Error that says that the device refused a launch.

@@ -1,6 +1,7 @@
 #include "core/backend/cuda/launch/launcher.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -10,7 +11,12 @@
 
 namespace speclab::cuda {
 
-Launcher::Launcher(Device& device, CudaKernels kernels) : device_(device), kernels_(kernels) {
+Launcher::Launcher(Device& device, CudaKernels kernels)
+    : device_(device),
+      kernels_(kernels == CudaKernels::kSerial || kernels == CudaKernels::kGraphs ? CudaKernels::kLaunches
+                                                                                  : kernels),
+      records_forwards_(kernels == CudaKernels::kGraphs),
+      overlaps_(kernels != CudaKernels::kSerial && device.overlaps()) {
   if (kernels_ == CudaKernels::kLaunches) return;
   const PersistentLimits limits = device_.persistent_limits();
   if (kernels_ == CudaKernels::kAuto && (!limits.cooperative || limits.resident < 1)) {
@@ -32,7 +38,28 @@ void Launcher::submit() {
   if (waiting_.empty()) return;
   const std::vector<Task> tasks = std::exchange(waiting_, {});
   if (worth_one_launch(tasks, kernels_)) return start_together(tasks);
-  for (const Task& task : tasks) start_now(describe(task).kernel.data(), task);
+  for (const Task& task : fuse(tasks)) start_now(describe(task).kernel.data(), task);
+}
+
+// Takes over the task: holds it back, or launches it fused with the one that was held back. Returns false if
+// the task must be launched by itself.
+bool Launcher::hold_back(const Task& task) {
+  if (kernels_ != CudaKernels::kLaunches) {
+    waiting_.push_back(task);
+    return true;
+  }
+  if (!waiting_.empty()) {
+    const std::vector<Task> fused = fuse(std::array{waiting_.front(), task});
+    if (fused.size() == 1) {
+      waiting_.clear();
+      start_now(describe(fused.front()).kernel.data(), fused.front());
+      return true;
+    }
+  }
+  if (!may_fuse_with_next(task)) return false;
+  submit();
+  waiting_.push_back(task);
+  return true;
 }
 
 void Launcher::start_together(const std::vector<Task>& tasks) {
@@ -85,6 +112,7 @@ Persistent Launcher::kept_table(const std::vector<Task>& tasks) {
     oldest.room = bytes.size();
   }
   device_.upload(bytes.data(), bytes.size(), oldest.memory.get());
+  separate();
   ++uploaded_tables_;
   oldest.tasks = tasks;
   oldest.table = made.arguments(oldest.memory.get(), counters(), late());
@@ -99,6 +127,7 @@ std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_p
   const auto graph = std::make_shared<Graph>();
   graph->loop = loop;
   recording_ = graph;
+  separate();  // the first launch of a graph has none before it
   for (const auto& each : memory) keep(each);
   keep(counters_);
   keep(late_);
@@ -109,10 +138,12 @@ std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_p
   } catch (...) {
     waiting_.clear();
     recording_.reset();
+    separate();
     device_.drop_capture();
     throw;
   }
   recording_.reset();
+  separate();
   graph->own = device_.end_capture(graph->nodes.size());
   return graph;
 }
@@ -123,6 +154,7 @@ void Launcher::replay(const Graph& graph) {
   if (noted_ != nullptr) noted_->push_back("graph");
   device_.started("graph");
   device_.replay(graph.own.get());
+  separate();
 }
 
 std::uint64_t Launcher::loop_condition() const {

@@ -4,6 +4,8 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/backend/cuda/launch/launch.h"
@@ -14,24 +16,29 @@
 
 namespace speclab::cuda {
 
-/// Starts the kernels of a backend on its device. It can gather launches into one persistent kernel (Task)
-/// and record them as a graph.
+/// True if the kernel of these arguments writes weights, which the next kernel reads before it waits
+/// (simt.h).
+template <typename Arguments>
+inline constexpr bool kWritesWeights = std::is_same_v<Arguments, PackWeights>;
+
+/// False for the persistent kernel, which does not wait and so never overlaps with the launch before it.
+template <typename Arguments>
+inline constexpr bool kWaitsForPrevious = !std::is_same_v<Arguments, TableLaunch>;
+
+/// Starts the kernels of a backend on its device. It can fuse neighbouring launches (fuse()), gather launches
+/// into one persistent kernel (Task) and record them as a graph.
 class Launcher {
  public:
   /// Throws Error for kPersistent on a device that cannot run persistent kernels.
   Launcher(Device& device, CudaKernels kernels);
 
-  /// Launches the kernel of `arguments`, or holds it back until submit() if it can become part of a
-  /// persistent kernel. `kernel`: its name, for error messages.
+  /// Launches the kernel of `arguments`. Holds it back, at most until submit(), if it can become part of a
+  /// persistent kernel or may fuse with the next launch. `kernel`: its name, for error messages.
   template <typename Arguments>
   void start(const char* kernel, const Arguments& arguments) {
-    if (kernels_ != CudaKernels::kLaunches) {
-      if (std::optional<Task> task = task_of(arguments)) {
-        waiting_.push_back(*task);
-        return;
-      }
-      submit();
-    }
+    const std::optional<Task> task = task_of(arguments);
+    if (task && hold_back(*task)) return;
+    submit();
     start_now(kernel, arguments);
   }
   /// Launches the tasks that were held back.
@@ -45,6 +52,11 @@ class Launcher {
                                 const std::function<void()>& operations);
   void replay(const Graph& graph);
   bool recording() const { return recording_ != nullptr; }
+  /// True with CudaKernels::kGraphs.
+  bool records_forwards() const { return records_forwards_; }
+  /// Keeps the next launch from overlapping with what is in the stream now. Call it after anything but a
+  /// launch of this object was queued, such as an upload.
+  void separate() { apart_ = true; }
   /// Handle of the loop that is being recorded, for the kernel that ends it.
   std::uint64_t loop_condition() const;
   /// Number of tables of tasks that were made and copied to the device so far. The tables of the last
@@ -60,13 +72,20 @@ class Launcher {
  private:
   template <typename What>
   void start_now(const char* kernel, const What& what) {
-    if (recording_) recording_->nodes.push_back(describe(what));
+    Stream stream = device_.stream();
+    const bool apart = std::exchange(apart_, kWritesWeights<What>);
+    stream.overlap = kWaitsForPrevious<What> && overlaps_ && !apart && !(recording_ && recording_->loop);
+    if (recording_) {
+      recording_->nodes.push_back(describe(what));
+      recording_->nodes.back().overlap = stream.overlap;
+    }
     if (noted_ != nullptr) noted_->push_back(kernel);
     device_.started(kernel);
     if (auto* captured = device_.captured_launches())
-      captured->push_back([what, stream = device_.stream()] { launch(what, stream); });
-    else launch(what, device_.stream());
+      captured->push_back([what, stream] { launch(what, stream); });
+    else launch(what, stream);
   }
+  bool hold_back(const Task& task);
   void start_together(const std::vector<Task>& tasks);
   Persistent kept_table(const std::vector<Task>& tasks);
   GridCounters counters() const;
@@ -83,8 +102,11 @@ class Launcher {
 
   Device& device_;
   CudaKernels kernels_;
+  bool records_forwards_;
+  bool overlaps_;      // launches may overlap, except in the body of a loop, where CUDA does not promise it
+  bool apart_ = true;  // the next launch must not
   int blocks_ = 0;                  // blocks of a persistent kernel
-  std::vector<Task> waiting_;       // held back, in order
+  std::vector<Task> waiting_;       // held back, in order; with kLaunches at most one
   std::shared_ptr<void> counters_;  // of the barrier in persistent kernels: one u64, then a u32 per block
   std::shared_ptr<void> late_;      // a LateBlock that the host shares
   std::vector<KeptTable> tables_;   // at most kMostTables

@@ -20,12 +20,12 @@ std::unique_ptr<Device> make_simulated_device() { fail(); }
 
 // No code calls these functions, because there is no simulated device.
 template <typename Arguments>
-void run_on_machine(const Arguments&, simt::Machine&) {
+void run_on_machine(const Arguments&, const Stream&) {
   fail();
 }
-#define SPECLAB_NO_MACHINE(Arguments) template void run_on_machine(const Arguments&, simt::Machine&);
+#define SPECLAB_NO_MACHINE(Arguments) template void run_on_machine(const Arguments&, const Stream&);
 SPECLAB_KERNELS(SPECLAB_NO_MACHINE)
-void run_on_machine(const Task&, simt::Machine&) { fail(); }
-void run_on_machine(const TableLaunch&, const LaunchShape&, simt::Machine&) { fail(); }
+void run_on_machine(const Task&, const Stream&) { fail(); }
+void run_on_machine(const TableLaunch&, const LaunchShape&, const Stream&) { fail(); }
 
 }  // namespace speclab::cuda

@@ -33,6 +33,7 @@ class CudaProgram final : public DeviceProgram {
   std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) override;
   std::string loop_problem() override;
   void replay(const Graph& graph) override;
+  bool records_forwards() const override { return launcher_.records_forwards(); }
 
  private:
   Backend& backend_;

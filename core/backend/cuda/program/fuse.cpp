@@ -24,13 +24,21 @@ Task with_kernel_in(const Task& linear, const Kernel& kernel) {
   return out;
 }
 
+/// True if the task is a product with this kernel, and its outputs could be queries, keys and values.
+template <int kRowTiles, bool kNorm>
+bool may_rotate(const Task& task) {
+  using Kernel = LinearFewKernel<kRowTiles, kNorm>;
+  if (task.kernel != kPersistentIndex<Kernel>) return false;
+  const Linear a = kernel_of<Kernel>(task).a;
+  return !a.accumulate && a.activated == nullptr && a.y_stride == a.out;
+}
+
 template <int kRowTiles, bool kNorm>
 bool rotate(const Task& linear, const Task& behind, std::vector<Task>& out) {
-  if (linear.kernel != kPersistentIndex<LinearFewKernel<kRowTiles, kNorm>>) return false;
+  if (!may_rotate<kRowTiles, kNorm>(linear)) return false;
   const Linear a = kernel_of<LinearFewKernel<kRowTiles, kNorm>>(linear).a;
   const RopeStore rope = kernel_of<RopeStoreKernel>(behind).a;
-  if (rope.qkv != a.y || rope.n != a.rows || a.accumulate || a.activated != nullptr || a.y_stride != a.out ||
-      (rope.heads + 2 * rope.kv_heads) * rope.head_dim != a.out ||
+  if (rope.qkv != a.y || rope.n != a.rows || (rope.heads + 2 * rope.kv_heads) * rope.head_dim != a.out ||
       !can_rotate(rope, slices_of(a.out, a.in))) {
     return false;
   }
@@ -51,6 +59,14 @@ bool combine(const Task& before, const Task& linear, std::vector<Task>& out) {
 }
 
 }  // namespace
+
+bool may_fuse_with_next(const Task& task) {
+  if (task.kernel == kPersistentIndex<AttentionSumKernel<Attention>>) {
+    const Attention of = kernel_of<AttentionSumKernel<Attention>>(task).a;
+    return of.n == 1 && of.out == nullptr;
+  }
+  return may_rotate<1, 6, true>(task) || may_rotate<1, 6, false>(task) || may_rotate<2, 4, false>(task);
+}
 
 std::vector<Task> fuse(std::span<const Task> tasks) {
   std::vector<Task> out;

@@ -62,11 +62,12 @@ void put_kernel(Kernel kernel, Task& task) {
   std::memcpy(task.arguments, &kernel, sizeof kernel);
 }
 
-/// Calls visit(kernel, shape) on the host for the launch that a task stands for. The task must not be fused.
+/// Calls visit(kernel, shape) on the host for the launch that a task stands for. `first`: the number of the
+/// first of these kernels.
 template <typename Visit, typename... Kernels>
-void with_task(const Task& task, const std::tuple<Kernels...>*, const Visit& visit) {
+void with_task(const Task& task, int first, const std::tuple<Kernels...>*, const Visit& visit) {
   const auto visit_as = [&]<typename Kernel>(std::type_identity<Kernel>) {
-    if (task.kernel != kPersistentIndex<Kernel>) return;
+    if (task.kernel != first++) return;
     Kernel kernel{};
     std::memcpy(static_cast<void*>(&kernel), task.arguments, sizeof kernel);
     visit(kernel, LaunchShape{task.grid[0], task.grid[1], task.grid[2], task.threads, task.shared_bytes});
@@ -75,7 +76,9 @@ void with_task(const Task& task, const std::tuple<Kernels...>*, const Visit& vis
 }
 template <typename Visit>
 void with_task(const Task& task, const Visit& visit) {
-  with_task(task, static_cast<const PersistentKernels*>(nullptr), visit);
+  with_task(task, 0, static_cast<const PersistentKernels*>(nullptr), visit);
+  with_task(task, static_cast<int>(std::tuple_size_v<PersistentKernels>),
+            static_cast<const FusedKernels*>(nullptr), visit);
 }
 
 }  // namespace SPECLAB_SIDE

@@ -128,11 +128,13 @@ void CudaBackend::upload(const void* host, std::size_t bytes, void* to) {
   SPECLAB_CHECK(!launcher_.recording(), "an upload of {} bytes in a recording", bytes);
   submit();
   device_->upload(host, bytes, to);
+  launcher_.separate();
 }
 void CudaBackend::download(const void* from, std::size_t bytes, void* host) {
   SPECLAB_CHECK(!launcher_.recording(), "a download of {} bytes in a recording", bytes);
   submit();
   device_->download(from, bytes, host);
+  launcher_.separate();
 }
 
 PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, int, Bf16*)>& read) {

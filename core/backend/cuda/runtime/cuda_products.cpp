@@ -89,7 +89,7 @@ void CudaBackend::prompt_linear(const PackedMatrix& w, const float* x, int n, fl
   start("unpack_weights", UnpackWeights{static_cast<const Bf16*>(w.data.get()), w.out, w.in, weights});
   start("round_plain", RoundPlain{x, n, w.in, plain});
   const PlainProduct product{weights, plain, y, w.out, w.in, n, accumulate};
-  if (library_) library_->product(product);
+  if (library_) library_->product(product), launcher_.separate();
   else plain_product(product);
 }
 

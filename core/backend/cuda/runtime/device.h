@@ -38,6 +38,8 @@ class Device {
   virtual std::string numerics_class() const = 0;  ///< "cuda-sm90", ..., or "host-simt"
   virtual std::string description() const = 0;     ///< "NVIDIA H100 80GB HBM3"
   virtual PersistentLimits persistent_limits() const = 0;
+  /// True if launches with Stream::overlap may start while the one before them ends.
+  virtual bool overlaps() const = 0;
   /// Null if nothing is known about the state of the device.
   virtual std::unique_ptr<DeviceStatus> make_status() const = 0;
   /// A timer of the device's stream. Kernels that a Launcher holds back are not in the stream yet.

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "core/backend/cuda/runtime/gpu_error.h"
 #include "core/backend/cuda/runtime/staging.h"
@@ -189,9 +190,11 @@ std::shared_ptr<void> Gpu::end_capture(std::size_t kernels) {
     if (g != nullptr) cudaGraphDestroy(static_cast<cudaGraph_t>(g));
   });
   check(ended, "cudaStreamEndCapture", 0);
-  std::size_t nodes = 0, edges = 0;
+  std::size_t nodes = 0, edges = kernels + 1;  // room for one edge too many
   check(cudaGraphGetNodes(body, nullptr, &nodes), "cudaGraphGetNodes", 0);
-  check(cudaGraphGetEdges(body, nullptr, nullptr, nullptr, &edges), "cudaGraphGetEdges", 0);
+  std::vector<cudaGraphNode_t> from(edges), to(edges);
+  std::vector<cudaGraphEdgeData> data(edges);  // launches that overlap have edges with data
+  check(cudaGraphGetEdges(body, from.data(), to.data(), data.data(), &edges), "cudaGraphGetEdges", 0);
   if (nodes != kernels || edges + 1 != kernels) fail_topology(nodes, edges, kernels);
   cudaGraphExec_t executable = nullptr;
   check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate", 0);

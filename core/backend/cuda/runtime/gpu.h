@@ -42,6 +42,9 @@ class Gpu final : public Device {
   std::string numerics_class() const override { return "cuda-sm" + std::to_string(architecture_); }
   std::string description() const override { return name_; }
   PersistentLimits persistent_limits() const override;
+  /// On sm_90 and later, if the program has code for it, and with a driver that records overlapping launches
+  /// in graphs (CUDA 12.3).
+  bool overlaps() const override;
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;
   /// Makes this GPU current on the calling thread, because launches need that.

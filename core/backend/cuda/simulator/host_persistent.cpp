@@ -5,9 +5,9 @@
 
 namespace speclab::cuda {
 
-void run_on_machine(const TableLaunch& table, const LaunchShape& shape, simt::Machine& machine) {
+void run_on_machine(const TableLaunch& table, const LaunchShape& shape, const Stream& stream) {
   try {
-    machine.run_together(PersistentKernel{table.table}, shape);
+    stream.machine->run_together(PersistentKernel{table.table}, shape);
   } catch (const simt::Trap&) {
     if (table.table.late != nullptr) check_late(*table.table.late, shape.grid_x);
     throw;

@@ -5,9 +5,9 @@
 
 namespace speclab::cuda {
 
-void run_on_machine(const Task& task, simt::Machine& machine) {
+void run_on_machine(const Task& task, const Stream& stream) {
   with_task(task,
-            [&](const auto& kernel, const LaunchShape& shape) { start_on_machine(kernel, shape, machine); });
+            [&](const auto& kernel, const LaunchShape& shape) { start_on_machine(kernel, shape, stream); });
 }
 
 }  // namespace speclab::cuda

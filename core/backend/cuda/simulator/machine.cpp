@@ -113,6 +113,9 @@ void Machine::thread_main(int index) {
       const std::source_location nowhere;
       if (me.products.count > 0) fail("a thread ends with matrix products under way", nowhere);
       if (!me.copies.empty()) fail("a thread ends with copies under way", nowhere);
+      if (!me.waited)
+        fail("a thread ends without wait_for_previous(), so the next launch could overtake the one before",
+             nowhere);
       ++ended_;
       warps_[static_cast<std::size_t>(me.id / kWarp)].runnable &= ~(1u << me.lane);
       leave_to_others("at its end", nowhere);
@@ -154,6 +157,7 @@ void Machine::place_block(Group& block, int which) {
     Thread& thread = *threads_[static_cast<std::size_t>(id)];
     thread.block = thread.group = &block;
     thread.index = id - block.first;
+    thread.waited = !clocks_.empty();  // a cooperative launch does not overlap
   }
 }
 
@@ -214,6 +218,7 @@ void Machine::run_blocks(const char* name, int most_threads, const cuda::LaunchS
                     warps = placed * static_cast<std::size_t>(shape.threads / kWarp);
   SPECLAB_CHECK(warps <= kMostTogether, "kernel {} with {} warps at once, of at most {}", name, warps,
                 kMostTogether);
+  forget_writes();
   name_ = name;
   call_ = call;
   kernel_ = kernel;

@@ -86,6 +86,7 @@ struct Thread {
                                   ///< of them are inside a collective
   std::uint32_t warp_epoch = 0;   ///< number of warp_sync() so far
   bool fenced = false;            ///< it has called fence() since its last atomic_add
+  bool waited = false;            ///< it has called wait_for_previous()
   MmaQueue products;
   std::vector<AsyncCopy> copies;    ///< not finished, oldest first
   std::vector<std::size_t> groups;  ///< [i]: number of `copies` in groups 0 .. i
@@ -119,12 +120,18 @@ class Machine {
     return static_cast<T*>(allocate(count * sizeof(T)));
   }
 
-  /// Runs all blocks of a kernel, one after the other. Throws Bug if the kernel breaks a rule.
+  /// Runs all blocks of a kernel, one after the other. Throws Bug if the kernel breaks a rule. `overlap`: on
+  /// a GPU the launch could start while the one before it ends.
   template <typename Kernel>
-  void run(const Kernel& kernel, const cuda::LaunchShape& shape) {
+  void run(const Kernel& kernel, const cuda::LaunchShape& shape, bool overlap = false) {
+    overlap_ = overlap;
     run_blocks(
         Kernel::kName, Kernel::kThreads, shape, false,
-        [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
+        [](const void* k) {
+          if constexpr (!requires { Kernel::kWaits; }) self->waited = true;
+          (*static_cast<const Kernel*>(k))();
+        },
+        &kernel);
   }
   /// Runs all blocks at once, like a cooperative launch, so they may wait for each other. The blocks may have
   /// at most kMostTogether warps together.
@@ -159,8 +166,17 @@ class Machine {
   /// Checks blocks that run together. Fails if no release and acquire order this access after a conflicting
   /// access of another block.
   void watch_global(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
+    if (!self->waited) check_unwaited(p, access, where);
+    if (access == Access::kWrite) note_write(p);
     if (!clocks_.empty()) watch(p, bytes, access, where);
   }
+  /// The same for atomic operations, which are never a race.
+  void watch_atomic(const void* p, Access access, const std::source_location& where) {
+    if (!self->waited) check_unwaited(p, access, where);
+    if (access == Access::kWrite) note_write(p);
+  }
+  void wait_for_previous(const std::source_location& where);
+  void launch_next(const std::source_location& where);
   void released(const void* p);
   void acquired(const void* p);
   /// A fence before an atomic_add makes it a release, and a fence after it an acquire.
@@ -230,6 +246,16 @@ class Machine {
   void place_block(Group& block, int which);
   void run_placed();
   void wake(int first_warp, int warps);
+  void check_unwaited(const void* p, Access access, const std::source_location& where);
+  void note_write(const void* p) {
+    const auto at = reinterpret_cast<std::uintptr_t>(p);
+    for (const Range& range : recently_written_) {
+      if (at - range.begin < range.bytes) return;
+    }
+    note_range(at);
+  }
+  void note_range(std::uintptr_t at);
+  void forget_writes();
   void watch(const void* p, std::size_t bytes, Access access, const std::source_location& where);
   void thread_main(int index);
   void stop_threads();
@@ -266,6 +292,12 @@ class Machine {
   std::vector<Range> ranges_;  ///< allocations by address
   Range recent_[4];
   int next_recent_ = 0;
+
+  // Allocations that the running launch and the launch before it have written.
+  std::vector<Range> written_, written_before_;
+  Range recently_written_[4];
+  int next_written_ = 0;
+  bool overlap_ = false;  ///< of the running launch
 
   std::vector<Clock> clocks_;                         ///< clocks of blocks that run together; empty otherwise
   std::unordered_map<const void*, Clock> published_;  ///< by the address of the release

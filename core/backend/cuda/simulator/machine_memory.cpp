@@ -64,6 +64,48 @@ void Machine::find_global(const void* p, std::size_t bytes, const std::source_lo
   recent_[next_recent_++ % 4] = range;
 }
 
+// ---- Launches that overlap
+
+// Checks an access before the thread has waited. If the launch overlaps, the launch before it may still be
+// writing, and no others (simt.h).
+void Machine::check_unwaited(const void* p, Access access, const std::source_location& where) {
+  if (access != Access::kConstant) {
+    fail(
+        fmt::format("memory is {} before wait_for_previous()", access == Access::kWrite ? "written" : "read"),
+        where);
+  }
+  const auto at = reinterpret_cast<std::uintptr_t>(p);
+  const auto written = [&](const Range& range) { return at - range.begin < range.bytes; };
+  if (overlap_ && std::any_of(written_before_.begin(), written_before_.end(), written))
+    fail("memory that the launch before writes is read before wait_for_previous()", where);
+}
+
+void Machine::wait_for_previous(const std::source_location& where) {
+  if (!clocks_.empty()) return;  // a kernel inside a cooperative one
+  if (self->waited) fail("a thread calls wait_for_previous() twice", where);
+  self->waited = true;
+}
+
+void Machine::launch_next(const std::source_location& where) {
+  if (!self->waited) fail("launch_next() comes before wait_for_previous()", where);
+}
+
+void Machine::note_range(std::uintptr_t at) {
+  const auto after = std::upper_bound(
+      ranges_.begin(), ranges_.end(), at,
+      [](std::uintptr_t a, const Range& b) { return a < b.begin; });  // check_global() found it
+  const Range& range = *std::prev(after);
+  recently_written_[next_written_++ % 4] = range;
+  const auto same = [&](const Range& other) { return other.begin == range.begin; };
+  if (std::none_of(written_.begin(), written_.end(), same)) written_.push_back(range);
+}
+
+// Called when a launch starts.
+void Machine::forget_writes() {
+  written_before_ = std::exchange(written_, {});
+  std::fill(std::begin(recently_written_), std::end(recently_written_), Range{});
+}
+
 // ---- Shared memory
 
 void Machine::check_shared(int offset, int count, std::size_t size, std::size_t alignment,

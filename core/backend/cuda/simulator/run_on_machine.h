@@ -10,25 +10,24 @@ namespace speclab::cuda {
 /// Runs one kernel. The family of the kernel (core/backend/cuda/launch/families.h) instantiates it in its own
 /// file. host_tasks.cpp only declares it for the kernels of tasks, and the linker finds the instances.
 template <typename Kernel>
-void start_on_machine(const Kernel& kernel, const LaunchShape& shape, simt::Machine& machine);
+void start_on_machine(const Kernel& kernel, const LaunchShape& shape, const Stream& stream);
 
 #if !defined(SPECLAB_TASKS_ONLY)
 
 template <typename Kernel>
-void start_on_machine(const Kernel& kernel, const LaunchShape& shape, simt::Machine& machine) {
-  machine.run(kernel, shape);
+void start_on_machine(const Kernel& kernel, const LaunchShape& shape, const Stream& stream) {
+  stream.machine->run(kernel, shape, stream.overlap);
 }
 
 template <typename Arguments>
-void run_on_machine(const Arguments& arguments, simt::Machine& machine) {
-  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) {
-    start_on_machine(kernel, shape, machine);
-  });
+void run_on_machine(const Arguments& arguments, const Stream& stream) {
+  with_kernel(arguments,
+              [&](const auto& kernel, const LaunchShape& shape) { start_on_machine(kernel, shape, stream); });
 }
 
-#define SPECLAB_RUN_ON_MACHINE(Arguments) template void run_on_machine(const Arguments&, simt::Machine&);
+#define SPECLAB_RUN_ON_MACHINE(Arguments) template void run_on_machine(const Arguments&, const Stream&);
 #define SPECLAB_START_ON_MACHINE(...) \
-  template void start_on_machine(const __VA_ARGS__&, const LaunchShape&, simt::Machine&);
+  template void start_on_machine(const __VA_ARGS__&, const LaunchShape&, const Stream&);
 
 #endif
 

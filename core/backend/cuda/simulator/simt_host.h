@@ -83,10 +83,12 @@ SPECLAB_DEVICE void store16(void* p, Bytes16 v, Where where = Where::current()) 
 SPECLAB_DEVICE u32 atomic_add(u32* p, u32 value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
   self->machine->counted(p);
+  self->machine->watch_atomic(p, Machine::Access::kWrite, where);
   return std::exchange(*p, *p + value);
 }
 SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
+  self->machine->watch_atomic(p, Machine::Access::kWrite, where);
   return std::exchange(*p, std::max(*p, value));
 }
 SPECLAB_DEVICE void add_in_any_order(float* p, float value, Where where = Where::current()) {
@@ -94,11 +96,13 @@ SPECLAB_DEVICE void add_in_any_order(float* p, float value, Where where = Where:
 }
 SPECLAB_DEVICE void add_release(u64* p, u64 value, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
+  self->machine->watch_atomic(p, Machine::Access::kWrite, where);
   self->machine->released(p);
   *p += value;
 }
 SPECLAB_DEVICE u64 load_acquire(const u64* p, Where where = Where::current()) {
   self->machine->check_global(p, sizeof *p, where);
+  self->machine->watch_atomic(p, Machine::Access::kRead, where);
   self->machine->acquired(p);
   return *p;
 }
@@ -108,6 +112,10 @@ SPECLAB_DEVICE void fence_system() {}
 SPECLAB_DEVICE u64 wait_begin() { return 0; }
 SPECLAB_DEVICE bool waited_long(u64 /*begun*/) { return self->machine->waited_long(); }
 SPECLAB_DEVICE void trap(Where where = Where::current()) { self->machine->trap(where); }
+SPECLAB_DEVICE void wait_for_previous(Where where = Where::current()) {
+  self->machine->wait_for_previous(where);
+}
+SPECLAB_DEVICE void launch_next(Where where = Where::current()) { self->machine->launch_next(where); }
 SPECLAB_DEVICE void set_conditional(u64 handle, u32 value) { self->machine->set_conditional(handle, value); }
 SPECLAB_DEVICE u64 globaltimer() {
   return static_cast<u64>(std::chrono::duration_cast<std::chrono::nanoseconds>(

@@ -15,6 +15,7 @@ class SimulatedDevice : public Device {
   PersistentLimits persistent_limits() const override {
     return {.multiprocessors = 3, .resident = 1, .cooperative = true};
   }
+  bool overlaps() const override { return true; }  // launches never overlap, but the rules are checked
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;
   Stream stream() const override {

@@ -26,6 +26,8 @@ template <int kRowTiles, bool kNorm, typename Arguments = Linear, typename Fused
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
+  static constexpr bool kWaits = true;
+  static constexpr int kResident = 2;  ///< blocks on a multiprocessor, so at most 128 registers
   using Ring = WeightRing<kFewAhead, 2>;
   static constexpr int kSumFloats = kRowTiles * 128;    ///< per warp
   static constexpr int kRingFloats = Ring::kBytes / 4;  ///< per warp
@@ -68,7 +70,8 @@ struct LinearFewKernel {
     };
     SPECLAB_UNROLL
     for (int ahead = 0; ahead < kFewAhead; ++ahead) copy(begin + ahead, ahead);
-    // Nothing above touches what an earlier kernel wrote. A wait for that kernel belongs here.
+    simt::wait_for_previous();  // the first weights are on their way; everything else comes after the wait
+    simt::launch_next();
 
     const auto row = simt::shared<simt::u16>(kStaged ? kRowAt : 0, kStaged ? in_tiles * kTileIn : 0);
     if constexpr (Fused::kStages) fused.stage(row, in_tiles * kTileIn);

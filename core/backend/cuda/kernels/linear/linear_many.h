@@ -21,6 +21,7 @@ template <int kRowTiles, typename Arguments = Linear>
 struct LinearManyKernel {
   static constexpr const char* kName = "linear_many";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
+  static constexpr bool kWaits = true;
   using Ring = WeightRing<kManyAhead, 2 * kManyOutTiles>;
   static constexpr int kSteps = kRowTiles <= 4 ? 4 : 2;   ///< blocks of inputs per stage
   static constexpr int kStages = kRowTiles <= 4 ? 3 : 4;  ///< in shared memory
@@ -80,7 +81,8 @@ struct LinearManyKernel {
       copy(begin + ahead, ahead);
       if (ahead < kSteps) simt::async_commit();
     }
-    // Nothing above touches what an earlier kernel wrote. A wait for that kernel belongs here.
+    simt::wait_for_previous();  // the first weights are on their way; everything else comes after the wait
+    simt::launch_next();
 
     // The activations of a slice are contiguous.
     const auto staged = simt::shared<simt::u16>(0, kStages * kStagePieces * kPiece);

@@ -1,0 +1,54 @@
+#include <algorithm>
+
+#include "core/backend/device_program.h"
+#include "core/model/net/session.h"
+#include "core/model/net/transformer.h"
+
+namespace speclab {
+
+// Forwards that repeat with other numbers: recorded once as a graph, then replayed. The host then starts one
+// graph instead of every kernel.
+
+namespace {
+
+constexpr int kMostRows = 16;  // with more rows the kernels take longer than the host needs to start them
+constexpr int kTier = 256;     // the smallest bound of the committed keys; the others are its doubles
+
+}  // namespace
+
+// True if nothing but Workspace::numbers distinguishes the forward from others of its session with the same
+// key.
+bool Model::repeats(std::span<const Feed> feeds, const Inputs& in) const {
+  DeviceProgram* const program = weights_->backend->device_program();
+  return program != nullptr && program->records_forwards() && feeds.size() == 1 && in.n <= kMostRows &&
+         in.wanted_count > 0 && !in.prompt && in.taps.empty() && in.embedded.empty() &&
+         in.part == LayerPart() && feeds[0].embeddings == nullptr && feeds[0].view == nullptr;
+}
+
+// Like compute() of one sequence. A forward is recorded when its key comes for the second time.
+const float* Model::compute_recorded(const Inputs& in, Placed placed) const {
+  Session& session = *placed.session;
+  RowsInFlight& rows = placed.rows;
+  int bound = kTier;
+  while (bound < rows.committed) bound *= 2;
+  bound = std::min(bound, session.kv_.slots - rows.earlier - rows.n);
+  if (!session.recorded_) session.recorded_ = std::make_shared<Recorded>();
+  auto& entries = session.recorded_->entries;
+  if (entries.size() >= Recorded::kMost) entries.clear();
+  const auto [at, first] =
+      entries.try_emplace({in.n, in.wanted_count, rows.earlier, bound, in.tokens}, Recorded::Entry());
+  if (first) return compute(in, {&placed, 1}, nullptr);
+  Recorded::Entry& entry = at->second;
+  DeviceProgram& program = *weights_->backend->device_program();
+  if (!entry.graph) {
+    rows.committed = bound;
+    rows.committed_at = rows.committed_copy;
+    entry.graph = program.record(false, [&] { entry.logits = compute(in, {&placed, 1}, nullptr); });
+  }
+  program.replay(*entry.graph);
+  workspace_->noted = false;  // by a forward on the host; a device notes no maxima (linear_noting)
+  ++session.replayed_;
+  return entry.logits;
+}
+
+}  // namespace speclab
