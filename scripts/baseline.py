@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """Keeps baseline runs under results/baselines/ and writes the pages that show them.
 
-    .venv/bin/python scripts/baseline.py adopt RUN MACHINE/CONFIG
-                                                          copy a finished run with its raw lines (kept_lines.py), draw its figures (or those
-                                                          that --figures names), write the pages. A run with several targets becomes one
-                                                          baseline MACHINE/CONFIG-TARGET for each target. --summary FILE: keep FILE, the
-                                                          output of `speclab report RUN --json` of a newer version, instead of
-                                                          RUN/summary.json
+    .venv/bin/python scripts/baseline.py adopt RUN MACHINE/CONFIG [--figures NAME,NAME] [--summary FILE]
     .venv/bin/python scripts/baseline.py expand MACHINE/CONFIG DIR
-                                                          make a run folder with raw lines from a committed run
-    .venv/bin/python scripts/baseline.py pages            write results/README.md, results/lookahead.md and the measured parts of README.md again
-    .venv/bin/python scripts/baseline.py check            exit 1 when the pages are not what `pages` would write
+    .venv/bin/python scripts/baseline.py pages
+    .venv/bin/python scripts/baseline.py check
+
+adopt   copies a finished run with its raw lines (kept_lines.py), draws its figures, and writes the pages. A run with
+        several targets becomes one baseline MACHINE/CONFIG-TARGET for each target. --figures draws only the named
+        figures. --summary keeps FILE instead of RUN/summary.json; FILE is what `speclab report RUN --json` of a newer
+        version printed.
+expand  makes a run folder with raw lines from a committed run.
+pages   writes results/README.md, results/lookahead.md and the measured parts of README.md again.
+check   exits with 1 if the pages are not what `pages` would write.
 
 Every number on a page comes from a committed summary.json.
 """
@@ -39,13 +41,13 @@ PARTS = ("figure", "table")  # parts of README.md, each between its own marks
 MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
 RESULTS_HEAD = """# Measured runs
 
-Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. Formats: [SCHEMA.md](SCHEMA.md), words: [glossary](../docs/glossary.md), how it is measured: [measuring](../docs/measuring.md).
+Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. [SCHEMA.md](SCHEMA.md) describes the format of a record, the [glossary](../docs/glossary.md) defines the terms, and [measuring](../docs/measuring.md) says how the times are measured.
 
-- In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts where it is small.
+- In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is below ten.
 - **equal to autoregressive**: ids and logits rows are bit for bit those of autoregressive decoding.
 - **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, it is no more than noise.
-- **with forwards timed again**: what remains of it when other forwards show how fast the machine was at that moment: forwards timed in the lines, or in the calibration rounds next to them. Those in the lines have the case's own row
-  counts, so they also correct errors of the calibration.
+- **with forwards timed again**: the part that is still unexplained after a correction for the machine's speed at that moment. Other forwards measured this speed: forwards between the steps of the lines, or in the calibration rounds next to
+  the lines. Forwards between the steps have the case's own row counts, so they also correct errors of the calibration.
 """
 FRONT_ROWS = 5  # rows of the table in README.md
 FRONT_WIDTH = 160  # longest line of README.md
@@ -116,7 +118,7 @@ def by_category(run):
     if len(copied) < 2 or None in copied.values():
         return ""
     lines = [
-        "Speedup by category. Copied 4-grams: share of the texts' tokens that end four tokens which occurred in a row earlier, in prompt or text.\n",
+        "Speedup by category. Copied 4-grams: share of the emitted tokens that end a 4-gram which occurred earlier in the prompt or the text.\n",
         "| case | " + " | ".join(copied) + " |",
         "|---" * (len(copied) + 1) + "|",
         "| copied 4-grams | " + " | ".join(f"{share:.0%}" for share in copied.values()) + " |",
@@ -260,7 +262,7 @@ def adopt(root, source, name, wanted=None, summary=None):
         raise BadRun(f"'{name}': expected MACHINE/CONFIG, such as epyc-avx512-2cores/quickstart.")
     if Ladder.is_one(source):
         if summary:
-            raise BadRun(f"{source} holds runs of several targets: --summary is of one run.")
+            raise BadRun(f"{source} holds runs of several targets. --summary works for one run only.")
         return adopt_ladder(root, source, name)
     run = Run(source, summary)
     if not run.summary["complete"] or run.summary["errors"]:
@@ -268,13 +270,15 @@ def adopt(root, source, name, wanted=None, summary=None):
     if run.environment["build_type"] != "Release":
         raise BadRun(f"{source}: a {run.environment['build_type']} build. Only Release builds are kept as baselines.")
     if any(case.metric("matches_reference") is False for case in run.cases):
-        raise BadRun(f"{source}: a lossless case does not equal its reference. That is a bug to be found first.")
+        raise BadRun(f"{source}: a lossless case does not equal its reference. This is a bug; find it first.")
     drawn, left_out = report.draw_figures(run, wanted, ("svg",))
     missing = set(wanted or ()) - {figure.name for figure, _ in drawn}
     if missing:
         reasons = {figure.name: reason for figure, reason in left_out}
         raise BadRun(
-            "\n".join(f"figure {name}: {reasons.get(name, 'there is none of this name')}." for name in sorted(missing))
+            "\n".join(
+                f"figure {name}: {reasons.get(name, 'there is no figure of this name')}." for name in sorted(missing)
+            )
         )
     folder = root / "results/baselines" / name
     shutil.rmtree(folder, ignore_errors=True)

@@ -62,9 +62,9 @@ pack() {  # writes build/gpu/bundle.tar.gz as the last file; if it is there, eve
   # The packed libraries must be enough: apart from the runtime, no library may come from this system or be missing.
   for name in "${programs[@]##*/}"; do
     outside=$(env -u LD_LIBRARY_PATH ldd "$bundle/bin/$name" | grep ' => ' | grep -vE "$theirs" | grep -vF "$bundle/bin/lib/" || true)
-    [ -z "$outside" ] || fail "$name takes from this system: $outside"
+    [ -z "$outside" ] || fail "$name would use these libraries of this system: $outside"
   done
-  echo "gpu_bundle: $(du -sb "$bundle" | cut -f1) bytes unpacked; the programs need there $(
+  echo "gpu_bundle: $(du -sb "$bundle" | cut -f1) bytes unpacked; on the other machine the programs need $(
     objdump -T "$bundle"/bin/speclab* "$bundle"/bin/test_* "$bundle"/bin/lib/* | grep -oE '\<(GLIBC|GLIBCXX)_[0-9.]+' | sort -Vu |
       awk -F_ '{last[$1] = $2} END {printf "glibc %s and a libstdc++ with GLIBCXX_%s", last["GLIBC"], last["GLIBCXX"]}'
   )"
@@ -87,7 +87,7 @@ for file in build/gpu/transfer*/*; do
   printf '  %s: %10d  %s\n' "$(basename "$(dirname "$file")")" "$(stat -c %s "$file")" "${file##*/}"
 done
 parts=$(cd build/gpu && printf '%s\n' transfer*/model.part* | sed 's|.*/|$PWD/|' | sort | paste -sd,)
-echo "gpu_bundle: there, with all of these files in one folder:"
+echo "gpu_bundle: run this on the other machine, with all of these files in one folder:"
 echo "  cat bundle.part* | tar -xz && speclab-gpu/scripts/gpu_check.sh --model-parts \"$parts\""
 
 if [ $check = true ]; then

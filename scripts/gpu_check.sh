@@ -21,7 +21,7 @@ backend=cuda device=0 out='' seconds=580 most=600 wanted='' parts=''
 model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 while [ $# -gt 0 ]; do
-  [ $# -gt 1 ] || fail "$1 needs a value, or is no option. The head of scripts/gpu_check.sh lists the options."
+  [ $# -gt 1 ] || fail "$1 needs a value, or it is not an option. The head of scripts/gpu_check.sh lists the options."
   case "$1" in
     --backend) backend=$2 ;;
     --device) device=$2 ;;
@@ -124,7 +124,7 @@ stage() {
   write_stage "$name" $status "$reason" $((SECONDS - begin)) "$cap" "${shown//"$root/"/}" "$data"
 }
 
-# Sizes of the models and measurements: those that the goals name. For a dry run, the smallest sizes that run every stage.
+# Sizes of the models and measurements. The goals (gpu_page.py) name these sizes. A dry run uses the smallest sizes that run every stage.
 if [ $dry_run = false ]; then
   one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, like Llama-3.2-1B
   eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, like Llama-3.1-8B

@@ -54,9 +54,7 @@ FEW_PROMPTS = 10  # an interval over fewer prompts shows their number; same as i
 LEAST_PROMPTS = 3  # prompts that a noise floor needs
 MEANINGLESS_NOISE = 0.5
 OTHER_TEXTS = " *"  # mark after a speedup
-OTHER_TEXTS_NOTE = (
-    "* Its texts are not those of its reference: the speedup compares the time per emitted token of different texts."
-)
+OTHER_TEXTS_NOTE = "* The texts of this case differ from those of its reference: the speedup compares the time per emitted token of different texts."
 DRIFT = "machine_drift"
 
 
@@ -324,7 +322,9 @@ def main(arguments=None):
         if not run.has_lines:
             print(f"report: {options.run} has no raw lines; this report uses its summary.json", file=sys.stderr)
             if not options.out:
-                raise BadRun(f"{options.run}: a kept record, into which nothing is written. Name a file with --out.")
+                raise BadRun(
+                    f"{options.run}: this is a committed record, and nothing is written into it. Name a file with --out."
+                )
         out = options.out or options.run / "report.html"
         folder = out.with_name(f"{out.stem}-figures") if options.out else options.run / "figures"
         drawn, left_out = ([], []) if options.no_figures else draw_figures(run, options.only, folder=folder)

@@ -103,17 +103,19 @@ struct Options {
           "list of \"text\" (prompt and output), \"earlier\" (outputs for earlier prompts; prompts are then "
           "decoded in the order of their file), \"datastore\" and \"draft\"");
     visit("datastore", datastore, "file made by `speclab datastore build`, for the source \"datastore\"");
-    visit("order", order, {{Order::first, "first"}, {Order::tree, "tree"}, {Order::listed, "listed"}},
-          "first: the surest copy or, without one, the model; tree: everything that is worth a row, as one "
-          "tree; listed: the first of `sources` that finds anything");
+    visit(
+        "order", order, {{Order::first, "first"}, {Order::tree, "tree"}, {Order::listed, "listed"}},
+        "first: the surest copy, or the model if no copy is sure; tree: all tokens that are worth a row, as "
+        "one tree; listed: the first of `sources` that finds anything");
     visit("sure", sure, Range<double>{0, 1},
           "a copy drafts alone if its first token has at least this probability");
     visit("worth", worth, Range<double>{0, 1},
           "a copied token is verified if its path has at least this probability");
     visit("worth_of_draft", worth_of_draft, Range<double>{0, 1},
-          "the same for the draft model's tokens, at temperature 0 only: drawn tokens are always verified");
+          "a token of the draft model is verified if its path has at least this probability; only at "
+          "temperature 0, because drawn tokens are always verified");
     visit("worth_of_runner_up", worth_of_runner_up, Range<double>{0, 1},
-          "the same for the draft model's second best tokens");
+          "a second best token of the draft model is verified if its path has at least this probability");
     visit("length", length, Range<int>{1, 64}, "most tokens to copy");
     visit("nodes", nodes, Range<int>{1, 64},
           "a tree with this many drafted tokens gets no more copies and runner-ups");
@@ -140,7 +142,7 @@ class Composition final : public Strategy {
     if (has(kDatastore) == options_.datastore.empty()) {
       throw Error({"composition: datastore", options_.datastore.empty() ? "no file" : options_.datastore,
                    "a file if \"datastore\" is among the sources, otherwise none",
-                   "speclab datastore build"});
+                   "Build one with `speclab datastore build`, or change the sources."});
     }
     if (has(kDatastore)) {
       store_ = Datastore::open(options_.datastore);
@@ -231,7 +233,8 @@ class Composition final : public Strategy {
     return std::find(sources_.begin(), sources_.end(), source) != sources_.end();
   }
 
-  // Looks up the copies of each source, in the order in which they are tried.
+  // Looks up the copies of each source. Sorts them best first, or leaves them in the listed order if the
+  // order is "listed".
   void look_up(const Sequence& sequence, Slot& slot) {
     slot.found = 0;
     for (const Source source : sources_) {
@@ -285,7 +288,7 @@ class Composition final : public Strategy {
   }
 
   // Adds the model's second best tokens as siblings of its drafted ones. They were not drawn, so they are
-  // one-hot. After a drawn sibling this does not change the law.
+  // one-hot. A one-hot child after a drawn sibling does not change the law.
   void add_runner_ups(const Sequence& sequence, const Slot& slot, Draft& draft) const {
     double above = 1;  // probability of the chain up to the parent
     for (const DraftChain::RunnerUp& other : chain_->runner_ups(sequence)) {

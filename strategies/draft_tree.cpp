@@ -8,9 +8,9 @@
 //              sampling, Algorithm 2); draws without replacement as in Chen et al. 2024, "Sequoia".
 // Draft cost:  one draft forward per depth over all nodes of the level above: as many forwards as a chain of
 //              that depth.
-// Loses when:  rows are not free. A tree of n nodes costs t(1 + n). Compared with its first path, which is a
-//              chain, the tree gains only the probability p of the siblings: the second, third, ... best
-//              tokens.
+// Loses when:  rows are not free. A tree of n nodes costs t(1 + n). Compared with the chain on its first
+//              path, the tree gains only the probability that the target chooses a sibling: the draft's
+//              second, third, ... best token.
 
 #include <algorithm>
 #include <cmath>
@@ -31,7 +31,7 @@ struct Options {
   DraftSampling draft;
   void fields(OptionVisitor& visit) {
     visit("widths", widths, Range<int>{1, kMostDrafted},
-          "children of each node, by depth: of the pending token, of its children, ...");
+          "number of children of each node, one entry per depth; the first entry is for the pending token");
     draft.fields(visit);
   }
 };
@@ -53,7 +53,8 @@ class DraftTree final : public Strategy {
     slots_.resize(static_cast<std::size_t>(resources_.batch));
   }
 
-  // A device can run these steps unless a node has more children than the draft's rows have tokens.
+  // A device can run these steps unless a node has more children than the draft's vocabulary, which may be
+  // reduced, has tokens.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     if (*std::max_element(options_.widths.begin(), options_.widths.end()) > static_cast<int>(columns()))
       return std::nullopt;
@@ -66,8 +67,9 @@ class DraftTree final : public Strategy {
     s.cache.begin(sequence, resources_);
   }
 
-  // Drafts level by level, all sequences together. Node i + 1 is row i in flight, because all nodes are fed
-  // except those of the last level.
+  // Drafts level by level, for all sequences together. Node 0 is fed and committed to the draft's cache at
+  // once. The nodes after it, except those of the last level, are fed and stay in flight. So node i + 1 is
+  // row i in flight.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     active_.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {

@@ -8,8 +8,9 @@
 //              most (W + G)(N - 1) rows.
 // Emulation:   the option `emulate` repeats the steps of lade (the authors' code) or of llama.cpp. One
 //              thing of lade is not emulated: lade fills its first level during the prompt's forward, which
-//              saves it one step per text. Both programs also draw their first window differently, and
-//              llama.cpp samples it at T > 0.
+//              saves it one step per text. The first window is not emulated either: both programs draw it in
+//              another way. At T > 0 llama.cpp samples the tokens of its window; here they are the target's
+//              best tokens.
 // Loses when:  rows are expensive: t((W + G)(N - 1)) exceeds tokens per step, as on most CPUs.
 
 #include <algorithm>
@@ -48,7 +49,7 @@ struct Options {
     visit("W", W, Range<int>{0, 256},
           "window: number of positions ahead in the iteration; 0: no window, the pool fills from the text");
     visit("N", N, Range<int>{2, 32}, "n-gram size: N - 1 iterates in the window, N - 1 tokens in a guess");
-    visit("G", G, Range<int>{-1, 256}, "pool: guesses kept for a token; -1: all");
+    visit("G", G, Range<int>{-1, 256}, "most guesses that the pool keeps for each token; -1: no limit");
     visit("V", V, Range<int>{0, 256},
           "guesses verified in a step, newest first; 0: as many as G, or 64 if G is -1");
     visit("full_match_bonus", full_match_bonus, "a completely matching guess gives one more token, N in all");
@@ -57,7 +58,8 @@ struct Options {
     visit("pool_from_prompt", pool_from_prompt,
           "the n-grams of the prompt and of the text go into the pool too");
     visit("evict", evict, {{NgramPool::Order::lru, "lru"}, {NgramPool::Order::fifo, "fifo"}},
-          "which guess a full list of the pool drops");
+          "which guess a full list of the pool drops. lru: the one that was seen longest ago; fifo: the "
+          "one that was added first");
     visit("initial", initial, {{Initial::random, "random"}, {Initial::prompt, "prompt"}},
           "first window: random tokens of the prompt, or its first ones in order");
     visit("window_from_pool", window_from_pool,
@@ -88,8 +90,7 @@ class Lookahead final : public Strategy {
       throw Error(
           {"lookahead: emulate",
            std::string(lade_ ? "\"lade\"" : "\"llama_cpp\"") + " with N = " + std::to_string(options.N),
-           "N of at least 3, a window, and accept_window off, because that implementation has nothing else",
-           ""});
+           "N of at least 3, W of at least 1 and accept_window off, as in that implementation", ""});
     }
     guesses_ = options_.V > 0 ? options_.V : options_.G >= 0 ? options_.G : kMostGuesses;
     if (options_.G >= 0) guesses_ = std::min(guesses_, options_.G);
@@ -172,7 +173,9 @@ class Lookahead final : public Strategy {
     }
     LookaheadWindow window;
     NgramPool pool;
-    std::vector<Token> running;  // the text that the pool and the refills use
+    // The text that the pool and the refills use. With `emulate: lade`, a step that emits n tokens appends
+    // the last of them n times, as lade does.
+    std::vector<Token> running;
     std::vector<Token> predictions, ngram;
     std::vector<int> level0;  // nodes of the window's first level, if they are candidates
   };

@@ -9,8 +9,8 @@
 // Draft cost:  no draft model runs. With a vocabulary of 49152 and three drafted tokens, a step takes 10 to
 //              45 us of CPU time at temperature 0. With sampling it takes 80 us, because sampling needs
 //              several passes over a row for each token.
-// Loses when:  a local guess is poor: acceptance falls fast with depth, and every drafted token is a row to
-//              verify.
+// Loses when:  a few tokens of context predict little: acceptance falls fast with depth, and every drafted
+//              token is a row to verify.
 
 #include <algorithm>
 #include <limits>
@@ -51,7 +51,7 @@ struct Options {
           "both are equal)");
     visit("file", file, "file made by `speclab ngram build`");
     visit("known", known, Range<int>{0, NgramCounts::kMostOrder - 1},
-          "draft only after a context of this many tokens that occurred before; at most order - 1");
+          "draft only after a sequence of this many tokens that occurred before; at most order - 1");
     chain.fields(visit);
   }
 };

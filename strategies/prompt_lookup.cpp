@@ -2,13 +2,15 @@
 // follow again. The strategy copies the continuation of an earlier occurrence. It tries the longest n first.
 // Copied tokens are one-hot. With several `candidates` the continuations of several occurrences are verified
 // as a tree. With `fallback: draft` a small model drafts when nothing matches. With `merge: tree` the model
-// always drafts, and its chain and the copies are verified as one tree. `reference: prompt` is LLMA: the end
-// of the output triggers a copy from the prompt, which contains the documents.
+// always drafts, and its chain and the copies are verified as one tree. `reference: prompt` is LLMA: when
+// the last tokens of the output occur in the prompt, which contains the documents, their continuation there
+// is copied.
 //
 // Paper:       Saxena 2023, "Prompt Lookup Decoding"; Yang et al. 2023, "Inference with Reference: Lossless
-//              Acceleration of Large Language Models" (LLMA: its trigger length n is ngram_min; its code
-//              tries up to 5 tokens, here ngram_max; it copies k tokens, here length). `by_match` is the
-//              length limit of SuffixDecoding (Oliaro et al. 2024) with its alpha = 1.
+//              Acceleration of Large Language Models" (LLMA). ngram_min is LLMA's trigger length n, length is
+//              its number k of copied tokens, and ngram_max is 5 in its code. `by_match` copies at most as
+//              many tokens as have matched. SuffixDecoding (Oliaro et al. 2024) copies at most alpha times
+//              the match; here alpha = 1.
 // Draft cost:  microseconds to search the text on the host; with a fallback also gamma draft forwards.
 // Loses when:  the text repeats nothing, or a forward of many rows is expensive. Then chance matches of one
 //              token only cost time.
@@ -58,21 +60,23 @@ struct Options {
           {{Match::leftmost, "leftmost"}, {Match::latest, "latest"}, {Match::frequent, "frequent"}},
           "which of several earlier occurrences; frequent: the latest one with the most common next token");
     visit("reference", reference, {{Reference::text, "text"}, {Reference::prompt, "prompt"}},
-          "text: any suffix is looked up in prompt and output; prompt: a suffix of the output only, in the "
-          "prompt only");
+          "text: the last tokens of the text are looked up in prompt and output; prompt: the last tokens of "
+          "the output are looked up in the prompt only");
     visit("candidates", candidates, Range<int>{1, 16},
           "number of different continuations to copy, as a tree");
     visit("cut_at_end", cut_at_end, "copy nothing after an end token, because it would never be emitted");
     visit("fallback", fallback, {{Fallback::none, "none"}, {Fallback::draft, "draft"}},
           "who drafts when nothing matches");
-    visit("merge", merge, {{Merge::either, "either"}, {Merge::tree, "tree"}},
-          "with a fallback: one source per step, or both as one tree");
+    visit(
+        "merge", merge, {{Merge::either, "either"}, {Merge::tree, "tree"}},
+        "with fallback draft. either: in a step the copies draft, or the model if there are none; tree: the "
+        "model drafts in every step, and its chain and the copies are one tree");
     chain.fields(visit);
   }
 };
 
-/// Finds earlier occurrences of the longest possible suffix of the text. Keeps its memory between calls and
-/// does not allocate up to `capacity` tokens.
+/// Finds the longest suffix of the text that also occurs earlier, and its earlier occurrences. Reuses its
+/// buffers, so it allocates no memory for a text of at most `capacity` tokens.
 class Lookup {
  public:
   Lookup(const Options& options, const Resources& resources)
@@ -226,9 +230,10 @@ class PromptLookup final : public Strategy {
   }
 
  private:
-  // Adds the copies to the tree and shares nodes that are already there, also those of the model. Sharing
-  // does not change the law: the verifier tests the drawn token first. Once it is rejected, no exact rule
-  // accepts a second child with the same token.
+  // Adds the copies to the tree. A copy shares the nodes that the tree already has for its first tokens, also
+  // nodes of the model's chain. Sharing does not change the law: the verifier tests the model's token, which
+  // was drawn, before the copied ones. Once that token is rejected, no exact rule accepts a second child with
+  // the same token.
   void add_copies(const Sequence& sequence, Draft& draft) {
     const int by_model = draft.tree.drafted();
     int added = 0;
@@ -269,7 +274,7 @@ const RegisterStrategy<Options, PromptLookup> registered{{
         "copies what followed an earlier occurrence of the last n tokens; a draft model may fill the gaps",
     .paper = "Saxena 2023, Prompt Lookup Decoding; Yang et al. 2023 (LLMA)",
     .draft_source = "copies from the text or the prompt; optionally a small model",
-    .stop_rule = "length, end of the text or token; schedule of the small model",
+    .stop_rule = "option length, end of the text or end token; schedule of the small model",
     .verification = "chain; tree with candidates or merge",
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

@@ -42,7 +42,7 @@ class Simulated final : public Strategy {
         vocab_(resources.target->config().vocab),
         slots_(static_cast<std::size_t>(resources.batch)) {
     if (!options_.alpha_at.empty() && !options_.trace.empty()) {
-      throw Error({"simulated: trace", "given together with alpha_at", "one of them", "Leave one out."});
+      throw Error({"simulated: trace", "trace and alpha_at", "only one of the two", "Leave one out."});
     }
     if (resources.draft) {
       DraftChainOptions chain;

@@ -5,7 +5,8 @@
 // Paper:       Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding",
 //              Algorithm 1; Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative
 //              Sampling", Algorithm 2.
-// Draft cost:  gamma forwards of the draft, one after the other: gamma * c of a target forward.
+// Draft cost:  gamma forwards of the draft, one after the other. They take as long as gamma * c target
+//              forwards of one row.
 // Loses when:  tau < gamma * c + t(gamma + 1): the draft model is often wrong or slow, or the rows to verify
 //              are not free.
 //

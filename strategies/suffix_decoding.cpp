@@ -37,8 +37,8 @@ struct Options {
         {{SuffixMemory::Remember::nothing, "nothing"},
          {SuffixMemory::Remember::outputs, "outputs"},
          {SuffixMemory::Remember::texts, "texts"}},
-        "what to remember of earlier prompts: nothing, their outputs, or their whole texts; unless nothing, "
-        "prompts are decoded in the order of their file");
+        "what to remember of earlier prompts: nothing, their outputs, or their whole texts; with outputs or "
+        "texts, prompts are decoded in the order of their file");
     visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27},
           "budget of remembered tokens; the oldest half is dropped when it is full");
   }

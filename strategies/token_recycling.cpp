@@ -1,16 +1,15 @@
 // Token recycling: the target's rows rank more tokens than the one that is emitted. The strategy keeps a
-// matrix: for each token of the vocabulary, its candidates are the k best tokens of a target row after that
-// token. A tree of fixed shape is drafted from this matrix level by level: child r of a node is the r-th
-// candidate of the node's token. The draft has no probabilities: q is one-hot.
+// matrix with k candidates for each token of the vocabulary: the k best tokens of the last target row that it
+// read after that token. A tree of fixed shape is drafted from this matrix level by level: child r of a node
+// is the r-th candidate of the node's token. The draft has no probabilities: q is one-hot.
 //
 // Paper:       Luo et al. 2024, "Turning Trash into Treasure: Accelerating Inference of Large Language Models
 //              with Token Recycling"; the default tree is theirs, 80 tokens in 6 levels, k = 8.
 // Draft cost:  reads one row for each different token of the step. The output head stores the maximum of
 //              every block of 64 entries. The strategy reads these maxima first, then only the few blocks
-//              that can hold a candidate. Without
-//              maxima (a GPU, a soft cap on the logits) it passes over the whole row, which takes 10 to 13 us
-//              for 49152 entries; the rows of the published tree take 16 MB. `learn: accepted` reads only the
-//              rows of emitted tokens.
+//              that can hold a candidate. Without maxima (a GPU, a soft cap on the logits) it passes over the
+//              whole row, which takes 10 to 13 us for 49152 entries; the rows of the published tree take
+//              16 MB. `learn: accepted` reads only the rows of the pending token and of accepted tokens.
 // Loses when:  rows are expensive: the published tree has 81. Use a smaller one if t(81) is far above t(1).
 
 #include <algorithm>
@@ -40,13 +39,16 @@ struct Options {
   bool keep = false;
   bool carries_memory() const { return keep; }
   void fields(OptionVisitor& visit) {
-    visit("k", k, Range<int>{1, 64},
-          "candidates kept for each token: the best tokens of the last row after it");
+    visit(
+        "k", k, Range<int>{1, 64},
+        "number of candidates that are kept for each token. They are the best next tokens in the last target "
+        "row that was read after this token");
     visit("tree", tree, Range<int>{0, 64},
           "shape: children of each node in breadth-first order, the pending token first; nodes that are not "
           "listed are leaves. Child r is the r-th best candidate, so a node has at most k children");
     visit("learn", learn, {{Learn::all, "all"}, {Learn::accepted, "accepted"}},
-          "which rows to learn from: those of all nodes of the draft, or only of accepted ones");
+          "which rows to learn from: those of all nodes, or only those of the pending token and of accepted "
+          "nodes");
     visit("keep", keep,
           "candidates stay for the next prompt; prompts are then decoded in the order of their file");
   }
@@ -68,9 +70,10 @@ std::vector<Place> places_of(const Options& options) {
     }
   }
   if (options.tree.size() > places.size()) {
-    throw Error({"token_recycling: tree", "children of " + std::to_string(options.tree.size()) + " nodes",
-                 "children of at most the " + std::to_string(places.size()) + " nodes that the list makes",
-                 ""});
+    throw Error(
+        {"token_recycling: tree", "a list of " + std::to_string(options.tree.size()) + " entries",
+         "at most " + std::to_string(places.size()) + ", one for each node of the tree that it describes",
+         ""});
   }
   return places;
 }

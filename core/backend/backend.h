@@ -146,8 +146,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  ///< "cpu", "cuda", "host-simt"
-  /// Name of the arithmetic: "f32", "f32-kv16", ... Results have the same bits within a class, never across
-  /// classes.
+  /// Name of the arithmetic: "f32", "f32-kv16", ... On one machine, results have the same bits within a
+  /// class. Between two classes they differ.
   virtual std::string_view numerics_class() const = 0;
   virtual std::string_view device_name() const = 0;
   virtual int threads() const = 0;
@@ -241,9 +241,9 @@ class Backend {
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
 
   // The next functions fuse a linear layer with the operation that computes its input. They give the same
-  // bits as the two operations. By default they call one after the other. On a GPU the first operation writes
-  // its result directly in the layout that the linear layer reads. The contents of `scratch` [n, w.in] are
-  // undefined afterwards.
+  // bits as the two operations. By default they call the two operations one after the other. On a GPU the
+  // first operation writes its result directly in the layout that the linear layer reads. The contents of
+  // `scratch` [n, w.in] are undefined afterwards.
 
   /// y = W norm(x)
   virtual void norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch,

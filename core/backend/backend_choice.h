@@ -11,17 +11,17 @@
 namespace speclab {
 
 enum class BackendKind : std::uint8_t { kAuto, kCpu, kCuda, kSimulated };
-/// Computes the long prompts of a GPU: the engine's own kernels, or cuBLASLt (CudaBackendOptions::cublaslt).
+/// What computes long prompts on a GPU: the engine's own kernels, or cuBLASLt (CudaBackendOptions::cublaslt).
 enum class PrefillKernels : std::uint8_t { kOwn, kCublasLt };
 
 /// The options that choose a backend: --backend, --device, --numerics, --threads, --kernels, --prefill. This
 /// is the only place that knows backends by name.
 struct BackendChoice {
   BackendKind backend = BackendKind::kAuto;  ///< kAuto: cuda if a GPU can be used, otherwise cpu
-  int device = 0;  ///< number of the device; the backends cpu and host-simt have only device 0
+  int device = 0;                 ///< number of the device; the backends cpu and host-simt have only device 0
   std::string numerics = "auto";  ///< a numerics class, or "auto": the backend's default
   int threads = 0;                ///< 0: every core that the affinity mask and the cgroup allow
-  CudaKernels kernels = CudaKernels::kLaunches;    ///< GPUs only
+  CudaKernels kernels = CudaKernels::kLaunches;   ///< GPUs only
   PrefillKernels prefill = PrefillKernels::kOwn;  ///< GPUs only
 };
 
@@ -46,8 +46,8 @@ bool is_cpu_backend(std::string_view name);
 /// Makes the backend. Throws Error if the backend or the device is missing, or if an option is set that the
 /// backend does not have.
 std::shared_ptr<Backend> make_backend(const BackendChoice& choice);
-/// Checks a choice without making the backend. Throws those Errors of make_backend() that do not depend on
-/// the machine. Does not look for a GPU.
+/// Checks a choice. For the CPU and for the simulated GPU it makes the backend, drops it, and throws the same
+/// Errors as make_backend(). For the backend cuda it checks nothing, because that would open the GPU.
 void check_backend(const BackendChoice& choice);
 
 }  // namespace speclab

@@ -81,8 +81,9 @@ struct PlanShape {
     return begin;
   }
   int nodes() const { return given > 0 ? given : level_begin(depth() + 1); }
-  /// True if the draft is a chain. Its accepted tokens then are already in their final slots of the KV cache,
-  /// right after the pending token.
+  /// True if the draft is certainly a chain. Its accepted tokens then are already in their final slots of the
+  /// KV cache, right after the pending token. A tree of the host with two or more drafted nodes may branch,
+  /// so the result is false for it.
   bool is_chain() const { return given > 0 ? given <= 2 : nodes() == depth() + 1; }
 };
 
@@ -118,12 +119,12 @@ enum class PlanEnd : std::int32_t { kNone, kEndToken, kLength, kContext, kBadTar
 
 /// A finished round, for the host.
 struct PlanRound {
-  std::uint32_t number;   ///< PlanStart::rounds + 1, + 2, ...; written last
-  std::int32_t nodes;     ///< 1 + tokens drafted
-  std::int32_t accepted;  ///< number of accepted nodes, in `path`
-  std::int32_t next, bonus;
-  std::int32_t emitted;  ///< emitted tokens, up to the first end token or limit
-  PlanEnd end;           ///< kNone: another round follows
+  std::uint32_t number;      ///< PlanStart::rounds + 1, + 2, ...; written last
+  std::int32_t nodes;        ///< 1 + tokens drafted
+  std::int32_t accepted;     ///< number of accepted nodes, in `path`
+  std::int32_t next, bonus;  ///< the bonus or correction token; `bonus` is 1 if it is a bonus, else 0
+  std::int32_t emitted;      ///< emitted tokens, up to the first end token or limit
+  PlanEnd end;               ///< kNone: another round follows
   /// With kBadTarget and kBadDraft: index of the first logit that is NaN or +infinity, or the number of
   /// logits if all logits are -infinity.
   std::int32_t bad_entry;

@@ -33,9 +33,8 @@ struct RatioForm {
   bool ignore_q = false;  ///< treats every drafted token as one-hot
   bool operator==(const RatioForm&) const = default;
 };
-/// Returns f(p). The parameters of the ratio rules make sure that `power` and 1 / scale lie in (0, 1], so
-/// f(p)
-/// >= p.
+/// Returns f(p), which is at least p, because the parameters of the ratio rules keep `power` and 1 / scale in
+/// (0, 1].
 SPECLAB_EXACT double boosted(const RatioForm& form, double p) {
   return form.power == 1 ? form.scale * p : exact_power(p, form.power);
 }
@@ -45,8 +44,9 @@ SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) 
   return left > 0 ? left : 0;
 }
 
-/// Returns 1 / M of the envelope M q >= p. `least_ratio` is the least ratio of the weights, q / p, over the
-/// support of p. p_sum and q_sum are the sums of the weights of the two rows.
+/// Returns 1 / M of the envelope M q >= p. A row is given by weights; a probability is a weight divided by
+/// the sum of its row's weights, p_sum or q_sum. `least_ratio` is the least weight in q / weight in p over
+/// the support of p.
 SPECLAB_EXACT double inverse_envelope_of(double least_ratio, double p_sum, double q_sum) {
   const double inverse = least_ratio * p_sum / q_sum;
   return inverse < 1 ? inverse : 1;

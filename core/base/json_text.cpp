@@ -131,8 +131,8 @@ std::size_t too_large_number(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// Throws Error for an overlong token before the library
-/// reads it: the library copies a token up to six times.
+/// Throws Error for a JSON token (a key, a text or a number) of more than `most` bytes before the library
+/// reads it, because the library copies a token up to six times.
 void require_short_tokens(std::string_view text, const std::string& name, std::size_t most) {
   bool quoted = false;
   for (std::size_t at = 0, from = 0; at < text.size(); ++at) {

@@ -14,8 +14,8 @@ inline constexpr int kSumChunk = 1024;
 /// A search for the entry at which the running sum reaches a value looks at whole chunks first, then at
 /// groups of this many entries, then at single entries.
 inline constexpr int kSearchGroup = 32;
-/// Number of tokens of a race that get their random bits together. They use kSumLanes Philox counters of four
-/// words each, one word per token.
+/// A race draws the random bits of this many tokens at a time: kSumLanes Philox counters of four words each
+/// give one word per token.
 inline constexpr int kRaceBlock = 64;
 
 }  // namespace speclab

@@ -43,7 +43,8 @@ struct StrategyInfo {
   std::string_view may_name_file{};   ///< name of an option that may name a file; empty when there is none
   bool is_baseline = false;           ///< drafts nothing: the reference of all cases; set for exactly one
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
-  bool guesses_whole_blocks = false;  ///< a draft guesses a whole block; for the metric misplaced_ngrams
+  bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi
+                                      ///< decoding); the metric misplaced_ngrams is computed then
   bool shows_recording_cost = false;  ///< `speclab bench` measures the cost of recording with it
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };

@@ -52,7 +52,8 @@ double measure_peak_flops(int threads);
 /// `rounds(n)` runs n rounds of a few dozen cycles each and returns the number of operations.
 double measure_peak_flops(int threads, const std::function<double(std::int64_t)>& rounds);
 
-/// The machine's part of environment.json (results/SCHEMA.md); backend and models are added by the runner.
+/// The fields of environment.json (results/SCHEMA.md) about the program, its command line and the machine.
+/// The runner adds the backend and the models.
 nlohmann::json describe_environment(const std::vector<std::string>& command_line);
 
 /// The CPU quota in the text of cgroup v2's "cpu.max", in CPUs: "150000 100000" -> 1.5. Returns 0 for "max"

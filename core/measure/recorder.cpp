@@ -55,8 +55,8 @@ const char* to_string(Finish finish) {
 }
 
 std::uint32_t hash_row(const float* row, std::size_t size) {
-  // Four independent multiply-rotate lanes over 64-bit words. A single lane would wait for each
-  // multiplication.
+  // Four independent lanes of xor, multiplication and shift over 64-bit words. A single lane would wait for
+  // each multiplication.
   constexpr std::uint64_t kOdd = 0x9e3779b97f4a7c15u;
   std::uint64_t lane[4] = {1, 2, 3, 4};
   std::size_t i = 0;

@@ -24,7 +24,7 @@ struct PhaseTimes {
   PhaseTimes& operator+=(const PhaseTimes& times);
 };
 
-/// Splits wall time into phases without gaps. A change of phase reads the clock twice.
+/// Splits wall time into phases without gaps. A change of phase reads the clock once.
 class PhaseClock {
  public:
   /// Forgets everything and starts counting for `phase`.
@@ -41,7 +41,7 @@ class PhaseClock {
 };
 
 /// Why a step ended. `rejection`: a drafted token was rejected. `bonus`: the whole draft was accepted.
-/// `schedule`: the whole draft was accepted, but its schedule had ended the draft early. `eos`: the end token
+/// `schedule`: the whole draft was accepted, but the schedule had ended the draft early. `eos`: the end token
 /// cut the step. `length`: a limit cut the step (tokens, context, stop string). `none`: nothing was drafted
 /// (an autoregressive step).
 enum class EndedBy { rejection, bonus, eos, length, schedule, none };
@@ -51,7 +51,7 @@ const char* to_string(EndedBy ended_by);
 struct DraftedToken {
   Token id = -1;
   int parent = 0;  ///< node index; 0 = the pending token. This token itself is node 1 + its index in the list
-  bool tested = false;  ///< the verifier reached its parent and tried it
+  bool tested = false;  ///< the verifier reached the token's parent and tested this token
   bool accepted = false;
   float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
   double p = -1;          ///< target probability; -1 unless tested
@@ -71,8 +71,8 @@ struct ProbedToken {
   Token best = -1;  ///< best token of the target's row; -1 when the row was not computed
 };
 
-/// Says which source drafted which nodes of a tree that several sources built. The nodes from `first` up to
-/// the `first` of the next contribution come from `source`.
+/// Says which source drafted which nodes of a tree that several sources built. The nodes from `first` to
+/// the node before the `first` of the next contribution come from `source`.
 struct Contribution {
   int first = 0;
   std::string source;

@@ -88,7 +88,8 @@ std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);
 
 /// Appends lines to one file. Each line is one write at the file's end (O_APPEND). Opening drops a torn last
 /// line. When a write fails (full disk), the part of the line that was written is removed, the finished lines
-/// stay, and Error is thrown. The process must hold the run folder (FolderLock).
+/// stay, and Error is thrown. The process must hold the lock of the run folder
+/// (FolderLock).
 class JsonLinesWriter {
  public:
   explicit JsonLinesWriter(std::filesystem::path path);

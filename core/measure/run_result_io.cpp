@@ -66,7 +66,7 @@ namespace {
 std::string escaped(char c) { return fmt::format("%{:02X}", static_cast<unsigned char>(c)); }
 
 /// Makes a file name of a case id: a slash becomes "__", and bytes that are not plain become %XX. With
-/// `injective`, an underscore that could be mistaken for part of a slash becomes %5F.
+/// `injective`, an underscore that could be read as part of the "__" of a slash becomes %5F.
 std::string file_stem(std::string_view id, bool injective) {
   constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._=+,-";
   const auto joins = [&](std::size_t i) { return i < id.size() && (id[i] == '_' || id[i] == '/'); };

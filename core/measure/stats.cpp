@@ -55,7 +55,8 @@ std::size_t repeats_of(const char* name, const Times& times, bool zero_allowed =
 void require_pairs(const Times& base, const Times& test) {
   if (test.size() == base.size() && test[0].size() == base[0].size()) return;
   throw Error({"paired times",
-               fmt::format("{} x {} and {} x {}", base.size(), base[0].size(), test.size(), test[0].size()),
+               fmt::format("{} prompts x {} repeats and {} x {}", base.size(), base[0].size(), test.size(),
+                           test[0].size()),
                "the same prompts and repeats in both cases",
                "Compare only prompts that both cases have finished."});
 }

@@ -9,7 +9,7 @@ namespace speclab {
 struct Work {
   std::int64_t calls = 0;       ///< forwards
   std::int64_t rows = 0;        ///< tokens fed to the model
-  std::int64_t logit_rows = 0;  ///< rows for which the head ran
+  std::int64_t logit_rows = 0;  ///< rows for which the output head ran
   std::int64_t keys = 0;        ///< sum over rows of the keys that each attends to
   double flops = 0;             ///< useful floating-point operations
   double weight_bytes = 0;      ///< weights read, counted once per call

@@ -92,26 +92,28 @@ struct Test {
   double p_value = 1;
 };
 
-/// Tests whether alpha is the same at every position: G2 = 2 sum_i [A_i ln(a_i / a) + R_i ln((1 -
-/// a_i) / (1 - a))] ~ chi2 with (positions - 1) degrees. It assumes that all tests are independent. Absent
-/// with fewer than two tested positions.
+/// Tests whether alpha is the same at every position: G2 = 2 sum_i [A_i ln(a_i / a) + R_i ln((1 - a_i) / (1 -
+/// a))] ~ chi2 with (positions - 1) degrees. Position i has A_i acceptances, R_i rejections and a_i = A_i /
+/// (A_i + R_i); a is the same ratio over all positions. The test assumes that all acceptance tests are
+/// independent. Absent with fewer than two tested positions.
 std::optional<Test> iid_position_test(RunRounds run);
 
 /// Tests whether neighbouring steps of a prompt resemble each other. It computes the autocorrelation of the
 /// number of accepted tokens per step, pooled over prompts. The mean of each prompt is subtracted first, so
 /// that differences between easy and hard prompts do not look like correlation. This subtraction adds a bias
-/// of -1/n, which is removed. Use it for runs with one gamma, because a schedule by itself correlates the
-/// numbers.
+/// of -1/n for a prompt of n steps, and this bias is removed. Use the test for runs with one gamma, because a
+/// schedule by itself correlates the numbers of accepted tokens.
 struct SerialCorrelation {
   double lag1 = 0;
-  Test ljung_box;  ///< N (N + 2) sum_k rho_k^2 / (pairs at lag k) ~ chi2 with `lags` degrees (Ljung and Box
-                   ///< 1978)
+  /// N (N + 2) sum_k rho_k^2 / (pairs at lag k) ~ chi2 with `lags` degrees, where N is the number of steps
+  /// and rho_k the autocorrelation at lag k (Ljung and Box 1978).
+  Test ljung_box;
 };
 std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags = 5);
 
 /// Tests whether prompts differ in alpha by more than chance: chi2 = sum over prompts of (A_p - n_p a)^2 /
-/// (n_p a (1 - a)) with (prompts - 1) degrees. factor = chi2 / degrees is 1 under the null
-/// hypothesis. Absent when alpha is 0 or 1.
+/// (n_p a (1 - a)) with (prompts - 1) degrees. Prompt p has n_p tests, of which A_p accept; a is alpha over
+/// all prompts. factor = chi2 / degrees is about 1 under the null hypothesis. Absent when alpha is 0 or 1.
 struct Dispersion {
   double factor = 1;
   Test chi2;

@@ -75,8 +75,9 @@ OptimalGamma optimal_gamma(double alpha, double c, int max_gamma) {
   require_probability("alpha", alpha);
   require_non_negative("c", c);
   require_gamma("max_gamma", max_gamma);
-  // S(g+1) > S(g) iff gain(g) = alpha^(g+1) (g c + 1) - c E(g) > 0, and gain(g) - gain(g-1) = -alpha^g (1 -
-  // alpha)(g c + 1) <= 0: once the gain is zero or less, it stays so.
+  // Let S(g) be Theorem 3.8 and E(g) Eq. 1 at gamma = g. S(g+1) > S(g) iff gain(g) = alpha^(g+1) (g c + 1) -
+  // c E(g) > 0, and gain(g) - gain(g-1) = -alpha^g (1 - alpha)(g c + 1) <= 0: once the gain is zero or less,
+  // it stays so.
   auto gains = [&](int g) { return power(alpha, g + 1.0) * (g * c + 1) > c * expected_tokens(alpha, g); };
   int gamma = 0;
   while (gamma < max_gamma && gains(gamma)) ++gamma;
@@ -93,7 +94,8 @@ double break_even_tokens(int gamma, double c, double t_verify) {
 std::optional<double> alpha_from_tokens(double tau, int gamma) {
   require_non_negative("tau", tau);
   require_gamma("gamma", gamma);
-  // tau may be a speedup times a cost, and rounding may move that a few bits past an end of the range.
+  // tau may be a speedup times a cost, and rounding may move this product a few bits past an end of the
+  // range.
   constexpr double kRounding = 1e-14;
   if (gamma == 0 || tau < 1 - kRounding || tau > (gamma + 1.0) * (1 + kRounding)) return std::nullopt;
   if (tau <= 1) return 0.0;

@@ -11,8 +11,8 @@
 namespace speclab::theory {
 
 /// The shape of a decoder, independent of any file format. extra_weights counts the weights of further dense
-/// matrices, for example a draft's input projection. For a head over a reduced vocabulary, `vocab` is the
-/// reduced size. For a layer-skip draft, `layers` is the number of layers that are kept.
+/// matrices, for example a draft's input projection. For an output head over a reduced vocabulary, `vocab`
+/// is the reduced size. For a layer-skip draft, `layers` is the number of layers that are kept.
 struct DecoderShape {
   int layers = 0;
   int hidden = 0;           ///< d
@@ -29,19 +29,19 @@ struct DecoderShape {
   int window = 0;           ///< includes the position itself (Mistral: Jiang et al. 2023)
 };
 
-/// Returns the shape of a loaded model. `vocab` is the number of rows of its head. If the model projects the
-/// embedding of another model, that projection counts as extra_weights.
+/// Returns the shape of a loaded model. `vocab` is the number of rows of its output head. If the model
+/// projects the embedding of another model, that projection counts as extra_weights.
 DecoderShape decoder_shape(const ModelConfig& config, double weight_bytes = 2, double kv_bytes = 2);
 
 double layer_weights(const DecoderShape& shape);  ///< weights in the matrices of one layer
-double body_weights(
-    const DecoderShape& shape);  ///< weights of all layers and extra_weights, without embedding and head
-double head_weights(const DecoderShape& shape);  ///< vocab * hidden
+/// Weights of all layers and extra_weights, without the embedding and the output head.
+double body_weights(const DecoderShape& shape);
+double head_weights(const DecoderShape& shape);  ///< output head: vocab * hidden
 
 /// One forward call of one sequence.
 struct ForwardSize {
   int tokens = 1;      ///< n: number of rows that are fed
-  int logit_rows = 1;  ///< m: number of rows for which the head runs
+  int logit_rows = 1;  ///< m: number of rows for which the output head runs
   double context = 0;  ///< C: number of committed tokens in the KV cache
   /// Number of keys that a row sees, its own included, summed over the rows (causal_keys, tree_keys). For
   /// layers with a window the costs are exact only if the window cuts the keys of every row or of no row.
@@ -78,7 +78,8 @@ ForwardCost forward_cost(const DecoderShape& shape, const ForwardSize& size);
 /// Bytes that a commit reads and writes when it moves `rows` cached positions.
 double commit_bytes(const DecoderShape& shape, int rows);
 
-/// Operations for one token and its logits row at a context of C tokens: 2 (P_body + P_head) + attention.
+/// Operations for one token and its logits row at a context of C tokens: 2 (body_weights() + head_weights())
+/// + attention.
 double flops_per_token(const DecoderShape& shape, double context = 0);
 
 /// c_hat: operations of the draft per token / operations of the target per token. It differs from c: with
@@ -104,7 +105,8 @@ struct Machine {
 /// Time by the roofline model: max(flops / peak, bytes / bandwidth) + overhead.
 double roofline_seconds(const ForwardCost& cost, const Machine& machine);
 
-/// Number of rows above which the weight matrices are compute-bound: (peak / bandwidth) weight_bytes / 2.
+/// Number of rows above which products with the weight matrices are compute-bound: (peak / bandwidth)
+/// weight_bytes / 2.
 double ridge_rows(const DecoderShape& shape, const Machine& machine);
 
 /// Bytes of KV cache / bytes of weights for a batch at context C. When this is large, verifying many rows

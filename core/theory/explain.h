@@ -18,8 +18,9 @@ struct Calibration {
   double t_ar = 0;         ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;         ///< time of a target forward over n rows
   double draft_token = 0;  ///< draft time per drafted token
-  double draft_step =
-      0;  ///< draft time per step, for any draft length (catching up, lookups without a match)
+  /// The part of a step's draft time that does not depend on the draft length (catching up, lookups without
+  /// a match).
+  double draft_step = 0;
   double accept_step = 0;  ///< time of the acceptance rule per step, without the forward
   double accept_row = 0;   ///< time of the acceptance rule per row that it reads (about tau rows a step)
   double other = 0;        ///< everything else of a speculative step
@@ -29,7 +30,7 @@ struct Calibration {
 /// measured_cost_speedup and the waterfall use the result. Throws Error for negative or infinite times.
 StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& lengths, double tau);
 
-/// Which forwards measured the machine's speed during the lines of the case and of its baseline.
+/// Which forwards measured the machine's speed during the lines of the case and of its reference.
 enum class DriftSource {
   lines,   ///< forwards timed between the steps of the lines, with as many rows as those steps
   rounds,  ///< the calibration rounds next to the lines
@@ -37,7 +38,7 @@ enum class DriftSource {
 };
 std::string_view to_string(DriftSource source);  ///< "lines", "rounds", "both"
 
-/// How much slower the machine ran during the baseline's lines than during those of the case. This is a
+/// How much slower the machine ran during the reference's lines than during those of the case. This is a
 /// factor of the speedup.
 struct Drift {
   double factor = 1;
@@ -53,17 +54,17 @@ struct ResidualIntervals {
 
 /// The measured quantities of a case of chain drafts.
 struct ExplainInput {
-  double alpha = 0;          ///< the case's alpha as one number (alpha_mle)
+  double alpha = 0;          ///< the case's alpha as one number (alpha_mle in alpha_estimators.h)
   std::optional<int> gamma;  ///< draft length that every step asks for; absent when it varies
   DraftLengths lengths;  ///< draft lengths that occurred, see constant_draft_length and draft_length_counts
   double tau = 0;        ///< measured tokens per step
   double speedup = 0;    ///< measured
   Calibration calibration;
-  /// c in the prediction that the waterfall starts from. With c = 0 the waterfall starts from Eq. 1 itself,
-  /// which is the bound for a draft that costs nothing and t(n) = t(1). If c is the time of a draft forward /
-  /// time of a target forward, the waterfall starts from Theorem 3.8. The term "draft cost" is then the
-  /// additional draft time inside the decode loop: cold caches after a target forward, drawing tokens,
-  /// catching up.
+  /// c in the prediction that the waterfall starts from. With c = 0 the waterfall starts from Eq. 1 of
+  /// Leviathan et al. 2023, which is the bound for a draft that costs nothing and t(n) = t(1). If c is the
+  /// time of a draft forward / time of a target forward, the waterfall starts from Theorem 3.8 of the same
+  /// paper. The term "draft cost" is then the additional draft time inside the decode loop: cold caches after
+  /// a target forward, drawing tokens, catching up.
   double assumed_c = 0;
   std::optional<Drift> drift;  ///< absent when it was not measured
   ResidualIntervals intervals;
@@ -81,17 +82,17 @@ struct WaterfallTerm {
 
 /// The terms of the explanation, in a fixed order. Each term replaces one idealised quantity by a measured
 /// one. Their log-ratios add up to log(measured / predicted). E is the mean over steps, g is the draft length
-/// of a step, and gamma is the draft length asked for (g when it varies):
+/// of a step, gamma is the draft length asked for (g when it varies), and t(n) is a time here, not a ratio:
 /// - predicted: E1 / (1 + c E[gamma]), with E1 = Eq. 1 at alpha and gamma (Leviathan et al. 2023)
 /// - i.i.d. assumption: tau replaces E1
 /// - draft cost: E[draft time of a step] replaces c E[gamma] t_ar
 /// - verification width: E[t(g + 1)] replaces t(1)
 /// - sampling and bookkeeping: accept + other of a speculative step replace t_ar - t(1), the time that an
 ///   autoregressive step takes besides its forward
-/// - drift of the machine (if it was measured): the step times during this case's lines and during the
-///   baseline's lines replace the mean of the run. If the drift was measured by forwards between the steps of
-///   the lines, this term also contains the errors of the calibrated t(n) for those rows. The residual then
-///   says little about the calibration: quote `unexplained_share` first.
+/// - drift of the machine (if it was measured): the machine's speed during this case's lines and during the
+///   reference's lines replaces its mean speed during the run. If the drift was measured by forwards between
+///   the steps of the lines, this term also contains the errors of the calibrated t(n) at the numbers of rows
+///   of those steps. The residual then says little about the calibration: quote `unexplained_share` first.
 /// - residual: the measured speedup replaces the modelled one. This term contains noise and everything that
 ///   is not calibrated.
 struct Waterfall {
@@ -122,8 +123,8 @@ struct RowsExplainInput {
   double drafted = 0;        ///< drafted tokens per step
   DraftLengths window_rows;  ///< [n]: steps with n rows that are no candidates, the pending token included
   DraftLengths rows;         ///< [n]: steps with n rows in all
-  /// m / (number of rows of the step), where m rows that all have logits would be as much work as the step.
-  /// Below 1 when some rows have no logits.
+  /// Work of a step / work of a step with the same number of rows, all with logits. Below 1 when some rows
+  /// have no logits.
   double equivalent_share = 1;
   std::optional<Drift> drift;  ///< as in ExplainInput
   ResidualIntervals intervals;
@@ -136,7 +137,7 @@ StepTimes calibrated_rows_step(const RowsExplainInput& input);
 /// this order:
 /// - law (if there is one): tau replaces predicted_tau
 /// - window rows (if the case has a window): E[t(window rows)] replaces t(1)
-/// - drafted rows: E[t(rows)] replaces the time of the forward so far
+/// - drafted rows: E[t(rows)] replaces the forward's time as the terms above left it
 /// - rows without logits (if there are any): the time of the equivalent number of rows with logits replaces
 ///   E[t(rows)]
 /// - draft cost, sampling and bookkeeping, drift, residual: as in Waterfall
@@ -148,8 +149,8 @@ Waterfall explain_rows(const RowsExplainInput& input);
 Waterfall explain(const ExplainInput& input);
 
 /// Returns a table for people, without a trailing newline. It has one line per term; the drift and the
-/// residual share one line, "residual". If the drift was measured, a second part after the line of the
-/// measured speedup shows the drift and the residual separately.
+/// residual are together in one line, "residual". If the drift was measured, a second part after the line of
+/// the measured speedup shows the drift and the residual separately.
 std::string to_text(const Waterfall& waterfall);
 
 }  // namespace speclab::theory

@@ -12,7 +12,7 @@
 /// paper calls "step compression". t(n) = time of a forward over n rows / time of a forward over one row.
 namespace speclab::theory {
 
-/// One setting of lookahead decoding: window, n-gram size, guesses per key.
+/// One setting of lookahead decoding: columns of the window (W), n-gram size (N), most guesses per step (G).
 struct LookaheadShape {
   int W = 0, N = 0, G = 0;
 };
@@ -26,7 +26,7 @@ int lookahead_rows(const LookaheadShape& shape);
 struct LookaheadLaw {
   double alpha = 0;
   double f = 1;
-  double share = .5;  ///< weight of the window in b; has no effect when W = G
+  double share = .5;  ///< exponent of W in b; has no effect when W = G
   double compression(const LookaheadShape& shape) const;
 };
 
@@ -58,8 +58,8 @@ struct LookaheadChoice {
   double compression = 1;
   double speedup = 1;  ///< S / t(rows)
 };
-/// Predicts S and the speedup of a setting. `row_share` is the number of rows that are really fed / (W + G)(N
-/// - 1). It is below 1 because guesses share prefixes and not every token has G guesses.
+/// Predicts S and the speedup of a setting. `row_share` is the number of rows that are really fed / ((W +
+/// G)(N - 1)). It is below 1 because guesses share prefixes and not every token has G guesses.
 LookaheadChoice predict_lookahead(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, double row_share = 1);
 /// Default limits of W and N in the search for the best setting.

@@ -38,8 +38,9 @@ struct PredictionInputs {
   int max_gamma = 64;              ///< range of the search for the optimal gamma
   /// Setting of lookahead decoding; `alpha` is then that of its guesses.
   std::optional<LookaheadShape> lookahead;
-  std::optional<double> f;      ///< one step in f has a good guess; absent: every step has one (Eq. 5 alone)
-  std::optional<double> share;  ///< exponent of W when W differs from G; absent: 1/2
+  /// One step in f has a good guess (Fu et al. 2024, Eq. 7). Absent: every step has one (Eq. 5).
+  std::optional<double> f;
+  std::optional<double> share;  ///< exponent of W in LookaheadLaw when W differs from G; absent: 1/2
 };
 
 /// How a value relates to the case's measurement of the same quantity.

@@ -12,8 +12,8 @@
 namespace speclab::theory {
 
 /// Time of a target forward over n rows, measured at some n and linear between them. Beyond the last measured
-/// n the last slope continues, unless it falls: then the time stays constant. A single point is Leviathan's
-/// assumption t(n) = t(1).
+/// n the last slope continues; if that slope is negative, the time stays constant. A single point is
+/// Leviathan's assumption t(n) = t(1).
 class RowTimes {
  public:
   /// t(n) = t for every n.
@@ -47,11 +47,11 @@ using DraftLengths = std::vector<double>;  // [largest gamma + 1]
 DraftLengths constant_draft_length(int gamma);
 double mean_draft_length(const DraftLengths& lengths);
 
-/// E[tau] for a mixture of draft lengths: the mean over steps of Eq. 1 at the step's gamma.
+/// E[tau] for a mixture of draft lengths: the mean over steps of Eq. 1 (expected_tokens) at the step's gamma.
 double mixture_expected_tokens(double alpha, const DraftLengths& lengths);
 
-/// Speedup for a mixture of draft lengths: sum tau / sum (t(gamma_i + 1) + gamma_i c), over its steps i. c is
-/// relative to target.at(1).
+/// Speedup for a mixture of draft lengths: sum_i tau_i / sum_i (t(gamma_i + 1) + gamma_i c) over the steps i,
+/// with tau_i = Eq. 1 at gamma_i. t and c are in units of target.at(1).
 double mixture_speedup(double alpha, double c, const DraftLengths& lengths, const RowTimes& target);
 
 /// The integer gamma <= max_gamma that maximises E[tau] / (gamma c + t(gamma + 1)), with t(n) =

@@ -39,7 +39,7 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
     }
   }
   if (const auto calibration = calibration_of(data, data.calibration)) {
-    // The formulas make choices by a monotone t(n). The costs of a step stay as measured.
+    // The formulas that choose a setting need a t(n) that never falls. The costs of a step stay as measured.
     inputs.target = calibration->target.monotone();
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }

@@ -157,7 +157,8 @@ class CaseComparer {
                                      std::string& why) const {
     if (!lines.base->lines.empty()) return {line_metrics(*lines.base), line_metrics(*lines.fresh)};
     if (has_lines(base_.run) && has_lines(fresh_.run)) why = lines.why_none;
-    else if (!whole_.workload.empty()) why = "another workload, and no raw lines to choose from";
+    else if (!whole_.workload.empty())
+      why = "the workloads differ, and there are no raw lines to choose from";
     const json base = whole_metrics(base_, "BASE", id, why);
     return {base, whole_metrics(fresh_, "NEW", id, why)};
   }

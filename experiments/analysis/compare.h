@@ -80,7 +80,7 @@ struct Comparison {
 ///
 /// Gates are computed from the lines that both runs have. If a run has no raw lines, both runs must be
 /// complete and have the same workload. The summary of that run is then compared with all lines of the other
-/// run, or with its summary.
+/// run, or with the other run's summary if the other run has no raw lines either.
 ///
 /// Throws Error when models or numerics class differ, when the workloads differ and that is not allowed, and
 /// when the runs have no case in common. Without gates, it also throws Error when machine, backend or threads

@@ -17,7 +17,8 @@ std::vector<std::string> parse_gates(const std::string& text);
 struct GateResult {
   std::string gate, metric;
   nlohmann::json base, fresh;  ///< null when the metric does not apply
-  std::string change;          ///< "equal", "better", "worse"; "changed": one is null or only totals differ
+  std::string change;          ///< "equal", "better", "worse"; "changed": one value is null, or the totals
+                               ///< differ but the counts per token are equal
 };
 
 /// Compares the gates of two cases. `base` and `fresh` are "metrics" of a summary. Absent when one of them

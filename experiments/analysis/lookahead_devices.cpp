@@ -151,9 +151,9 @@ std::string lookahead_devices_text(const json& devices) {
                           number_text(row["speedup"]), number_text(row["predicted_speedup"]),
                           number_text(row["undivided_speedup"])});
   }
-  return "Lookahead parallelism: D devices, measured here one after the other. Only the exchange between "
-         "them "
-         "is a model.\n" +
+  return "Lookahead parallelism: D devices, measured here one after the other. Only the time of their "
+         "exchange "
+         "comes from a model.\n" +
          to_text(table) + "\n";
 }
 

@@ -28,12 +28,13 @@ double gather_ns(const Link& link, int devices, double bytes);
 ///    "device_ms": [mean time of each device],
 ///    "slowest_ms": mean over steps of the slowest device's time,
 ///    "other_ms": draft, acceptance and bookkeeping of a step,
-///    "exchange_bytes": bytes of the ids that a step exchanges: each device's accepted tokens (at most the
-///      emitted ones) and the W new tokens of the window,
+///    "exchange_bytes": bytes of the ids that a step exchanges: from each device tau tokens (no device
+///      accepts more than the step emits), and the W new tokens of the window,
 ///    "exchange_ms": time of the exchange over the link,
-///    "speedup": autoregressive time per token x tau / (slowest + other + exchange),
+///    "speedup": autoregressive time per token * tau / (slowest + other + exchange),
 ///    "undivided_speedup": measured speedup of the same setting on one device | null,
-///    "predicted_speedup": tau / (mean t of the largest part + exchange) | null without a calibration,
+///    "predicted_speedup": tau / (mean over steps of t(rows of the device with most rows) + exchange, in
+///      units of t(1)) | null without a calibration,
 ///    "equal": whether the output equals its reference; all speedups are null if not}
 /// The times of the devices are measured on this machine, one device after the other. Only the link is a
 /// model.

@@ -110,6 +110,7 @@ json fit_json(const Group& group, const json& calibration) {
               {"cells", std::move(cells)},
               {"machines", json::array()}};
   if (!calibration.is_null()) {
+    // calibrated_row_times() adds an extrapolated point at twice the largest measured number of rows.
     json own = lookahead_machine(kThisMachine, out, calibrated_row_times(calibration).monotone());
     own["measured_rows"] = own["measured_rows"].get<int>() / 2;
     out["machines"].push_back(std::move(own));
@@ -132,7 +133,7 @@ std::string held_out_text(const json& tests) {
       return test[name].is_null() ? "" : fmt::format("{:.1f} %", 100 * test[name].get<double>());
     };
     table.rows.push_back({what == "prompts" ? "no cell, half of the prompts"
-                          : what == "cells" ? "every other cell: near twins"
+                          : what == "cells" ? "every other cell; similar cells stay in the fit"
                                             : "all cells with one " + what,
                           test["cells"].dump(), test["interpolated"].dump(), percent("error"),
                           percent("mean_error"), percent("error_other_prompts"),
@@ -204,12 +205,13 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
 std::string lookahead_sentence(const json& machine) {
   const json& best = machine.at("best");
   const std::string name = machine.at("machine");
-  if (best["W"] == 0) return name + ": no setting of lookahead decoding is predicted to be faster than none.";
+  if (best["W"] == 0)
+    return name +
+           ": no setting of lookahead decoding is predicted to be faster than autoregressive decoding.";
   return fmt::format(
       "{}: W = {}, N = {}, G = {} is predicted to be {} times as fast as autoregressive decoding{}.", name,
       best["W"].dump(), best["N"].dump(), best["G"].dump(), number_text(best["speedup"], 3),
-      machine.at("degenerate").get<bool>() ? "; degenerate: a window of one column looks at nothing ahead"
-                                           : "");
+      machine.at("degenerate").get<bool>() ? "; degenerate: a window of one column does not look ahead" : "");
 }
 
 std::string lookahead_text(const json& summary) {

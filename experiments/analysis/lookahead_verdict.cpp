@@ -39,8 +39,8 @@ const json& case_by_id(const json& summary, const json& id) {
   for (const json& entry : summary.at("cases")) {
     if (entry["id"] == id) return entry;
   }
-  throw Error({"summary", fmt::format("no case {}", id.dump()), "the case of a fitted cell",
-               "speclab report RUN writes it anew."});
+  throw Error({"summary.json", fmt::format("no case {}", id.dump()), "a case for each fitted cell",
+               "The file is damaged. Run the experiment again."});
 }
 
 theory::RowTimes row_times_of(const json& summary) {
@@ -233,7 +233,7 @@ std::string to_verdict_text(const json& verdict) {
     text += '\n';
     text += to_text(table);
     text += verdict["ratio_noise"].is_null()
-                ? std::string("\nThere are no repeats, so that nothing tells a difference from noise.")
+                ? std::string("\nThere are no repeats, so a difference cannot be told from noise.")
                 : fmt::format(
                       "\nThe same speedup differs by up to {:.1f} % between repeats. The intervals are "
                       "widened by this before they are judged; \"same\" means within {:.0f} % of 1.",
@@ -243,7 +243,9 @@ std::string to_verdict_text(const json& verdict) {
         100 * verdict["regret"].get<double>());
   }
   if (none) {
-    text += "Decoding autoregressively is what is recommended here: never slower than itself.\n";
+    text +=
+        "The recommendation for this machine is autoregressive decoding, which is never slower than "
+        "itself.\n";
   } else if (!verdict["measured"].empty()) {
     const json& never = verdict["never_slower"];
     text += never.is_null()

@@ -146,9 +146,10 @@ std::string noise_text(const json& summary) {
 std::string notes_text(const json& summary) {
   const json& cases = summary.at("cases");
   const bool others = std::any_of(cases.begin(), cases.end(), speedup_of_other_texts);
-  return std::string(others ? "* Its texts are not those of its reference: the speedup compares the time per "
-                              "emitted token of different texts.\n"
-                            : "") +
+  return std::string(
+             others ? "* The texts of this case differ from those of its reference: the speedup compares "
+                      "the time per emitted token of different texts.\n"
+                    : "") +
          noise_text(summary);
 }
 

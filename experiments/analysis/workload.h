@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// Finds out whether two runs decode the same texts. All arguments are config.json of run folders. Fields
-/// that an older version did not write are not compared.
+/// Finds out whether two runs do the same work: the same prompts, seeds and settings. All arguments are
+/// config.json of run folders. Fields that an older version did not write are not compared.
 
 /// The differences in prompts, seeds and settings over the cases that both runs have, such as "seeds: [1],
 /// [1,2]".

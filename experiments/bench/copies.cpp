@@ -6,8 +6,8 @@
 // Times are CPU time of the thread, because other processes disturb it least. Only copies/decoding uses the
 // wall time of real decoding. `p99_us` and `slowest_us` are the 99th percentile and the maximum over the
 // steps. Without --text the text is made up: tokens drawn by Zipf's law, and between them copies of earlier
-// passages, whose lengths have a geometric distribution. Each strategy says in its registration which
-// settings are timed (StrategyInfo::benchmarks).
+// passages, whose lengths have a geometric distribution. The timed settings of a strategy come from its
+// registration (StrategyInfo::benchmarks).
 #include <fmt/format.h>
 #include <time.h>
 #include <unistd.h>
@@ -88,7 +88,7 @@ const std::vector<Token>& long_text(const Setting& setting) {
   }
   if (text.size() < 2 * kHeldOut) {
     throw Error({setting.text, fmt::format("{} tokens", text.size()),
-                 fmt::format("{} at least", 2 * kHeldOut), "Give it a longer text."});
+                 fmt::format("at least {}", 2 * kHeldOut), "Use a longer text."});
   }
   text.resize(std::min<std::size_t>(text.size(), kMostTokens + kHeldOut));
   return text;

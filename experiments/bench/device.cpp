@@ -74,7 +74,8 @@ void add_device(const Setting& setting, int device) {
   const bool simulated = setting.models->backend().simulated();
   for (const KernelTrial& trial : cuda_kernel_trials({.device = device, .simulated = simulated}))
     add_trial(setting, trial);
-  for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent}) add_draft_step(setting, kernels);
+  for (const CudaKernels kernels : {CudaKernels::kLaunches, CudaKernels::kPersistent})
+    add_draft_step(setting, kernels);
 }
 
 }  // namespace speclab::bench

@@ -107,7 +107,7 @@ void add_noting(const Setting& setting) {
           if (!noting) {
             backend.linear(*matrix, x.data(), rows, y.data(), false);
           } else if (!backend.linear_noting(*matrix, x.data(), rows, y.data(), maxima.data())) {
-            state.SkipWithError("this backend notes nothing");
+            state.SkipWithError("this backend does not note maxima");
             break;
           }
         }

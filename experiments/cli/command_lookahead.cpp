@@ -54,7 +54,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   if (!summary["lookahead_devices"].empty()) {
     if (!stored)
       summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
-    // A run of one setting on several numbers of devices has no scaling law and no verdict.
+    // A run of one setting on several numbers of devices has no fitted law and no verdict.
     if (summary["lookahead"].empty()) {
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));

@@ -63,8 +63,8 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
   std::vector<std::string> classes;
   if (values->count("class") > 0) classes = (*values)["class"].as<std::vector<std::string>>();
   const std::vector<BackendChoice> others = compared(choice, std::move(classes));
-  const ModelSet exact(model, make_backend({.backend = BackendKind::kCpu, .numerics = "f32", .threads = choice.threads}),
-                       "");
+  const ModelSet exact(
+      model, make_backend({.backend = BackendKind::kCpu, .numerics = "f32", .threads = choice.threads}), "");
   std::vector<PromptTokens> contexts;
   PromptSource source;
   source.file = prompts;

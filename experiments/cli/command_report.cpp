@@ -45,7 +45,7 @@ fs::path project_root() {
   throw Error({.what = "speclab report --out",
                .got = "no scripts/report.py",
                .expected = "the project's checkout as the current directory",
-               .advice = "Change to it and try again."});
+               .advice = "Change to the checkout and try again."});
 }
 
 /// An unnamed temporary file with a given text.

@@ -196,9 +196,9 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "G", po::value<int>(), "lookahead decoding: number of guesses; default: W")(
       "f", po::value<double>(), "lookahead decoding: one step in f has a good guess")(
       "share", po::value<double>(),
-      "lookahead decoding: share of W in the exponent when W differs from G; default .5")(
-      "max-gamma", po::value<int>()->default_value(64), "largest gamma in the search for the best one")(
-      "json", "print JSON");
+      "lookahead decoding: the exponent s in W^s G^(1-s), the number of guesses in the law when W differs "
+      "from G; default .5")("max-gamma", po::value<int>()->default_value(64),
+                            "largest gamma in the search for the best one")("json", "print JSON");
   add_model_options(options);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;

@@ -135,7 +135,7 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
     };
     json common = shared;  // an option of the case itself overrides the shared one
     for (const auto& [key, value] : own.items()) common.erase(key);
-    if (found->info.is_baseline) {  // it drafts nothing, so rules and devices do not apply to it
+    if (found->info.is_baseline) {  // autoregressive decoding drafts nothing: no rules, no devices
       for (const std::string& key : kNotOfTheText) common.erase(key);
       common.erase("devices");
     }

@@ -131,8 +131,8 @@ MetricValue hit_rate(const CaseData& data) {
 
 using Three = std::array<Token, 3>;
 
-/// Looks at all triples of neighbouring tokens in guessed blocks whose three tokens are all wrong at their
-/// place. Returns the share of these triples that occur somewhere else in the text.
+/// Considers each triple of neighbouring tokens in a guessed block if all three tokens are wrong at their
+/// place. Returns the share of these triples that occur elsewhere in the text.
 MetricValue misplaced_ngrams(const CaseData& data) {
   const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
   if (!strategy || !strategy->guesses_whole_blocks) return {};
@@ -190,11 +190,12 @@ const std::array kAcceptanceMetrics = {
     Metric{"alpha_min", "",
            "mean expected acceptance of the rule at tested positions (sum min(p,q), p(x), ...)", kHigh, false,
            alpha_min},
-    Metric{"alpha_teacher_forced", "", "the same over the autoregressive text, draft models only", kHigh,
+    Metric{"alpha_teacher_forced", "",
+           "mean expected acceptance of the rule over the autoregressive text; draft models only", kHigh,
            false, alpha_teacher_forced},
-    Metric{"alpha_agreement_p", "", "p-value that alpha and alpha_min estimate the same number", kNone, false,
-           agreement},
-    Metric{"draft_utilization", "", "accepted / drafted: a naive estimate, biased low", kHigh, false,
+    Metric{"alpha_agreement_p", "", "p-value of the test that alpha and alpha_min estimate the same number",
+           kNone, false, agreement},
+    Metric{"draft_utilization", "", "accepted / drafted: a naive estimate of alpha, biased low", kHigh, false,
            draft_utilization},
     Metric{"acceptance_at", "", "[i]: P(drafted token i + 1 accepted given tested); Wilson intervals", kHigh,
            false, acceptance_at},
@@ -202,16 +203,17 @@ const std::array kAcceptanceMetrics = {
     Metric{"accepted_histogram", "steps", "[n]: steps with n accepted tokens", kNone, false,
            accepted_histogram},
     Metric{"drafted_per_step", "tokens/step", "mean length of drafts", kNone, false, drafted_per_step},
-    Metric{"misplaced_ngrams", "",
-           "Jacobi: share of wrong token triples of an iterate that stand elsewhere in the text", kNone,
-           false, misplaced_ngrams},
-    Metric{"source_share", "", "source -> share of the steps for which it drafted", kNone, false,
+    Metric{
+        "misplaced_ngrams", "",
+        "Jacobi decoding: share of wrong token triples in a guessed block that occur elsewhere in the text",
+        kNone, false, misplaced_ngrams},
+    Metric{"source_share", "", "source -> share of the steps in which it drafted", kNone, false,
            source_share},
-    Metric{"hit_rate", "", "source -> share of its drafts of which a token of its was accepted", kHigh, false,
-           hit_rate},
-    Metric{"r_prime", "", "tau / (gamma + 1) of drafts of constant length; not alpha, though taken for it",
-           kHigh, false, r_prime},
-    Metric{"iid_p_value", "", "G2 test of one alpha for all positions", kNone, false, iid_p_value},
+    Metric{"hit_rate", "", "source -> share of its drafts with an accepted token", kHigh, false, hit_rate},
+    Metric{"r_prime", "", "tau / (gamma + 1) for drafts of constant length; not the same as alpha", kHigh,
+           false, r_prime},
+    Metric{"iid_p_value", "", "p-value of the G2 test that all positions have the same alpha", kNone, false,
+           iid_p_value},
     Metric{"tau_over_eq1", "ratio", "measured tau / Eq. 1 at the measured alpha", kNone, false, tau_over_eq1},
 };
 

@@ -161,25 +161,28 @@ MetricValue token_disagreement(const CaseData& data) {
 MetricValue target_nll(const CaseData& data) { return mean_of_prompts(data, data.nll); }
 
 const std::array kTextMetrics = {
-    Metric{"tokens", "tokens", "emitted tokens after the one from prefill, one repeat", kNone, false, tokens},
-    Metric{"steps", "steps", "target forwards with all around them, one repeat", kNone, false, steps},
-    Metric{"tau", "tokens/step", "emitted tokens per step, the +1 included", Better::higher, false, tau},
+    Metric{"tokens", "tokens", "emitted tokens without the first one, which prefill gives; one repeat", kNone,
+           false, tokens},
+    Metric{"steps", "steps", "steps (one target forward each), one repeat", kNone, false, steps},
+    Metric{"tau", "tokens/step", "emitted tokens per step, bonus or correction included", Better::higher,
+           false, tau},
     Metric{"tau_variance", "", "variance over steps of the emitted tokens", kNone, false, tau_variance},
     Metric{"copied_4grams", "",
-           "share of the emitted tokens that end four tokens which stand in a row earlier in prompt or text",
-           kNone, false, copied_4grams},
+           "share of the emitted tokens that end a 4-gram which also occurs earlier in prompt or text", kNone,
+           false, copied_4grams},
     Metric{"texts_equal", "",
-           "every text is that of the reference, token for token; where it is not, times are compared per "
-           "emitted token only",
+           "every text equals that of the reference, token for token; if not, times are compared per emitted "
+           "token only",
            kNone, false, texts_equal},
-    Metric{"matches_reference", "",
-           "every line equals its autoregressive reference (ids and logits rows; coupled: ids); null where "
-           "equality is not promised",
-           kNone, false, matches_reference},
+    Metric{
+        "matches_reference", "",
+        "every line equals its autoregressive reference (ids and logits rows; coupled sampling: ids only); "
+        "null if equality is not promised",
+        kNone, false, matches_reference},
     Metric{"first_divergence", "token", "smallest index at which a line differs from its reference", kNone,
            false, first_divergence},
     Metric{"distance", "",
-           "lossy rules: mean total variation of the one-step output law from p at tested positions",
+           "lossy rules: mean total variation between p and the output law of the rule, at tested positions",
            Better::lower, false, distance},
     Metric{"token_disagreement", "",
            "lossy rules, greedy or coupled: share of tokens that differ from the reference text at the same "

@@ -111,7 +111,7 @@ MetricValue cpu_share(const CaseData& data) {
 }
 
 /// The work of all forwards per second as a share of a measured limit of the machine. The limit is a field of
-/// environment.json. `amount` is a function of the work of target or draft in a turn.
+/// environment.json. `amount` is a function of a turn.
 template <class Amount>
 MetricValue share_of_limit(const CaseData& data, const char* limit_name, Amount amount) {
   const double limit = data.environment.value(limit_name, 0.0);
@@ -180,21 +180,23 @@ const std::array kTimeMetrics = {
            time_to_first_token},
     Metric{"time_draft", "ms/step", "drafting, mean over steps", kLow, true, time_of<Phase::draft>},
     Metric{"time_target", "ms/step", "the target's forward", kLow, true, time_of<Phase::target>},
-    Metric{"time_accept", "ms/step", "standardising rows and the rule", kLow, true, time_of<Phase::accept>},
-    Metric{"time_other", "ms/step", "bookkeeping, cuts, commit, recording", kLow, true,
+    Metric{"time_accept", "ms/step", "turning logits rows into distributions, and the rule", kLow, true,
+           time_of<Phase::accept>},
+    Metric{"time_other", "ms/step", "bookkeeping, cuts at the end of the text, commit, recording", kLow, true,
            time_of<Phase::other>},
     Metric{"cpu_share", "",
-           "CPU time / (wall time x threads): below 1 threads waited or the machine was shared", kNone, true,
-           cpu_share},
+           "CPU time / (wall time x threads); below 1 if threads waited or the machine was shared", kNone,
+           true, cpu_share},
     Metric{"read_bandwidth_share", "",
            "weights and KV bytes of all forwards / time / measured read bandwidth", kHigh, true,
            read_bandwidth_share},
     Metric{"peak_flops_share", "", "operations of all forwards / time / measured peak", kHigh, true,
            peak_flops_share},
-    Metric{"gpu_busy_share", "",
-           "time inside planned rounds by the GPU's clock, in a run with stamps, / decode time of the run "
-           "without",
-           kHigh, true, gpu_busy_share},
+    Metric{
+        "gpu_busy_share", "",
+        "time inside the steps of a device program by the GPU's clock, from a second run with time stamps / "
+        "decode time of the run without stamps",
+        kHigh, true, gpu_busy_share},
     Metric{"energy_per_token", "J/token",
            "energy of the whole GPU while texts were decoded, prefill included, per token", kLow, true,
            energy_per_token},

@@ -132,7 +132,9 @@ def main():
         if not path.exists():
             raise Problem(f"{path} is missing. Run scripts/bench_cpu.sh, which builds it.")
     if arguments.repetitions < 3:
-        raise Problem(f"--repetitions {arguments.repetitions}: at least 3, medians and spreads need them")
+        raise Problem(
+            f"--repetitions {arguments.repetitions}: expected at least 3, because the page shows medians and spreads"
+        )
     models = ["--model", arguments.model, "--draft", arguments.draft]
     record = {
         "schema_version": 1,

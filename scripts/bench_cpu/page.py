@@ -97,10 +97,14 @@ def forwards(record):
 
 
 def draft_from_cache(record):
-    """Compares draft steps with reading as many bytes. A cache may hold these bytes."""
+    """Compares the times of draft steps with the time of reading as many bytes. A cache may hold these bytes."""
     results = Results(record["classes"]["auto"])
     rows = [
-        ("draft_step/later", "a second time, behind as many bytes as the target has", "machine/draft_bytes_second"),
+        (
+            "draft_step/later",
+            "a second time, after as many other bytes as the target has,",
+            "machine/draft_bytes_second",
+        ),
         ("draft_step/hot", "again and again", "machine/draft_bytes"),
     ]
     lines = []
@@ -109,8 +113,8 @@ def draft_from_cache(record):
         if results.us(step) and floor:
             megabytes = floor["bytes_per_second"] * floor["us"] * 1e-12
             lines.append(
-                f"- `{step}` reads {megabytes:.1f} MB, which a cache may hold: to read as many {how} takes {number(floor['us'] * 1e-3)} ms\n"
-                f"  ({floor['bytes_per_second'] / 1e9:.0f} GB/s, spread {100 * results.spread[read]:.0f} %), the step {results.us(step) / floor['us']:.2f} times that."
+                f"- `{step}` reads {megabytes:.1f} MB, which a cache may hold. Reading as many bytes {how} takes {number(floor['us'] * 1e-3)} ms\n"
+                f"  ({floor['bytes_per_second'] / 1e9:.0f} GB/s, spread {100 * results.spread[read]:.0f} %). The step takes {results.us(step) / floor['us']:.2f} times as long."
             )
     return "\n\n" + "\n".join(lines) if lines else ""
 
@@ -154,14 +158,15 @@ def copies(record):
     )
     return "\n\n".join(
         [
-            "Steps by hand, CPU time in microseconds: drafting and learning from the next token.",
-            table(["step", "mean", "99th of 100", "slowest", "tokens drafted"], steps),
-            "Real decoding, wall time in microseconds: drafting and learning; then with trees, masks, commit and record.",
+            "Steps along a given text, CPU time in microseconds: drafting, and learning from the next token.",
+            table(["step", "mean", "99th percentile", "slowest", "tokens drafted"], steps),
+            "Real decoding, wall time in microseconds: drafting and observing; then all work of the host, which includes trees, masks, commit and record.",
             table(
-                ["strategy", "draft and observe", "all on the host", "rows of a step", "of the step's time"], decoding
+                ["strategy", "draft and observe", "all on the host", "rows of a step", "share of the step's time"],
+                decoding,
             ),
-            "Indexes, CPU time in microseconds: appending a token; then looking up what follows a text, as a path or a tree.",
-            table(["index", "append", "bytes a token", "path", "99th of 100", "tree", "99th of 100"], indexes),
+            "Indexes, CPU time in microseconds: appending a token; then looking up what followed the end of a text, as a path or as a tree.",
+            table(["index", "append", "bytes a token", "path", "99th percentile", "tree", "99th percentile"], indexes),
         ]
     )
 
@@ -173,7 +178,7 @@ def beside_another_process(record):
     us = {key: Results(run).us(name) for key, run in record["taken_core"].items()}
     alone = us["one_thread"]
     rows = [[key.replace("_", " "), number(value * 1e-3), f"{value / alone:.2f}"] for key, value in us.items()]
-    return table(["greedy step, context 128", "ms", "over one thread"], rows)
+    return table(["greedy step, context 128", "ms", "time / time of one thread"], rows)
 
 
 def whole_processes(record):
@@ -205,8 +210,8 @@ the bandwidth above 100 % means that a cache held the data.
 
 ## Forwards, prefill, steps
 
-`forward`: a causal chain with logits for every row. `draft_step`: the shipped draft right behind a forward of the target over 5 rows
-(`first` feeds two tokens, `later` one, as it does where nothing is between it and the one before: `hot`).
+`forward`: a causal chain with logits for every row. `draft_step`: a forward of the shipped draft. `first` feeds two tokens, directly after a forward of the target over 5 rows.
+`later` feeds one token, directly after `first`. `hot` feeds one token, directly after another `hot`.
 
 {forwards(record)}{draft_from_cache(record)}
 

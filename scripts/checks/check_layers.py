@@ -57,18 +57,18 @@ def wrong_includes(name, text):
     for target in INCLUDE.findall(text):
         other = layer(target)
         if other and own and ORDER[other] > ORDER[own]:
-            yield f"{name} includes {target}: {own} comes before {other}"
+            yield f"{name} includes {target}: {own} is a lower layer than {other}"
         if other and own and ORDER[other] == ORDER[own] and own != other:
-            yield f"{name} includes {target}: {own} and {other} are side by side"
+            yield f"{name} includes {target}: {own} and {other} are on one layer and may not include each other"
         if own == "strategies" and (
             other == "strategies" or target.startswith(("core/backend", "nlohmann", "cuda", "chrono", "fstream"))
         ):
-            yield f"{name} includes {target}: a strategy sees no other strategy, backend, clock, file or JSON"
+            yield f"{name} includes {target}: a strategy may not use another strategy, a backend, a clock, files or JSON"
         if ("cuda_runtime" in target or target.endswith(".cuh")) and not name.startswith("core/backend/cuda/"):
             yield f"{name} includes {target}: CUDA stays under core/backend/cuda"
         inner = next((f for f in ("core/backend/cuda/", "core/backend/cpu/") if target.startswith(f)), None)
         if inner and own != "core/backend":
-            yield f"{name} includes {target}: outside core/backend only headers of core/backend itself"
+            yield f"{name} includes {target}: code outside core/backend may include only the headers directly in core/backend"
         if inner and name.startswith(("core/backend/cuda/", "core/backend/cpu/")) and not name.startswith(inner):
             yield f"{name} includes {target}: the two backends share core/backend and core/base only"
 
@@ -77,21 +77,21 @@ def wrong_lines(name, text):
     for line in text.splitlines():
         code = line.split("//")[0]
         if STDERR.search(code):
-            yield f"{name} writes to stderr: print_status() does, and never throws"
+            yield f"{name} writes to stderr. Use print_status(), which never throws"
         if layer(name) != "core/backend" and COMPARED.search(code):
-            yield f"{name} compares the name of a backend: ask it for the property, {line.strip()}"
+            yield f"{name} compares the name of a backend. Ask the backend for the property instead: {line.strip()}"
 
 
 def too_large(root):
     for _, name, text in sources(root, (*LIMITED, "strategies")):
         lines = text.count("\n")
         if lines > MOST_LINES and not name.endswith("_tables.cpp"):
-            yield f"{name} has {lines} lines: split it, at most {MOST_LINES}"
+            yield f"{name} has {lines} lines, at most {MOST_LINES} are allowed. Split it"
     for top in LIMITED:
         for folder in [root / top, *(p for p in sorted((root / top).rglob("*")) if p.is_dir())]:
             stems = {p.stem for p in folder.glob("*") if p.is_file() and p.suffix in MODULES}
             if len(stems) > MOST_MODULES:
-                yield f"{folder.relative_to(root).as_posix()} holds {len(stems)} modules: at most {MOST_MODULES} a folder"
+                yield f"{folder.relative_to(root).as_posix()} holds {len(stems)} modules, at most {MOST_MODULES} are allowed in a folder"
 
 
 def problems(root):

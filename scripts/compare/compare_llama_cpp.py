@@ -420,7 +420,7 @@ def main():
         + report.where_they_win(summary, peers)
     )
     page.say(
-        f"Tokens of the greedy texts that are SpecLab's, of {args.steps + 1} per context: "
+        f"Tokens of the greedy texts that equal SpecLab's, of {args.steps + 1} per context: "
         + "; ".join(f"{name}: {counts}" for name, counts in agreement.items())
     )
     if bench:

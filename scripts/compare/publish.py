@@ -26,7 +26,7 @@ class Page:
     def say_how_quiet(self, others, what, advice):
         """Prints how quiet the machine was. `others`: cores that other processes took, for each of `what`. Returns the entry for the record."""
         busy = statistics.median(others)
-        self.say(f"Other processes took {busy:.2f} cores in the middle one of the {what}, {max(others):.2f} at most.")
+        self.say(f"Other processes took {busy:.2f} cores (median over the {what}), {max(others):.2f} at most.")
         if busy > QUIET:
             self.say(f"WARNING: {advice}")
         return {"quiet": busy <= QUIET, "others_cores_median": busy, "others_cores_max": max(others)}

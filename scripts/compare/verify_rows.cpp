@@ -1,11 +1,12 @@
-// Times llama.cpp through its public C API; compiled by scripts/compare/compare_llama_cpp.py against a checkout's
-// libllama and no part of the build. What `speclab bench --rows` does with SpecLab's engine, in the same
-// order: per context, texts (prefill with the last row's logits, then greedy steps), then forwards of n rows
-// of one sequence with logits for every row, which are removed from the cache again.
+// Times llama.cpp through its public C API. scripts/compare/compare_llama_cpp.py compiles this file against
+// the libllama of a checkout; the project's own build does not. The program does what `speclab bench --rows`
+// does with SpecLab's engine, in the same order. For each context these are texts (prefill with the last
+// row's logits, then greedy steps), and then forwards of n rows of one sequence with logits for every row.
+// The rows are removed from the cache again.
 //
 //   verify_rows MODEL THREADS FLASH_ATTENTION(0|1) CONTEXTS ROWS STEPS TEXTS REPEATS       lists as 128,512
 //
-// One JSON object on stdout. Everything but threads, flash attention and the context's size is llama.cpp's
+// Prints one JSON object to stdout. Everything but threads, flash attention and the context's size is llama.cpp's
 // default (cache f16, batch 2048, micro-batch 512).
 #include <time.h>
 
@@ -52,7 +53,7 @@ class Peer {
     params.flash_attn = flash_attention;
 #endif
     context_ = llama_init_from_model(model_, params);
-    if (context_ == nullptr) fail("no context");
+    if (context_ == nullptr) fail("the context cannot be created");
     vocab_ = llama_vocab_n_tokens(llama_model_get_vocab(model_));
     batch_ = llama_batch_init(capacity, 0, 1);
   }
@@ -64,11 +65,12 @@ class Peer {
     return static_cast<double>(llama_model_size(model_));
   }
   int threads() const {
-    if (llama_n_threads(context_) != llama_n_threads_batch(context_)) fail("two thread counts");
+    if (llama_n_threads(context_) != llama_n_threads_batch(context_)) fail("steps and batches use different numbers of threads");
     return llama_n_threads(context_);
   }
 
-  /// Feeds tokens at positions from, from + 1, ... of one sequence; all rows' logits or the last one's.
+  /// Feeds tokens at positions from, from + 1, ... of one sequence. Computes the logits of all rows if `all`
+  /// is true, else of the last row.
   void forward(const llama_token* tokens, int count, int from, bool all) {
     batch_.n_tokens = count;
     for (int i = 0; i < count; ++i) {
@@ -112,7 +114,7 @@ std::string list(const std::vector<Number>& values) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 9) fail("MODEL THREADS FLASH_ATTENTION CONTEXTS ROWS STEPS TEXTS REPEATS");
+  if (argc != 9) fail("usage: verify_rows MODEL THREADS FLASH_ATTENTION CONTEXTS ROWS STEPS TEXTS REPEATS");
   llama_log_set(
       [](ggml_log_level level, const char* text, void*) {
         if (level == GGML_LOG_LEVEL_ERROR) std::fputs(text, stderr);
@@ -129,7 +131,7 @@ int main(int argc, char** argv) {
     tokens[i] = static_cast<llama_token>((i * 7919 + 13) % static_cast<std::size_t>(peer.vocab()));
   std::string out;
   for (const int context : contexts) {
-    if (context < most) fail("a context shorter than the rows");
+    if (context < most) fail("a context is shorter than the largest number of rows");
     std::vector<double> prefill, step;
     std::vector<llama_token> text;
     const double cpu_begin = now(CLOCK_PROCESS_CPUTIME_ID), wall_begin = now(CLOCK_MONOTONIC);
@@ -156,7 +158,8 @@ int main(int argc, char** argv) {
       }
     }
     const double cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin, wall = now(CLOCK_MONOTONIC) - wall_begin;
-    // That the rows are a verification: fed the text itself, row i must want the text's next token.
+    // Checks that such a forward is a verification: it gets the text itself, so the best token of row i must
+    // be the next token of the text.
     const int drafted = std::min(most, steps);
     peer.keep(context);
     peer.forward(text.data(), drafted, context, true);

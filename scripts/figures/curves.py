@@ -70,7 +70,7 @@ FIGURES = [
     Figure(
         "curves_alpha",
         "Closed forms and runs against alpha",
-        "Curves: Leviathan et al., Eq. 1, Theorem 3.8 and Theorem 3.11, with c and c_hat of one draft. Points: the runs; open ones have another draft, so their c is not the curves'.",
+        "Curves: Leviathan et al., Eq. 1, Theorem 3.8 and Theorem 3.11, with c and c_hat of one draft. Points: the runs. Open points have another draft, so the c of the curves is not theirs.",
         draw,
     )
 ]

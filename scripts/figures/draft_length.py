@@ -136,7 +136,7 @@ FIGURES = [
     Figure(
         "chen_ratio",
         "Measured speedup against the ratio of Chen et al.",
-        "Each case twice: against r'(K+1), which takes the draft for free, and against the ratio with measured times of draft and target.",
+        "Each case appears twice: against r'(K+1), which assumes that drafting costs nothing, and against the ratio with measured times of draft and target.",
         draw_ratio,
     ),
 ]

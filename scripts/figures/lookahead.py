@@ -380,31 +380,31 @@ FIGURES = [
     Figure(
         "lookahead_speedup",
         "Lookahead decoding on this machine",
-        "Speedup against the rows of a step, tokens per step above it, and the ceiling that the measured time of n rows sets for the largest of them.",
+        "Speedup against the rows of a step. Above it: tokens per step, and the ceiling that the measured time of n rows sets for the largest number of tokens per step.",
         draw_speedup,
     ),
     Figure(
         "lookahead_pool",
         "The pool along a text",
-        "Share of steps that had a guess and that had a right one, and how many n-grams the pool held.",
+        "Top: the share of steps that had a guess, and the share that had a right guess. Bottom: how many n-grams the pool held.",
         draw_pool,
     ),
     Figure(
         "lookahead_step",
         "One step of lookahead decoding",
-        "A recorded step. Top: what is fed, by position; the levels are the last iterates, the last one (shaded) gives the next. Blue: accepted. Bottom: who sees whom.",
+        "A recorded step. Top: the fed tokens, by position. The levels are the last iterates; the last level (shaded) gives the next iterate. Blue: accepted. Bottom: which row sees which rows.",
         draw_step,
     ),
     Figure(
         "lookahead_devices",
         "Lookahead parallelism",
-        "Columns and guesses divided over devices that exchange tokens alone, at no cost; each device's part measured on this machine after the other. One device: measured as a whole.",
+        "Columns and guesses are divided over devices, which exchange only tokens, at no cost. The parts were measured on this machine, one after the other. One device: measured as a whole.",
         draw_devices,
     ),
     Figure(
         "jacobi_trajectory",
         "Jacobi iterates",
-        "Each row is a forward. Right words in a wrong place: three tokens that the text has elsewhere.",
+        "Each row is a forward. Right words in a wrong place: three tokens in a row that occur elsewhere in the text.",
         draw_trajectory,
     ),
 ]

@@ -89,8 +89,8 @@ FIGURES = [
     Figure(
         "scale_ladder",
         "Speedup against draft cost, by target",
-        "The same drafts against the same function at several costs: each target is a run of its own, with its own autoregressive "
-        "baseline and calibration. Decode time per token of autoregressive decoding over that of the case, with 95 % intervals (bootstrap "
+        "The same drafts with targets that compute the same function at different costs. Each target is a run of its own, with its own "
+        "reference and calibration. Speedup: decode time per token of autoregressive decoding over that of the case, with 95 % intervals (bootstrap "
         "over prompts); c is a ratio of calibrated times (logarithmic). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha "
         "and c. Dashed: from the measured tokens per step and calibrated costs.",
         draw,

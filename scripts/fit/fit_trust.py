@@ -59,7 +59,9 @@ def require_fit_prompts(config, known):
             )
         for turn in prompt["turns"]:
             if known.get(turn) != {"fit"}:
-                raise Refused(f'prompt {prompt["id"]} says "fit", but configs/prompts does not: {turn[:60]!r}')
+                raise Refused(
+                    f'prompt {prompt["id"]} is of split "fit" in this run, but not in configs/prompts: {turn[:60]!r}'
+                )
 
 
 def texts(folder, case):

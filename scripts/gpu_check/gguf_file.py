@@ -18,7 +18,7 @@ class GgufFile:
         self.bytes = np.memmap(path, dtype=np.uint8, mode="r")
         self.at = 4
         if bytes(self.bytes[:4]) != b"GGUF":
-            raise ValueError(f"{path} is no GGUF file")
+            raise ValueError(f"{path} is not a GGUF file")
         self._number("<I")  # version
         tensors, fields = self._number("<Q"), self._number("<Q")
         self.fields = {}

@@ -7,13 +7,14 @@
 
 Uses the standard library only, because the machine may have nothing else. Every number comes from the JSON of a stage:
 
-    forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; of a GPU also "device":
+    forwards_<shape>     speclab bench --json: engine.contexts[].rows_ns {n: [ns]}, work; on a GPU also "device":
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
-                         Outside "device", numbers with the same names belong to the host; no share of a GPU's time uses them
+                         Numbers with the same names outside "device" belong to the host. The page does not use them
+                         for a GPU
     forwards_<shape>_persistent  the same with --kernels persistent
     prefill_<shape>      speclab bench --prompts --prefill cublaslt --json: prompts[]: {tokens, own_ns, library_ns}
     speculation_<shape>  summary.json of speclab run configs/gpu_check.json
-    kernels              Google Benchmark's JSON; the goals name their benchmarks
+    kernels              Google Benchmark's JSON; each goal names its benchmark
     profile, gaps        results of ncu and nsys for a short decode
 """
 
@@ -123,7 +124,7 @@ def linear_times(device):
 
 
 def worst_linear(device, other, most_rows):
-    """Our time divided by that of `other`, for the worst layer of the 8B shape with at most `most` rows; None if one is missing."""
+    """Our time divided by that of `other`, worst layer of the 8B shape, at most `most_rows` rows; None if one is missing."""
     ratios = [
         times["linear"] / times[other] if times.keys() >= {"linear", other} else None
         for shape, by_rows in linear_times(device).items()
@@ -149,14 +150,14 @@ def best_greedy(device, shape):
 
 
 def idle_share(device, shape):
-    """Of the steps that the device drafts and runs by itself: the share of time that passes between them. The largest over the cases."""
+    """The share of decode time between the steps that the device drafts and runs by itself; the largest of all cases."""
     cases = device.data(f"speculation_{shape}").get("cases", [])
     busy = [case["metrics"].get("gpu_busy_share") for case in cases if case["draft"]]
     return max((1 - share for share in busy if share is not None), default=None)
 
 
 def gaps_share(device):
-    """Of the time of steps that the device drafts and runs by itself: the share of gaps of more than 5 us between kernels."""
+    """The share of gaps of more than 5 us between kernels in the time of steps that the device runs by itself."""
     found = device.data("gaps")
     return found["gaps_over_5us_ns"] / found["inside_ns"] if found.get("inside_ns") else None
 
@@ -325,8 +326,9 @@ def linear_table(device):
         [f"{out} x {inputs}", *(cell(by_rows.get(n, {})) for n in sizes)] for (out, inputs), by_rows in layers.items()
     ]
     return (
-        "Microseconds of a layer whose weights come from memory; in parentheses as a multiple of the time of its best form "
-        "without invariant bits (the record has that form as label) and of cuBLASLt.\n\n" + table(header, rows)
+        "Microseconds of a layer whose weights come from memory; in parentheses, this time divided by that of the best "
+        "form without invariant bits (the benchmark's label names the form) and by that of cuBLASLt.\n\n"
+        + table(header, rows)
     )
 
 
@@ -343,7 +345,7 @@ def prompt_table(device):
         for shape in ("135m", "8b")
         if not device.data(f"prefill_{shape}").get("prompts")
     ]
-    text = "Milliseconds until the last token's logits are on the host, by our kernels (the bits of decoded rows) and with `--prefill cublaslt`."
+    text = "Milliseconds until the last token's logits are on the host, with our kernels (which give the same bits as decoding) and with `--prefill cublaslt`."
     header = ["shape", "tokens", "ours, ms", "cuBLASLt, ms", "cuBLASLt / ours"]
     return "\n\n".join(([text, table(header, rows)] if rows else []) + missing)
 

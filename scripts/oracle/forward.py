@@ -80,7 +80,7 @@ def load_model(reader):
     assert (
         model.model.rotary_emb.inv_freq[1].item() == 1 / get("rope.freq_base") ** (2 / (hidden // heads))
         or abs(model.model.rotary_emb.inv_freq[1].item() * get("rope.freq_base") ** (2 / (hidden // heads)) - 1) < 1e-6
-    ), "RoPE base was not taken"
+    ), "transformers ignored the RoPE base"
     return model
 
 

@@ -326,9 +326,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default=str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a golden file would change")
-    parser.add_argument("--tokenizer-json", help="golden file for this tokenizer instead")
-    parser.add_argument("--write", help="where that golden file goes; with no --tokenizer-json, where the model's goes")
-    parser.add_argument("--strings", type=int, default=0, help="so many strings more for every tokenizer")
+    parser.add_argument("--tokenizer-json", help="make a golden file for this tokenizer instead")
+    parser.add_argument("--write", help="golden file to write: for --tokenizer-json or, without it, for the model")
+    parser.add_argument("--strings", type=int, default=0, help="number of additional strings for every tokenizer")
     options = parser.parse_args()
     generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))
     if options.tokenizer_json:

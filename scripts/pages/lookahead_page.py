@@ -133,10 +133,10 @@ class Page:
             self.parts.append(table(["machine", "W", "N", "G", "tau", "speedup"], rows))
 
     def held_out(self, tests):
-        kinds = {"prompts": "no cell, half of the prompts", "cells": "every other cell: near twins"}
+        kinds = {"prompts": "no cell, half of the prompts", "cells": "every other cell; similar cells stay in the fit"}
         self.parts.append(
             'Median error of its τ on cells or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
-            "Interpolated cells lie in the hull of the fitted ones; the others are extrapolated.\n"
+            "Interpolated cells lie in the convex hull of the fitted cells; the others are extrapolated.\n"
         )
         rows = []
         for test in tests:
@@ -214,7 +214,7 @@ class Page:
         )
         if not judged:
             self.parts.append(
-                "There is no verdict: this record was made before speedups were judged by their own noise.\n"
+                "This record has no verdict. It was made before verdicts took the noise of speedups into account.\n"
             )
         elif noise is None:
             self.parts.append("There are no repeats, so a difference cannot be told from noise.\n")
@@ -226,7 +226,9 @@ class Page:
         if judged:
             answer = {True: "Yes.", False: "NO, it is slower.", None: "Not decided."}[verdict["never_slower"]]
             self.parts.append(f"Is the recommended setting at most 5 % slower than autoregressive decoding? {answer}\n")
-        self.parts.append("The recommendation of the same law for a machine on which the first rows are free:\n")
+        self.parts.append(
+            "The recommendation of the same law for a machine on which the first rows of a forward cost nothing:\n"
+        )
         rows = [
             [row["rows"], row["W"], row["N"], row["G"], text(row["tau"]), text(row["speedup"])]
             for row in verdict["by_free_rows"]

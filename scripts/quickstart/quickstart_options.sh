@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the CMake options with which scripts/quickstart.sh configures build/release. They build the program alone, with code for the GPUs
-# of this machine, or for none. A folder that was configured with tests keeps the tests, so that nothing is compiled twice.
+# Prints the CMake options with which scripts/quickstart.sh configures build/release. They build only the program, with code for the GPUs
+# of this machine if it has any. A folder that was configured with tests keeps the tests, so that nothing is compiled twice.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -13,7 +13,7 @@ known=$("$nvcc" --list-gpu-code 2> /dev/null || true)
 architectures=()
 while read -r capability; do  # such as 9.0
   code=${capability//./}
-  [[ $code =~ ^[0-9]+$ ]] && [ "$code" -ge 80 ] || continue       # the kernels need an sm_80
+  [[ $code =~ ^[0-9]+$ ]] && [ "$code" -ge 80 ] || continue       # the kernels need sm_80 or newer
   if grep -qx "sm_$code" <<< "$known"; then architectures+=("$code-real"); else architectures+=(90-virtual); fi
 done < <(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2> /dev/null | sort -u)
 if [ ${#architectures[@]} = 0 ] || [ -z "$known" ]; then

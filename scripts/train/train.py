@@ -295,7 +295,7 @@ def main():
     if not start.exists():
         torch.save(prepare(args, embedding, shards), start.with_suffix(".partial"))
         os.replace(start.with_suffix(".partial"), start)
-    # Single-threaded workers wait for each other only once per step, threads in every matrix product.
+    # Single-threaded workers wait for each other only once per step. Threads would wait in every matrix product.
     if args.worker is None and workers > 1:
         meeting.unlink(missing_ok=True)
         command = [sys.executable, *sys.argv, "--workers", str(workers), "--worker"]

@@ -8,7 +8,8 @@
 
 namespace speclab {
 
-/// Copies numbers of the host to memory of the backend and back.
+/// Copies arrays from the host to the backend's memory and back. Copies on the backend live as long as this
+/// object.
 class There {
  public:
   explicit There(Backend& backend) : backend_(backend) {}

@@ -3,12 +3,12 @@
 #include <span>
 #include <string_view>
 
-/// One function for each reader of foreign files, for the fuzzers and for the tests that repeat their
-/// findings.
+/// One function for each reader of foreign files. The fuzzers call them, and so do the tests that repeat the
+/// fuzzers' findings.
 namespace speclab::fuzz {
 
-// All functions read `input` and use the result. They return false when it was refused with an Error. Any
-// other exception is a finding.
+// All functions read `input` and use the result. They return false when the reader throws an Error. Any other
+// exception is a bug that the fuzzer has found.
 
 bool read_safetensors_file(std::string_view input);
 /// A GGUF file, and then the model in it: metadata, all tensors, tokenizer, chat template.
@@ -25,14 +25,13 @@ bool read_experiment(std::string_view input);
 bool read_prompts(std::string_view input);
 /// The directory of a draft: config.json, a zero byte, model.safetensors with draft_vocab.
 bool read_draft(std::string_view input);
-/// A datastore of `retrieval`; phrases are looked up. Its checksum is corrected first, here and in the next
-/// function.
+/// A datastore of `retrieval`; phrases are looked up. Its checksum is corrected first, here and in
+/// read_ngram_model().
 bool read_datastore(std::string_view input);
 /// A file of `ngram_model`; its laws are computed.
 bool read_ngram_model(std::string_view input);
-/// The lines of a case, of the calibration and of teacher forcing of a run folder, separated by zero bytes,
-/// read as by
-/// --resume and `speclab report`.
+/// Three files of a run folder, separated by zero bytes: the lines of a case, calibration.jsonl and
+/// teacher.jsonl. They are read as --resume and `speclab report` read them.
 bool read_record(std::string_view input);
 
 struct EntryPoint {

@@ -22,19 +22,21 @@ using MutateBytes = std::function<void(std::string&)>;
 /// Makes one change of a JSON text: replaces values by extreme ones or by others of the text, or erases,
 /// repeats, renames or nests members and elements.
 std::string mutate_json(const std::string& text, Random& random, const MutateBytes& bytes);
-/// Header entries, shapes, offsets, types and data; lengths are made to agree most of the time.
+/// Changes header entries, shapes, offsets, types and data. Most of the time lengths are corrected, so that
+/// they agree.
 std::string mutate_safetensors(const std::string& file, Random& random, const MutateBytes& bytes);
-/// Metadata (types, lengths, keys), tensor descriptions, alignment, counts and data.
+/// Changes metadata (types, lengths, keys), tensor descriptions, alignment, counts and data.
 std::string mutate_gguf(const std::string& file, Random& random, const MutateBytes& bytes);
 
-/// A tokenizer.model of SentencePiece: fields of its messages, pieces, the units of its character map.
+/// Changes a tokenizer.model of SentencePiece: fields of its messages, pieces, the units of its character
+/// map.
 std::string mutate_sentencepiece(const std::string& file, Random& random, const MutateBytes& bytes);
 
-/// A TokenFile (core/decoding/drafting/token_file.h): entries of its sections, their sizes and the header,
-/// but not its checksum.
+/// Changes a TokenFile (core/decoding/drafting/token_file.h): entries of its sections, their sizes and the
+/// header, but not its checksum.
 std::string mutate_token_file(const std::string& file, Random& random, const MutateBytes& bytes);
 
-/// For tests: one to four bytes are changed, cut, repeated or inserted.
+/// For tests: changes, cuts, repeats or inserts one to four bytes.
 void mutate_plain(std::string& bytes, Random& random);
 
 }  // namespace speclab::fuzz

@@ -43,7 +43,7 @@ class MemoryFile {
   int file_;
 };
 
-/// A folder for this process, in memory if the system has such a place.
+/// A folder of this process, in memory (/dev/shm) if the system has that.
 inline const std::filesystem::path& scratch_folder() {
   struct Folder {
     std::filesystem::path path;

@@ -23,7 +23,7 @@ inline int ordinal() {
   return number == nullptr ? 0 : std::atoi(number);
 }
 inline bool on_gpu() { return backend_name() == "cuda"; }
-/// Why the tests cannot run; "" if they can.
+/// The reason why the tests cannot run; "" if they can.
 inline std::string absent() {
   const std::string name = backend_name();
   if (name == "cuda") return gpu_absent();
@@ -35,8 +35,8 @@ T size(T simulated, T real) {
   return on_gpu() ? real : simulated;
 }
 
-/// The backend under test, one per program. It is never destroyed, because CUDA may be gone when the program
-/// exits.
+/// The backend under test, one per program. It is never destroyed, because CUDA may already be shut down when
+/// the program exits.
 inline const std::shared_ptr<Backend>& backend() {
   static const auto* const made = new std::shared_ptr<Backend>(
       make_cuda_backend({.device = ordinal(), .threads = 0, .simulated = !on_gpu()}));

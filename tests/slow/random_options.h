@@ -12,15 +12,15 @@
 
 namespace speclab::fixtures {
 
-/// tests/slow/random_options.json says, for each strategy, what its options may be:
+/// Reads tests/slow/random_options.json, which lists the values that the options of each strategy may have:
 ///   {"STRATEGY": [{"draws": 16, "options": {"W": [1, 2, 5], "initial": ["random", "prompt"]}}, ...], ...}
 /// A strategy has several entries when options exclude each other.
 inline nlohmann::json random_option_spaces(const std::filesystem::path& root) {
   return read_json_file(root / "tests/slow/random_options.json");
 }
 
-/// Entries for "cases": the number of sets of options that the strategy's entries ask for, all different.
-/// They are the same each time, because the generator is seeded with the name of the strategy.
+/// Returns cases of a strategy for "cases" of a config, all different, as many as "draws" of its entries
+/// says. They are the same each time, because the generator is seeded with the name of the strategy.
 inline nlohmann::json random_cases(const std::string& strategy, const nlohmann::json& spaces) {
   std::seed_seq seed(strategy.begin(), strategy.end());
   std::mt19937 random(seed);

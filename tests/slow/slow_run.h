@@ -12,8 +12,8 @@ namespace speclab::fixtures {
 /// Runs `speclab ARGUMENTS` (shell words) in the checkout; returns its exit code, or -1.
 int run_speclab(const std::string& arguments);
 
-/// Makes the files that configs of tests/slow name, build/slow/prompts.datastore and .ngrams. Each prompt of
-/// configs/prompts/speclab.jsonl is a document in them.
+/// Makes build/slow/prompts.datastore and build/slow/prompts.ngrams, which configs of tests/slow use. Each
+/// prompt of configs/prompts/speclab.jsonl is one document of them.
 void make_files_of_prompts();
 
 /// An experiment of tests/slow on the real models, run by the real binary in a process of its own. Its

@@ -18,8 +18,8 @@ namespace speclab::fixtures {
 /// Vocabulary of the target of LookaheadByHand.
 inline constexpr int kHandVocab = 20;
 
-/// The target of the strategy under test is a function from a text to its next token. The test takes the
-/// steps itself, so it can look at every tree and every row.
+/// Runs the strategy with a target that is a function from a text to its next token. The test calls each step
+/// itself, so it can look at every tree and every row.
 class LookaheadByHand {
  public:
   using Oracle = std::function<Token(const std::vector<Token>& text)>;
@@ -88,7 +88,7 @@ class LookaheadByHand {
     return emitted;
   }
 
-  /// The tokens on the path to each leaf among the candidates.
+  /// The guesses of the draft: for each candidate without children, the tokens of the path to it.
   std::set<std::vector<Token>> guesses() const {
     std::set<std::vector<Token>> out;
     std::vector<int> path, children;
@@ -120,7 +120,7 @@ class LookaheadByHand {
 
 inline Token plus_one(const std::vector<Token>& text) { return (text.back() + 1) % kHandVocab; }
 
-/// A text that is hard to guess: a token depends on three tokens and the length.
+/// A text that is hard to guess: a token depends on the three tokens before it and on the length.
 inline Token scrambled(const std::vector<Token>& text) {
   std::uint32_t hash = static_cast<std::uint32_t>(text.size() % 5);
   for (std::size_t i = text.size() > 3 ? text.size() - 3 : 0; i < text.size(); ++i)
@@ -128,7 +128,7 @@ inline Token scrambled(const std::vector<Token>& text) {
   return static_cast<Token>(hash / 3 % kHandVocab);
 }
 
-/// A text that is easy to guess: one of a few phrases, chosen by the token before.
+/// A text that is easy to guess: phrases of four tokens. The length of the text chooses the next phrase.
 inline Token phrases(const std::vector<Token>& text) {
   const Token last = text.back();
   return last % 4 == 3 ? static_cast<Token>((text.size() * 4) % kHandVocab) : last + 1;

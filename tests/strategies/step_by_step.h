@@ -25,13 +25,13 @@ class StepByStep {
     sequence.depth_limit = 100;
   }
 
-  /// The last `emitted` tokens of the text are output.
+  /// Starts a sequence. The last `emitted` tokens of `text` count as output, the others as the prompt.
   void begin(const std::vector<Token>& text, std::size_t emitted = 1) {
     sequence.tokens = text;
     sequence.prompt_length = static_cast<int>(text.size() - emitted);
     strategy_->begin(sequence);
   }
-  /// The draft after the text.
+  /// Lets the strategy draft after the text.
   Draft& draft() {
     draft_.reset(sequence.tokens.back());
     const Sequence* const sequences[] = {&sequence};

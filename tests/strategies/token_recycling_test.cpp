@@ -164,7 +164,7 @@ TEST(TokenRecycling, CandidatesMayStay) {
 
 TEST(TokenRecycling, ImpossibleTreesAreRefused) {
   const auto error = [](const json& tree) { return message_of([&] { Recycler r(json{{"tree", tree}}); }); };
-  EXPECT_THAT(error({1, 0, 2}), HasSubstr("at most the 2 nodes"));
+  EXPECT_THAT(error({1, 0, 2}), HasSubstr("got a list of 3 entries, expected at most 2, one for each node"));
   EXPECT_THAT(error({64, 64, 64, 64, 64, 64, 64, 64, 64}), HasSubstr("more than 512 nodes"));
   EXPECT_EQ(error(json::array()), "no error");
   EXPECT_EQ(error({0}), "no error");

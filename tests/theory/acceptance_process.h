@@ -6,8 +6,8 @@
 
 #include "core/measure/rounds.h"
 
-/// Simulates acceptance without a model: random rounds with a known law, to test estimators and closed forms
-/// against the truth.
+/// Simulates acceptance without a model. It makes random rounds with a known law, so that estimators and
+/// closed forms can be tested against the true values.
 namespace speclab::simulate {
 
 /// A hidden Markov process of acceptance. In state s, drafted token i + 1 is accepted (if tested) with
@@ -38,9 +38,9 @@ double exact_alpha(const AcceptanceProcess& process, int gamma);
 /// A schedule: returns the draft length of the next round, given the rounds before.
 using Schedule = std::function<int(const PromptRounds& before)>;
 
-/// Simulates one prompt until `tokens` are emitted. The last round is cut there and censored, as by an end of
-/// text. The first state is drawn from the stationary law. The same seed gives the same rounds on every
-/// platform. expected_sum holds the acceptance probabilities of the tested positions. Throws Error for
+/// Simulates one prompt until `tokens` are emitted. The last round is cut at that length and censored, as at
+/// an end of text. The first state is drawn from the stationary law. The same seed gives the same rounds on
+/// every platform. expected_sum holds the acceptance probabilities of the tested positions. Throws Error for
 /// probabilities outside [0, 1], rows of transition that do not sum to 1, and tokens < 1.
 PromptRounds simulate_prompt(const AcceptanceProcess& process, const Schedule& gamma, int tokens,
                              std::uint64_t seed);

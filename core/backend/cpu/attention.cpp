@@ -74,8 +74,8 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
 // --- softmax ----------------------------------------------------------------------------------------------
 
 // Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum. Partial sum i
-// adds the positions with remainder i mod 16. Zeros do not change the sum, so it does not depend on `begin`,
-// which is the same for all rows of a block.
+// adds the positions with remainder i mod 16. Zeros do not change the sum, so the sum does not depend on
+// `begin`, which is the same for all rows of a block.
 HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count, float scale) {
   constexpr float kUnseen = -1e30f;  // its exp() is exactly zero
   const int full = padded(count, kKeyBlock);
@@ -123,8 +123,8 @@ float AttentionWeights(const QueryBlock& block, int r, float* scores) {
 // head dimensions after the other uses them. The values of the next slots are prefetched meanwhile.
 constexpr int kSlots = 64;
 
-// out[row][d .. d + width) += sum of weight * value over ascending positions [begin, end), which are in the
-// slots with the same numbers.
+// out[row][d .. d + width) += sum of weight * value over positions [begin, end), ascending. Position i is in
+// slot i.
 template <int kRows, int kVectors, typename Kv>
 HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d, int begin, int end,
                              float* const* out, const float* HWY_RESTRICT weights, int stride) {
@@ -223,7 +223,7 @@ void attend_rows(const HeadCache<Kv>& cache, const QueryBlock& block, float* scr
     }
   }
   float total[kRows];
-  int shared = block.count(0);  // positions that all queries see in place
+  int shared = block.count(0);  // for all queries, position i is in slot i for all i < shared
   for (int r = 0; r < kRows; ++r) {
     total[r] = AttentionWeights(block, r, scratch + r * stride);
     shared = std::min(shared, block.in_place(r));

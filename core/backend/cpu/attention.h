@@ -54,7 +54,7 @@ struct SlotRange {
 /// and each path starts with the listed slots: then "position" means rank in that path.
 struct QueryBlock {
   static constexpr int kRows = 12;  ///< most query_block_rows()
-  int rows;
+  int rows;                         ///< number of queries; "row r" means query r of the block
   const float* q[kRows];            ///< [head_dim]
   const std::int32_t* path[kRows];  ///< slots of positions `committed`, committed + 1, ...
   int path_length[kRows];
@@ -65,7 +65,8 @@ struct QueryBlock {
   float soft_cap = 0;     ///< 0: none
   int begin = 0;          ///< a multiple of kKeyBlock; no row sees an earlier position
   int first[kRows] = {};  ///< first position that the row sees
-  /// Slots that the rows see, ascending; empty: all from `begin` to `last_slot`.
+  /// The slots to score, ascending. They contain all slots that the rows see. Empty: all from `begin` to
+  /// `last_slot`.
   std::span<const SlotRange> ranges = {};
   int alike = 0;  ///< number of entries at the start of a path that are the same in all paths
 
@@ -73,8 +74,8 @@ struct QueryBlock {
   int slot(int r, int position) const {
     return position < committed ? position : path[r][position - committed];
   }
-  /// Positions [0, in_place(r)) of row r are in the slots with the same numbers. These are the committed
-  /// positions and the rows of a chain.
+  /// In row r, position i is in slot i for all i < in_place(r). These are the committed positions and the
+  /// rows of a chain.
   int in_place(int r) const;
   /// Returns the ranges of slots to score. `all` is memory for the range that is returned if `ranges` is
   /// empty.

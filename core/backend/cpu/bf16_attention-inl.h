@@ -35,8 +35,8 @@ void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, 
 // head dimensions after the other uses them. The values of the next slots are prefetched meanwhile.
 constexpr int kSlots = 64;
 
-// sums[row][0 .. 16 kVectors) += weight * value over positions [begin, end), which are in the slots with the
-// same numbers; begin and end are even.
+// sums[row][0 .. 16 kVectors) += weight * value over positions [begin, end). Position i is in slot i; begin
+// and end are even.
 template <int kRows, int kVectors>
 void mix_pairs(const Bf16* values, int head_dim, int begin, int end, float* sums, int width,
                const Bf16* weights, int stride) {

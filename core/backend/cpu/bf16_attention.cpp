@@ -15,7 +15,7 @@ void attend_bf16(bool emulated, const HeadCache<Bf16>& cache, const QueryBlock& 
   Bf16* const weights = reinterpret_cast<Bf16*>(sums + rows * width);  // [rows][stride]
   Bf16* const q = weights + rows * stride;                             // [head_dim/2][rows][2]
 
-  Bf16* const row = reinterpret_cast<Bf16*>(sums);  // this memory is free until there are weights
+  Bf16* const row = reinterpret_cast<Bf16*>(sums);  // the memory of the sums, which is not used yet
   for (int r = 0; r < rows; ++r) {
     round_row(block.q[r], head_dim, row);
     for (int d = 0; d < head_dim; d += 2) std::memcpy(q + d * rows + 2 * r, row + d, 2 * sizeof(Bf16));

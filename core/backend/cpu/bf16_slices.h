@@ -5,9 +5,9 @@
 #include "core/backend/cpu/attention.h"
 #include "core/backend/cpu/bf16_units.h"
 
-// The kernels behind bf16_linear_slice() (bf16_units.h) and attend_bf16() (attention.h), one set for each
-// bf16 instruction and one for its emulation. Include this header only in the files that implement or choose
-// these kernels.
+// The kernels behind bf16_linear_slice() (bf16_units.h) exist for AVX-512 and for AMX. The kernels behind
+// attend_bf16() (attention.h) exist for AVX-512 only. Each kernel also has an emulation in ordinary C++.
+// Include this header only in the files that implement or choose these kernels.
 
 namespace speclab::cpu {
 
@@ -29,8 +29,8 @@ struct BlockOfScores {
   int stride;
 };
 /// Computes sums[row][head dimension] += weight * value over all positions of a row; rows of sums are `width`
-/// apart. weights: [row][position], rows `stride` apart, zero after the last position. For all rows, the
-/// positions before `in_place`, an even number, are in the slots with the same numbers.
+/// apart. weights: the exponentials of the softmax, [row][position], rows `stride` apart, zero after the last
+/// position. In all rows, position i is in slot i for all i < in_place. `in_place` is even.
 struct BlockOfValues {
   const Bf16* values;
   int head_dim;
@@ -46,7 +46,8 @@ void avx512_values(const BlockOfValues& values);
 void avx512_scores_emulated(const BlockOfScores& scores);
 void avx512_values_emulated(const BlockOfValues& values);
 
-/// Writes the first `width` sums of one row of a panel to y, or adds them to y.
+/// Writes the first `width` outputs of one row of activations to y, or adds them to y. `sums` are these
+/// outputs.
 inline void put_sums(const float* sums, int width, float* y, bool accumulate) {
   if (accumulate) {
     for (int i = 0; i < width; ++i) y[i] += sums[i];

@@ -29,8 +29,8 @@ namespace speclab {
 namespace cpu {
 namespace {
 
-// Allocates memory at a multiple of 2 MiB, so that the operating system can back it with large pages. The
-// memory is not touched, so none of it is resident yet.
+// Allocates memory. A block of 2 MiB or more begins at a multiple of 2 MiB, so that the operating system can
+// back it with large pages. The memory is not touched, so none of it is resident yet.
 std::shared_ptr<void> reserve(std::size_t bytes) {
   constexpr std::size_t kHuge = std::size_t{2} << 20;
   const std::size_t size =
@@ -85,7 +85,7 @@ Kv narrow(float value) {
 
 using Scratch = std::vector<float, boost::alignment::aligned_allocator<float, 64>>;
 
-/// Computes matrix products with a bf16 unit instead of float arithmetic.
+/// The bf16 unit that computes matrix products instead of float arithmetic.
 struct MatrixUnit {
   Bf16Unit unit;
   bool emulated;
@@ -194,8 +194,8 @@ class CpuBackend final : public Backend {
     const Bf16* rounded = unit_ ? round(x, n, w.in) : nullptr;
     if (!unit_ && (n > 1 || in != w.in)) x = interleave(x, n, w.in);
     // The work is divided into chunks of whole panels. The last chunks, which do not divide evenly among the
-    // threads, are halved, so that the threads finish together. With maxima no chunk is halved, because one
-    // thread must compute the whole group of a maximum.
+    // threads, are halved, so that the threads finish together. With maxima no chunk is halved: a maximum is
+    // over the outputs of one whole chunk, which one thread computes.
     const std::size_t panel = packed_panel_elements(w.in);
     const int chunks = padded(w.out, kChunk) / kChunk,
               whole = maxima ? chunks : chunks - chunks % pool_.threads();
@@ -211,8 +211,9 @@ class CpuBackend final : public Backend {
       const int end = std::min(w.out, begin + (half ? kChunk / 2 : kChunk));
       if (begin >= end) return;
       const Bf16* panels = data + panel * static_cast<std::size_t>(begin / kPanel);
-      // Rows of y may be a power of two apart, and a cache can hold only few such rows. Sums whose maximum is
-      // still to be found are therefore stored together first and copied to y afterwards.
+      // The search for the maxima reads the sums again. Rows of y may be a power of two apart, and a cache
+      // can hold only few such rows. So with maxima, the sums go to a small buffer first, and copy_noting()
+      // copies them to y.
       auto& place = scratch_[static_cast<std::size_t>(thread)];
       float* const to = maxima ? place.data() : y + begin;
       const int stride = maxima ? kChunk : w.out;
@@ -413,14 +414,15 @@ class CpuBackend final : public Backend {
     return keys(kv, layer, head) + static_cast<std::size_t>(kv.slots) * static_cast<std::size_t>(kv.head_dim);
   }
 
-  // With AVX-512, attention uses bf16 products, too. With AMX, attention uses floats, because bf16 products
-  // would need tiles there.
+  // With AVX-512, attention uses bf16 products, too. With AMX, attention uses float products: AMX multiplies
+  // only tiles, and no attention kernel arranges its data in tiles.
   bool bf16_attention() const { return unit_ && unit_->unit == Bf16Unit::kAvx512; }
   int query_rows() const { return bf16_attention() ? QueryBlock::kRows : query_block_rows(); }
 
-  // Returns the number of blocks of at most query_rows() queries per key/value head. It minimises the
-  // estimated time of the busiest thread; on a tie, the fewest blocks win. The estimate assumes that reading
-  // the keys of a block costs about as much as one query.
+  // Returns the number of blocks into which the queries of one key/value head are divided. A block has at
+  // most query_rows() queries. The number minimises the estimated time of the busiest thread; on a tie, the
+  // fewest blocks win. The estimate assumes that reading the keys of a block costs about as much as one
+  // query.
   int query_blocks(int queries, int kv_heads) const {
     const auto time = [&](int blocks) {
       const int in_turn = (blocks * kv_heads + pool_.threads() - 1) / pool_.threads();
@@ -434,7 +436,7 @@ class CpuBackend final : public Backend {
     return best;
   }
 
-  // Divides rows among the threads if the work is worth it (about a microsecond per thread).
+  // Divides rows among the threads if each thread then has at least about a microsecond of work.
   template <typename Body>
   void each_row(int n, int cost, const Body& body) {
     if (n * cost < 16384) {

@@ -181,7 +181,7 @@ void SiluMultiplyRow(const float* gate, const float* up, int n, float* out) {
     const V silu = hn::Div(g, hn::Add(one, hn::Exp(f, hn::Neg(g))));
     hn::StoreU(hn::Mul(silu, hn::LoadU(f, up + i)), f, out + i);
   }
-  if (i < n) {  // the tail as a padded vector, for the same bits as the body
+  if (i < n) {  // the last numbers go through a padded vector: the same bits as in a whole vector
     HWY_ALIGN float g[16] = {}, w[16] = {};
     std::copy(gate + i, gate + n, g);
     std::copy(up + i, up + n, w);

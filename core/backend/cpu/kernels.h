@@ -22,7 +22,7 @@ inline constexpr std::size_t packed_panel_elements(int in) {
   return static_cast<std::size_t>((in + 1) / 2) * kPanel * 2;
 }
 
-/// Most rows of a register block.
+/// Most rows of a register block. The sums of all its rows are in registers at the same time.
 inline constexpr int kGroupRows = 6;
 /// Divides n rows into as few groups of at most `most` rows as possible. The groups have about equal size,
 /// because blocks of 4 to 6 rows are fastest. Activations are interleaved within groups, [group][in/2][rows
@@ -38,7 +38,7 @@ struct RowGroups {
 };
 
 /// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs). `panels` points at the panel of output 0,
-/// and y at its column. x: n interleaved rows of even length `in`.
+/// and y at the column of output 0. x: n interleaved rows of even length `in`.
 void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride,
                   bool accumulate);
 

@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // Computes out[i] = function(x[i], other[i]) in whole vectors. The last numbers of a row go through a padded
-// vector and get the same bits.
+// vector. Their results have the same bits as in a whole vector.
 template <typename Function>
 HWY_INLINE void map_row(const float* x, const float* other, int n, float* out, const Function& function) {
   int i = 0;

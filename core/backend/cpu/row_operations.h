@@ -15,7 +15,8 @@ void activate_row(Activation f, const float* x, const float* up, int n, float* o
 void add_row(const float* x, int n, float* y);
 /// Copies x to out and finds the largest number of each row (any number if the row holds NaN). A single call
 /// does all rows, because one call per row took three times as long. Rows of x [rows, width] are x_stride
-/// apart, and so on. The results are in largest[row * largest_stride].
+/// apart, those of out are out_stride apart. The largest number of a row goes to largest[row *
+/// largest_stride].
 void copy_noting(const float* x, int x_stride, int rows, int width, float* out, int out_stride,
                  float* largest, int largest_stride);
 /// x = cap * tanh(x / cap)

@@ -254,7 +254,8 @@ void SuffixAutomaton::append(Token token) {
 }
 
 // Counts one more occurrence of each suffix of the text. Without its last token, a suffix of the text is a
-// suffix of the previous text. The last token may now be the most frequent continuation of that one.
+// suffix of the previous text. The last token may now be the most frequent continuation of that
+// shorter string.
 void SuffixAutomaton::count_suffixes(Token token) {
   const State old_suffix = suffix_;
   const auto longest = static_cast<std::uint32_t>(std::min(text().size(), static_cast<std::size_t>(depth_)));

@@ -55,7 +55,8 @@ void TokenFile::write(const std::filesystem::path& path, const Kind& kind, int v
   for (const auto section : sections) put(section);
   out.close();
   if (!out) {
-    throw Error({path.string(), "a failed write", fmt::format("room for the {}", kind.name),
+    throw Error({path.string(), "an error while writing",
+                 fmt::format("a file that can hold the {}", kind.name),
                  "Check the path and the free space."});
   }
 }

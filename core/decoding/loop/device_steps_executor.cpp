@@ -121,9 +121,9 @@ void DeviceStepsExecutor::draft(Strategy&, const StepGroup& group) {
   read_verdict(round, sequence.acceptance);
 }
 
-// Keeps the host's side of the draft's session up to date. The device fed the pending token, also the token
-// before it if that was the last token of a draft, and then all levels of the tree but the last. The cache
-// keeps the accepted nodes.
+// Keeps the host's side of the draft's session up to date. The device fed the pending token and then all
+// levels of the tree except the last one. If the token before the pending one was the last token of a draft,
+// the draft model had not seen it, so it was fed first. The cache keeps the accepted nodes.
 void DeviceStepsExecutor::follow_draft(RunningSequence& sequence) {
   const TokenTree& tree = sequence.draft.tree;
   Session& draft = *sequence.draft_sessions.front();

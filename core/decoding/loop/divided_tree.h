@@ -28,7 +28,6 @@ class DividedTree {
     std::vector<std::int32_t> parents;  ///< parent of each token, as an index into tokens
     std::vector<std::int32_t> rows;     ///< tokens whose logits are wanted, as ascending indices into tokens
     std::vector<float> logits;          ///< [rows, vocab], filled by the caller
-    std::int64_t ns = 0;                ///< unused; RunningSequence::parts has the times
   };
 
   /// Deals the tree out over `devices` >= 1. `accepted`: the tokens that the previous step accepted.

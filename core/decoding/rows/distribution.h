@@ -65,7 +65,7 @@ class Distribution {
   Token sample(const Coins& coins, const Coins::Address& address) const;
   /// Coupled sampling: argmax over tokens with p > 0 of log p + Gumbel(position, token), in float.
   Token sample_coupled(const Coins& coins, std::int64_t position) const;
-  /// Rank of the token, 0 = the most probable one. Among equal tokens the lower id ranks first.
+  /// Rank of the token, 0 = the most probable one. Among equally probable tokens the lower id ranks first.
   int rank(Token token) const;
   /// The k most probable tokens in the order of rank(); fewer when fewer have positive probability.
   void top(int k, std::vector<Token>& out) const;

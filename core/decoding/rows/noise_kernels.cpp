@@ -15,8 +15,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace speclab::row_kernels::HWY_NAMESPACE {
 
-/// -log(1 - v) for v = (x + 1/2) / 2^32. Its relative error is small also for tiny
-/// v, because t is exactly -v there.
+/// -log(1 - v) for v = (x + 1/2) / 2^32. The relative error is small also for tiny v, because the argument t
+/// of log(1 + t) is then exactly -v.
 VF exponential(hn::Vec<U> x) {
   const F f;
   const U u;

@@ -11,9 +11,8 @@
 namespace speclab::row_kernels {
 
 /// Returns a value that at least `count` entries reach. In a row without a particular order, few more than
-/// `count` reach it. The value is the count-th largest of kSumLanes maxima: one maximum for each value of
-/// i mod kSumLanes. count in 1 .. kSumLanes, at most
-/// row.size(). NaN counts as -inf.
+/// `count` reach it. The value is the count-th largest of kSumLanes maxima. Each maximum is over the entries
+/// i with the same i mod kSumLanes. count in 1 .. kSumLanes, at most row.size(). NaN counts as -inf.
 float reached_by(std::span<const float> row, std::size_t count);
 /// Appends the entries that reach `bar`, by ascending index. `maxima` are those of block_max(): blocks whose
 /// maximum is below the bar are not read.

@@ -17,7 +17,7 @@ ratio();  ///< accept by the ratio p/q: rejection sampling and its lenient forms
 std::span<const AcceptanceRule> match();  ///< accept when the target's own token is the drafted one
 std::span<const AcceptanceRule>
 criterion();  ///< accept when the token meets a condition on the target's row: lossy
-std::span<const AcceptanceRule> classical();  ///< textbook rejection sampling, as baselines
+std::span<const AcceptanceRule> classical();  ///< textbook rejection sampling, for comparison
 
 // Parameters of the rules; each is declared once. A rule lists pointers to those that it reads.
 inline constexpr RuleOption kLenience{.name = "lenience",

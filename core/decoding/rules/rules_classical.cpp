@@ -1,6 +1,6 @@
-// Two rules of textbook rejection sampling with the envelope M q >= p, M = max p/q. They are baselines that
-// show what speculative sampling gains. Both rules accept with probability 1/M. If q is zero on a part of the
-// support of p, M is infinite and they never accept.
+// Two rules of textbook rejection sampling with the envelope M q >= p, M = max p/q. A comparison with them
+// shows what speculative sampling gains. Both rules accept with probability 1/M. If q is zero on a part of
+// the support of p, M is infinite and they never accept.
 #include <algorithm>
 #include <array>
 #include <limits>

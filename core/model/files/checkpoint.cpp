@@ -35,7 +35,8 @@ struct Checkpoint::Impl {
     return twin ? twin->original_tensor(name) : std::string(name);
   }
 
-  /// Calls read(type, first byte, weights, out) for runs of rows that are contiguous in the file.
+  /// Calls read(type, first byte, number of weights, out) for each run of rows that is contiguous in the
+  /// file.
   template <typename T, typename Read>
   void read_rows(std::string_view name, std::int64_t begin, std::int64_t end, T* out, Read read) const {
     const CheckpointTensor& from = tensor(name);
@@ -70,7 +71,7 @@ struct Checkpoint::Impl {
       }
       return;
     }
-    // The converter has written row s * head_dim/2 + j of a head as row 2 j + s.
+    // llama.cpp's converter has written row s * head_dim/2 + j of a head as row 2 j + s (s = 0 or 1).
     const std::int64_t head_dim = from.rows / from.interleaved_heads, half = head_dim / 2;
     for (std::int64_t row = begin; row < end; ++row, out += from.columns) {
       const std::int64_t head = row / head_dim, i = row % head_dim;

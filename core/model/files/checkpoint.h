@@ -36,10 +36,10 @@ class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, of another kind, or contradicts its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
-  /// Reads decoder layers of this shape without embedding and head (ModelConfig::bare) from one safetensors
-  /// file, which may contain other tensors too. The names of a layer's tensors begin with `layer_names`, in
-  /// which "{}" stands for the number of the layer. The rest of each name is the one that transformers uses
-  /// for the family config.family. Throws Error like open().
+  /// Reads decoder layers from one safetensors file, which may contain other tensors too. `config` describes
+  /// them and must be without embedding and head (ModelConfig::bare). The names of a layer's tensors begin
+  /// with `layer_names`, in which "{}" stands for the number of the layer. The rest of each name is the one
+  /// that transformers uses for the family config.family. Throws Error like open().
   static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
                                 const std::string& layer_names);
   /// Turns this checkpoint into a twin of that shape (inflate.h). The configuration, the tensors and their

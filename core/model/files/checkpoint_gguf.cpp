@@ -37,13 +37,16 @@ void read_head_width(const GgufSettings& settings, ModelConfig& config) {
     config.head_dim = config.hidden / config.heads;
   } else {
     settings.refuse("attention.head_count", fmt::format("{}", config.heads),
-                    fmt::format("a divisor of the embedding length {}, or {} beside it", config.hidden,
-                                settings.key("attention.key_length")),
+                    fmt::format("a number that divides the embedding length {}, or a width of heads in {}",
+                                config.hidden, settings.key("attention.key_length")),
                     "");
   }
   if (config.head_dim % 2 != 0 || std::int64_t{config.heads} * config.head_dim > kMaxWidth) {
-    settings.refuse("attention", fmt::format("{} heads of {}", config.heads, config.head_dim),
-                    fmt::format("an even width, at most {} in all", kMaxWidth), "");
+    settings.refuse(
+        "attention", fmt::format("{} heads of {} dimensions", config.heads, config.head_dim),
+        fmt::format("an even number of dimensions in a head, and at most {} in all heads together",
+                    kMaxWidth),
+        "");
   }
   if (settings.has("attention.value_length") &&
       settings.integer("attention.value_length", 0, kMaxWidth) != config.head_dim) {
@@ -79,7 +82,7 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
   if (family.rotary) config.ropes = {read_gguf_rope(settings, family, config)};
   if (family.rotary && !settings.has("rope.freq_base")) {
     assumed.push_back(
-        fmt::format("{} is missing: {}", settings.key("rope.freq_base"), config.ropes[0].theta));
+        fmt::format("{} is missing: {} is used", settings.key("rope.freq_base"), config.ropes[0].theta));
   }
   config.rope_of.assign(static_cast<std::size_t>(config.layers), family.rotary ? 0 : -1);
   family.read(settings, config);
@@ -207,7 +210,7 @@ std::optional<Tokenizer> read_tokenizer(const GgufFile& file, const std::string&
   if (file.has("tokenizer.ggml.add_bos_token")) parts.add_bos = file.flag("tokenizer.ggml.add_bos_token");
   if (file.has("tokenizer.ggml.add_eos_token") && file.flag("tokenizer.ggml.add_eos_token")) {
     parts.assumed.push_back(
-        "tokenizer.ggml.add_eos_token is true: not followed, because a prompt is to be continued");
+        "tokenizer.ggml.add_eos_token is true: ignored, because the model has to continue the prompt");
   }
   read_sentencepiece_keys(file, name, parts);
   return Tokenizer::from_parts(std::move(parts));
@@ -226,7 +229,8 @@ CheckpointParts open_gguf_file(MappedFile mapped) {
   parts.config = read_config(settings, family, mapped, parts.assumed);
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family.names);
   for (ExpectedTensor& tensor : expected) {
-    if (tensor.rms_norm) tensor.shift = -parts.config.norm_offset;  // the converter has added the offset
+    if (tensor.rms_norm)
+      tensor.shift = -parts.config.norm_offset;  // the converter has added the offset to the weights
   }
   parts.tensors =
       take_tensors(expected, file.tensors(), name, "its metadata", family.interleaved,

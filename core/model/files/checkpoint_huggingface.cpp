@@ -69,7 +69,7 @@ std::vector<StoredTensor> read_weights(const fs::path& directory, const std::vec
       if (const auto [at, fresh] = file_of.emplace(tensor.name, file_name); !fresh) {
         throw Error({.what = fmt::format("{}: tensor {}", file.path().string(), tensor.name),
                      .got = "a tensor that is also in " + at->second,
-                     .expected = "every tensor in one file",
+                     .expected = "each tensor in only one file",
                      .advice = "The shards belong to different models; fetch them again."});
       }
       tensors.push_back(std::move(tensor));
@@ -88,7 +88,8 @@ std::vector<StoredTensor> read_weights(const fs::path& directory, const std::vec
   return tensors;
 }
 
-/// Takes the tensor `draft_vocab` out of the list: the target ids of the head's rows.
+/// Removes the tensor `draft_vocab` from the list and returns its contents: the target's token id of each row
+/// of the head. Returns an empty list when there is no such tensor.
 std::vector<Token> take_head_ids(std::vector<StoredTensor>& tensors, const ModelConfig& config,
                                  const fs::path& directory) {
   const auto found =
@@ -163,7 +164,8 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     };
     set("bos_token_id", ids.bos);
     set("eos_token_id", ids.eos);
-    // -1 and 4294967295 mean none. transformers ignores the padding token when it reads one text at a time.
+    // A number outside the vocabulary, such as -1 or 4294967295, means that there is no padding token.
+    // transformers does not use this token when it reads one text at a time.
     if (settings.has("pad_token_id") && settings.at("pad_token_id").is_number_integer()) {
       const Json& pad = settings.at("pad_token_id");
       if (pad >= 0 && pad < vocab) ids.pad = pad.get<Token>();
@@ -238,7 +240,7 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family->names);
   std::set<std::string_view> names;
   for (const StoredTensor& tensor : tensors) names.insert(tensor.name);
-  // Files of a decoder without its head have no prefix.
+  // In files of a decoder without its output head, the names of tensors lack this prefix.
   const std::string_view prefix = family->decoder;
   const bool bare =
       std::none_of(names.begin(), names.end(), [&](const auto& name) { return name.starts_with(prefix); });

@@ -28,7 +28,7 @@ void read_attention(const ConfigValues& settings, const HuggingFaceFamily& famil
     config.head_dim = config.hidden / config.heads;
   } else {
     settings.refuse(keys.heads,
-                    fmt::format("a divisor of {} = {}, or head_dim beside it", keys.hidden, config.hidden),
+                    fmt::format("a divisor of {} = {}, unless head_dim is set", keys.hidden, config.hidden),
                     "");
   }
   if (config.head_dim % 2 != 0) {
@@ -40,7 +40,7 @@ void read_attention(const ConfigValues& settings, const HuggingFaceFamily& famil
   if (std::int64_t{config.heads} * config.head_dim > kMostWidth) {
     settings.refuse(keys.heads, fmt::format("heads * head_dim of at most {}", kMostWidth), "");
   }
-  // GPT-2 has null for four times the hidden width.
+  // In config.json of GPT-2, a missing or null n_inner means four times the hidden width.
   const bool four = family.model_type == std::string_view("gpt2") && !settings.has(keys.ffn) &&
                     config.hidden <= kMostWidth / 4;
   config.ffn = four ? 4 * config.hidden : settings.integer(keys.ffn, 1, kMostWidth);
@@ -87,7 +87,7 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
   config.family = family.model_type;
   config.name = settings.text_or("_name_or_path", "");
   if (config.name.empty()) {
-    std::error_code gone;  // the current directory may be gone
+    std::error_code gone;  // absolute() fails if the current directory has been deleted
     config.name = fs::absolute(directory / "config.json", gone).parent_path().filename().string();
   }
   config.hidden = settings.integer(family.keys.hidden, 1, kMostWidth);

@@ -161,7 +161,8 @@ std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& ex
     if (type.block > 1 && (want.selection.transposed || (vector && want.selection.block > 0))) {
       throw Error({.what = what,
                    .got = "type " + tensor.type_name,
-                   .expected = "F32, F16 or BF16, because its columns are taken one by one",
+                   .expected = "F32, F16 or BF16, because single elements of the tensor are read, and other "
+                               "types have blocks",
                    .advice = "Convert the model to one of these types."});
     }
     std::int64_t count = 1, all = 1;

@@ -13,8 +13,8 @@
 
 namespace speclab {
 
-/// Types and functions that the readers of all file formats share: they describe tensors and return results
-/// in this form. Internal to Checkpoint.
+/// Types and functions that the readers of all file formats share. Readers describe tensors with these types
+/// and return CheckpointParts. Internal to Checkpoint.
 
 /// A canonical tensor can be a part of a stored tensor. This selects the part: from row `first` on, `block`
 /// rows of every `stride` rows. For a vector it selects elements, for a transposed matrix ([in, out] in the
@@ -39,12 +39,13 @@ struct ExpectedTensor {
   std::string name;                 ///< canonical name, see checkpoint.h
   std::string file_name;            ///< name in the file
   std::vector<std::int64_t> shape;  ///< outermost first
-  int rope_heads =
-      0;  ///< number of heads of a q or k matrix, whose rows may be interleaved; 0 for other tensors
+  int rope_heads = 0;  ///< q and k matrices: number of heads; their rows may be in the interleaved RoPE
+                       ///< order, see checkpoint.h. 0 for other tensors
   std::vector<std::int64_t> stored_shape = {};  ///< shape in the file, if it differs from `shape`
   Selection selection = {};
   bool rms_norm = false;  ///< the weight of an RMS norm
-  float shift = 0;        ///< added to the file's values (weights of norms, in float)
+  float shift = 0;        ///< added to the weights of a norm after they are read as float; -1 where the file
+                          ///< stores 1 + weight
 };
 
 /// The names of a family's tensors in a file format, and which tensors are fused. Names are without ".weight"
@@ -58,9 +59,9 @@ struct TensorNames {
   const char* layer;
   const char *token_embedding, *position_embedding, *final_norm, *head;
   const char *attn_norm, *attn_post_norm, *ffn_norm, *ffn_post_norm, *q_norm, *k_norm;
-  const char *q, *k, *v;  ///< if fused, all three have the name q
+  const char *q, *k, *v;  ///< if fused, all three fields are the name of the one stored tensor
   const char* attn_out;
-  const char *gate, *up;  ///< if fused, both have the name up
+  const char *gate, *up;  ///< if fused, only `up` is read: the name of the one stored tensor
   const char* down;
   Fused qkv = Fused::kNo;
   bool fused_gate_up = false;
@@ -81,12 +82,13 @@ struct CheckpointTensor {
                           ///< in the canonical order
   Selection selection;
   std::int64_t stored_columns;  ///< columns of the tensor in the file
-  float shift;                  ///< added to the values of a vector
+  float shift;                  ///< see ExpectedTensor::shift
 };
 
 /// Takes the expected tensors out of `stored` and refuses unknown ones, because silently leaving out a tensor
-/// would change the logits. Throws Error naming a tensor that is missing, has another shape or type than
-/// `config_source` (a file or "its metadata") implies, or is left over and not `ignorable`.
+/// would change the logits. Throws Error naming a tensor that is missing, has another shape than
+/// `config_source` (a file or "its metadata") implies, has a type that cannot be read, or is left over and
+/// not `ignorable`. `interleaved` says that the file has the rows of q and k in the interleaved RoPE order.
 std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& expected,
                                            std::vector<StoredTensor> stored, const std::string& model_name,
                                            const std::string& config_source, bool interleaved,

@@ -73,7 +73,7 @@ void block_q8_0(const std::byte* from, float* to) {
 }
 
 void block_iq4_nl(const std::byte* from, float* to) {
-  // The levels are closer together around zero, like weights.
+  // The levels are closer together around zero, where most weights are.
   constexpr std::array<float, 16> kLevels{-127, -104, -83, -65, -49, -35, -22, -10,
                                           1,    13,   25,  38,  53,  69,  89,  113};
   const float scale = load_half(from);
@@ -166,7 +166,7 @@ void dequantize_to_bf16(TensorType type, const std::byte* from, std::int64_t cou
   }
   const TensorTypeInfo& info = tensor_type_info(type);
   SPECLAB_CHECK(count >= 0 && count % info.block == 0, "{} weights of type {}", count, info.name);
-  constexpr std::int64_t kPiece = 512;  // a multiple of every block that fits into the first-level cache
+  constexpr std::int64_t kPiece = 512;  // a multiple of every block size; fits into the first-level cache
   static_assert(kPiece % kSuperBlock == 0);
   float piece[kPiece];
   for (std::int64_t at = 0; at < count; at += kPiece) {

@@ -19,8 +19,8 @@ int field(std::byte byte, int index, int bits) {
   return static_cast<int>(byte) >> index * bits & ((1 << bits) - 1);
 }
 
-/// Code i of 256. Each field of a run of `bytes` bytes holds one strip of `bytes` weights; the next run of
-/// bytes holds the following strips.
+/// Returns code i of a block, each code having `bits` bits. A run of `bytes` bytes holds 8 / bits strips of
+/// `bytes` consecutive codes: field f of each byte belongs to strip f. The next run holds the next strips.
 template <int bytes, int bits>
 int strip_code(const std::byte* from, int i) {
   constexpr int weights = bytes * (8 / bits);  // weights in one run of bytes
@@ -69,7 +69,8 @@ void block_q3_k(const std::byte* from, float* to) {
   const std::byte* scales = from + 96;
   const float d = half_at(from + 108);
   for (int group = 0; group < 16; ++group) {
-    // The low four bits are in 8 bytes, low halves first; the upper two bits are in strips of four.
+    // The low four bits of the scales are in 8 bytes, low halves of the bytes first. The upper two bits are
+    // in the next 4 bytes, in strips of four scales.
     const int scale = field(scales[group % 8], group / 8, 4) | field(scales[8 + group % 4], group / 4, 2)
                                                                    << 4;
     const float step = d * static_cast<float>(scale - 32);

@@ -82,7 +82,8 @@ void read_gpt_neox(const GgufSettings& settings, ModelConfig& config) {
   config.parallel = settings.file().flag(settings.key("use_parallel_residual"));
 }
 
-/// `large` is the number of layers of the 27B model, the only one that does not scale scores by head_dim.
+/// `large` is the number of layers of the 27B model. It scales attention scores by 1 / sqrt(hidden / heads),
+/// all other models by 1 / sqrt(head_dim).
 void read_gemma(const GgufSettings& settings, int large, ModelConfig& config) {
   config.activation = Activation::kGeluTanh;
   config.norm_offset = 1;
@@ -134,11 +135,11 @@ std::vector<float> read_divisors(const GgufSettings& settings, const char* name,
   const StoredTensor* tensor = settings.tensor(name);
   const std::string what = fmt::format("{}: tensor {}", settings.file_name(), name);
   if (tensor == nullptr)
-    throw Error({what, "nothing", fmt::format("F32 [{}], as LongRoPE has two lists", count),
+    throw Error({what, "nothing", fmt::format("F32 [{}], because LongRoPE needs two lists of factors", count),
                  "The file is incomplete; convert the model again."});
   if (tensor->type != TensorType::kF32 || tensor->shape != std::vector<std::int64_t>{count}) {
     throw Error({what, fmt::format("{} [{}]", tensor->type_name, fmt::join(tensor->shape, ", ")),
-                 fmt::format("F32 [{}], a factor for each pair", count), ""});
+                 fmt::format("F32 [{}], one factor for each rotated pair", count), ""});
   }
   std::vector<float> out(static_cast<std::size_t>(count));
   dequantize(TensorType::kF32, tensor->data.data(), count, out.data());
@@ -249,8 +250,8 @@ Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, Mode
   if (!listed && !longrope) return rope;
   const char* name = listed ? "rope_freqs.weight" : kShortFactors;
   if (rope.scaling != Rope::Scaling::kNone || (listed && longrope)) {
-    throw Error({fmt::format("{}: tensor {}", settings.file_name(), name),
-                 "factors of another scaling than rope.scaling.type", "only one of the two", ""});
+    throw Error({fmt::format("{}: tensor {}", settings.file_name(), name), "factors of a second RoPE scaling",
+                 "only one RoPE scaling in a file", ""});
   }
   rope.scaling = Rope::Scaling::kListed;
   rope.divisors = read_divisors(settings, name, rope.dims / 2);

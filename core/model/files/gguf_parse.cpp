@@ -18,8 +18,8 @@ constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4,
 
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr int kMaxNesting = 8;
-// Limits far above real models. An entry takes about 13 times its bytes in memory, so the limits keep a file
-// from taking many times its size.
+// Limits far above real models. In memory an entry takes about 13 times the bytes that it has in the file.
+// The limits keep a file of many small entries from taking many times its size.
 constexpr std::uint64_t kMostKeys = 4096, kMostTensors = 32'768;
 constexpr std::uint64_t kMostNameBytes =
     65'535;  // the format's limit for keys; its limit for names of tensors is 64
@@ -198,7 +198,7 @@ std::vector<StoredTensor> place(const Cursor& cursor, std::vector<Description> d
     }
     if (entry.offset > data.size() || entry.bytes > data.size() - entry.offset) {
       cursor.fail(where, fmt::format("{} bytes of data at offset {}", entry.bytes, entry.offset),
-                  fmt::format("no more than the {} bytes that the file has", data.size()));
+                  fmt::format("data inside the {} bytes of the data section", data.size()));
     }
     entry.tensor.data = data.subspan(entry.offset, entry.bytes);
   }

@@ -140,7 +140,8 @@ void rotate_all_layers(const ConfigValues& settings, ModelConfig& config, const 
   config.rope_of.assign(static_cast<std::size_t>(config.layers), 0);
 }
 
-/// Returns 1 for each layer with a window, by layer_types if config.json has it, otherwise by slides(layer).
+/// Returns one number per layer: 1 with a window, 0 without. layer_types of config.json decides this; if it
+/// is missing, slides(layer) decides.
 template <typename Slides>
 std::vector<int> sliding_layers(const ConfigValues& settings, const ModelConfig& config,
                                 const Slides& slides) {

@@ -33,7 +33,7 @@ std::string rope_type(const ConfigValues& rope) {
   const std::string old = rope.text_or("type", "default");
   const std::string type = rope.text_or("rope_type", old);
   if (rope.has("rope_type") && rope.has("type") && type != old)
-    rope.refuse("type", fmt::format("\"{}\", as rope_type", type), "Correct one of the two.");
+    rope.refuse("type", fmt::format("\"{}\", as rope_type says", type), "Correct one of the two.");
   return type;
 }
 
@@ -69,7 +69,7 @@ void read_yarn(const ConfigValues& rope, ModelConfig& config, Rope& out) {
 
 std::vector<float> read_divisors(const ConfigValues& rope, const char* key, int count) {
   const std::string expected =
-      fmt::format("a list of {} positive numbers, one for each pair of dimensions that turns", count);
+      fmt::format("a list of {} positive numbers, one for each rotated pair of dimensions", count);
   const auto& list = rope.at(key);
   if (!list.is_array() || list.size() != static_cast<std::size_t>(count)) rope.refuse(key, expected, "");
   std::vector<float> out;
@@ -124,7 +124,8 @@ void read_scaling(const ConfigValues& rope, const ConfigValues& settings, ModelC
     out.scaling = Rope::Scaling::kLinear;
     out.factor = rope.positive("factor");
   } else if (type == "dynamic") {
-    if (out.dims <= 2) rope.refuse(type_key(rope), "heads of more than 2 rotated dimensions", "");
+    if (out.dims <= 2)
+      rope.refuse(type_key(rope), "another type, because this one needs more than 2 rotated dimensions", "");
     out.scaling = Rope::Scaling::kDynamic;
     out.factor = rope.positive("factor");
     if (out.factor < 1) rope.refuse("factor", "at least 1", "");
@@ -139,7 +140,7 @@ void read_scaling(const ConfigValues& rope, const ConfigValues& settings, ModelC
       rope.refuse("high_freq_factor", "more than low_freq_factor", "");
     out.original_context = original();
   } else if (type == "yarn") {
-    if (out.theta <= 1) rope.refuse(type_key(rope), "a base above 1", "");
+    if (out.theta <= 1) rope.refuse(type_key(rope), "another type, because YaRN needs a base above 1", "");
     out.original_context = original();
     read_yarn(rope, config, out);
   } else {
@@ -152,8 +153,11 @@ int rotated_dims(const ConfigValues& where, const char* key, float share, int he
   const int dims = static_cast<int>(static_cast<double>(head_dim) * share +
                                     1e-4);  // the share is a float: .7 is stored as a little less
   if (share > 1 || dims < 2 || dims % 2 != 0) {
-    where.refuse(key, fmt::format("a share of head_dim = {} that is even and at least 2", head_dim),
-                 "RoPE rotates pairs.");
+    where.refuse(
+        key,
+        fmt::format("a share up to 1; share * head_dim, here head_dim = {}, must be even and at least 2",
+                    head_dim),
+        "RoPE rotates pairs.");
   }
   return dims;
 }

@@ -103,7 +103,7 @@ void InflateShape::fields(OptionVisitor& visit) {
   const auto size = [&](const char* name, int& value, const char* help) {
     visit(name, value, Range<int>{0, 1 << 22}, help);
   };
-  size("hidden", hidden, "width of the residual (for all sizes 0 keeps the model's own)");
+  size("hidden", hidden, "width of the residual; 0 keeps the model's own size, here and in the other sizes");
   size("layers", layers, "layers");
   size("heads", heads, "query heads");
   size("kv_heads", kv_heads, "key/value heads");
@@ -149,16 +149,16 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
            "a multiple of the key/value heads", "");
   }
   if (constexpr std::int64_t kMost = 1 << 24; std::int64_t{c.heads} * c.head_dim > kMost) {
-    refuse("heads", fmt::format("{} of {}", c.heads, c.head_dim),
-           fmt::format("at most {} dimensions in all", kMost), "");
+    refuse("heads", fmt::format("{} heads of {} dimensions", c.heads, c.head_dim),
+           fmt::format("at most {} dimensions in all heads together", kMost), "");
   }
   const int group = o.heads / o.kv_heads, new_group = c.heads / c.kv_heads;
   // Number of key/value heads of the twin that the query heads of one original key/value head need.
   const int copies = (group + new_group - 1) / new_group;
   if (c.kv_heads < o.kv_heads * copies) {
     refuse("kv_heads", fmt::format("{} with {} query heads each", c.kv_heads, new_group),
-           fmt::format("at least {}, because each of the {} of {} serves {} query heads", o.kv_heads * copies,
-                       o.kv_heads, o.name, group),
+           fmt::format("at least {}, because each of the {} key/value heads of {} serves {} query heads",
+                       o.kv_heads * copies, o.kv_heads, o.name, group),
            "Use more key/value heads, or more query heads per key/value head.");
   }
   if (c.hidden > o.hidden && o.norm == NormKind::kLayer) {
@@ -168,7 +168,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   }
   if (c.vocab > o.vocab && (!o.head_ids.empty() || o.embedding_of_target)) {
     refuse("vocab", std::to_string(c.vocab),
-           fmt::format("{}: embedding or head of this draft do not have their own vocabulary", o.vocab),
+           fmt::format("{}: this draft uses its target's embedding or has a reduced head", o.vocab),
            "Inflate the other sizes.");
   }
 
@@ -207,7 +207,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
     kv_heads.push_back(head < o.kv_heads * copies ? head / copies : -1);
   for (int head = 0; head < c.heads; ++head) {
     const int on = head / new_group,
-              place = on % copies * new_group + head % new_group;  // index of the query head in the twin
+              place = on % copies * new_group + head % new_group;  // index in the original head's group
     const int kv = kv_heads[static_cast<std::size_t>(on)];
     heads.push_back(kv >= 0 && place < group ? kv * group + place : -1);
   }

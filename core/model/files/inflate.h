@@ -27,16 +27,17 @@ struct InflateShape {
 /// products; it contributes zero because another factor is zero. What is added, and which factors are zero:
 ///
 ///   residual channels    hold zero: zero rows of attn_out, ffn_down and embed_projection, zero columns of
-///                        the embeddings. The columns that read them are random. Weights of RMS norms are
-///                        multiplied by sqrt(d/D) and eps by d/D, so that the mean over D channels acts like
-///                        the mean over d.
+///                        the embeddings. The columns that read them are random. The original has
+///                        d channels and the twin D: weights of RMS norms are multiplied by sqrt(d/D) and eps
+///                        by d/D, so that the mean over D channels acts like the mean over d.
 ///   layers               random q, k, v, gate and up; zero attn_out and ffn_down. Added layers are spread
 ///                        evenly between the original ones.
 ///   query heads          random q; zero columns of attn_out.
-///   key/value heads      random k and v. An original head is repeated if its query heads need several.
+///   key/value heads      random k and v. An original head is repeated if its query heads
+///                        belong to several key/value heads of the twin.
 ///   dimensions of heads  random q and v, zero k and zero columns of attn_out (with norms of q and k, q is
-///                        zero too). The original d/2 pairs keep their frequencies, and scores keep
-///                        their scale.
+///                        zero too). The original pairs of dimensions keep their RoPE frequencies, and
+///                        attention scores keep their scale.
 ///   feed-forward         random gate and up; zero columns of ffn_down.
 ///   vocabulary           random rows of embedding and head. Their logits are computed, then set
 ///                        to -infinity.

@@ -25,7 +25,7 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
 
 void Session::check_room(std::int64_t tokens, int after) const {
   if (after + tokens <= capacity_) return;
-  throw Error({"prompt", fmt::format("{} tokens after {}", tokens, after),
+  throw Error({"prompt", fmt::format("{} tokens for a sequence that already has {}", tokens, after),
                fmt::format("at most {} positions", capacity_),
                "Shorten the prompt or ask for fewer tokens."});
 }

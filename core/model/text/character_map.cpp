@@ -69,7 +69,7 @@ std::string decode_base64(std::string_view text, const std::string& where) {
 
 void check_character_map(std::string_view map, const std::string& where) {
   const auto refuse = [&](const std::string& got) {
-    throw Error({where, got, "a trie and its texts, with all links inside",
+    throw Error({where, got, "a trie and its texts, with every link inside them",
                  "The file is broken; fetch or convert it again."});
   };
   std::uint32_t trie_bytes = 0;
@@ -79,7 +79,7 @@ void check_character_map(std::string_view map, const std::string& where) {
   }
   const std::size_t units = trie_bytes / 4;
   const std::string_view texts = texts_of(map);
-  if (texts.back() != '\0') refuse("texts without an end");
+  if (texts.back() != '\0') refuse("texts that do not end with a NUL byte");
   if (!is_utf8(texts)) refuse("texts that are not UTF-8");
   if ((unit_at(map, 0) & kValue) != 0)
     refuse("a value at the root");  // the readers would follow it like any other unit
@@ -106,7 +106,7 @@ CharacterMap CharacterMap::from_base64(std::string_view text, const std::string&
   return from_bytes(decode_base64(text, where), where);
 }
 
-/// The text of the shortest rule that `part` begins with.
+/// The replacement text of the rule with the shortest key that `part` begins with.
 std::optional<std::string_view> CharacterMap::replacement(std::string_view part) const {
   std::size_t node = offset_of(unit_at(bytes_, 0));
   for (const char c : part) {

@@ -7,7 +7,7 @@
 
 namespace speclab {
 
-/// Longest replacement text of a rule. Without a limit, a file of a megabyte could
+/// Longest replacement text of a normalisation rule, in bytes. Without a limit, a file of a megabyte could
 /// turn a short text into a terabyte.
 inline constexpr std::size_t kMaxReplacementBytes = 255;
 
@@ -20,10 +20,10 @@ inline constexpr std::size_t kMaxReplacementBytes = 255;
 void check_character_map(std::string_view map, const std::string& where);
 
 /// Applies these rules as the normalizer "Precompiled" of Hugging Face's `tokenizers` does (its package
-/// spm_precompiled 0.1). This differs from SentencePiece: it goes through the text by extended grapheme
-/// clusters. If a cluster of at most five bytes begins with a rule, the whole cluster becomes the text of the
-/// shortest such rule; the rest of the cluster is lost. Other clusters are replaced character by character in
-/// the same way. Immutable.
+/// spm_precompiled 0.1). A rule replaces one text, its key. Unlike SentencePiece, the normalizer goes through
+/// the text by extended grapheme clusters. If a cluster of at most five bytes begins with one or more keys,
+/// the rule with the shortest of them replaces the whole cluster; bytes after the key are lost. In all other
+/// clusters each character is replaced in this way. Immutable.
 class CharacterMap {
  public:
   /// Throws Error naming `where` for bad rules.

@@ -21,7 +21,7 @@ struct ChatForm {
   enum class Thoughts {
     kKeep,      ///< unchanged
     kDrop,      ///< without everything up to its last "</think>"
-    kDropLine,  ///< answers of earlier turns: as kDrop, and also without the line ends after that
+    kDropLine,  ///< as kDrop, also without the line ends after "</think>"; the last message is unchanged
     kQwen3,  ///< as kDropLine, but answers after the last question keep their thoughts; the last message gets
              ///< empty thoughts if it has none
   };
@@ -30,7 +30,7 @@ struct ChatForm {
   enum class Strip { kNo, kBoth, kRight, kLeadingLines };
 
   std::string_view name;    ///< "llama-3"
-  std::string_view models;  ///< for people
+  std::string_view models;  ///< names of models, for messages
   /// A template belongs to the form when its canonical_template() contains all texts
   /// of `all_of` and none of `none_of`.
   std::vector<std::string_view> all_of, none_of = {};
@@ -43,7 +43,9 @@ struct ChatForm {
   std::string_view user_head = {}, user_tail = {};
   std::string_view assistant_head = {}, assistant_tail = {};
   std::string_view generation = {};  ///< head of the answer that is to be written
-  bool bos = false;  ///< the text begins with BOS if the template contains "bos_token" or is chosen by name
+  bool bos = false;  ///< whether the text begins with BOS if the form is chosen by name. If the source of a
+                     ///< template is given, the text begins with BOS exactly when the source contains
+                     ///< "bos_token" and user_head has no "{bos}".
   Strip strip_system = Strip::kNo, strip_user = Strip::kNo, strip_assistant = Strip::kNo;
   Thoughts thoughts = Thoughts::kKeep;
   bool always_system = false;  ///< writes the system turn even without a system message
@@ -54,8 +56,9 @@ std::span<const ChatForm> chat_forms();
 /// Rewrites a source so that equal expressions have one spelling: real line ends for "\n", ' for ",
 /// ['content'] for .content, no spaces around + and |.
 std::string canonical_template(std::string_view jinja);
-/// The text outside a template's tags, which it writes for every conversation. White space is trimmed by the
-/// tags' marks and the options that transformers gives to Jinja (trim_blocks, lstrip_blocks).
+/// Returns the text outside a template's tags. The template writes this text for every conversation. White
+/// space around a tag is removed if the tag says so ("{%-", "-%}") or if the options that transformers gives
+/// to Jinja (trim_blocks, lstrip_blocks) say so.
 std::string text_outside(std::string_view jinja);
 /// The form of a canonical source, or null.
 const ChatForm* find_chat_form(std::string_view canonical);

@@ -62,7 +62,7 @@ std::optional<std::string> literal_chatml_system(std::string_view source) {
   return std::nullopt;
 }
 
-/// The literal that begins with `head`, up to its end.
+/// The first literal in the source, from the text `after` on, that begins with `head`.
 std::optional<std::string> literal_from(std::string_view source, std::string_view head,
                                         std::string_view after = {}) {
   const std::size_t from = after.empty() ? 0 : source.find(after);
@@ -179,7 +179,9 @@ ChatTemplate ChatTemplate::from_source(std::string_view jinja, std::string_view 
   if (const std::string outside = text_outside(jinja); !form->text_outside && !outside.empty()) {
     const std::string text =
         nlohmann::json(outside.substr(0, 40)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-    throw Error({what, fmt::format("one like those of {}, with {} outside its tags", form->models, text),
+    throw Error({what,
+                 fmt::format("a template like those of {}, but with the text {} outside its tags",
+                             form->models, text),
                  known_families(), kAdvice});
   }
   ChatTemplate chat(form, special);
@@ -190,8 +192,8 @@ ChatTemplate ChatTemplate::from_source(std::string_view jinja, std::string_view 
   const bool needs_one = form->name == "smollm3" || form->name == "deepseek-coder" ||
                          (form->name == "granite" && jinja.find("strftime_now") != jinja.npos);
   if (needs_one && !system)
-    throw Error(
-        {what, fmt::format("one of {} without its system prompt", form->models), known_families(), kAdvice});
+    throw Error({what, fmt::format("a template of {} without its default system prompt", form->models),
+                 known_families(), kAdvice});
   return chat;
 }
 
@@ -277,8 +279,7 @@ std::string ChatTemplate::render(std::span<const Message> messages, bool add_gen
     if (message.role == "user") {
       std::string content = message.content;
       const bool takes = form.system == ChatForm::System::kFirstUser ? i == 0 : last;
-      // Llama 2 strips the system prompt and the message together, Gemma 3 the message alone. Both results
-      // begin without a space, but Gemma keeps the line ends after its system prompt.
+      // Llama 2 strips the system prompt and the message as one text. Gemma 3 strips only the message.
       if (!waiting.empty() && takes) {
         content = form.system_head.empty() ? waiting + std::string(stripped(content, form.strip_user))
                                            : std::string(stripped(waiting + content, form.strip_user));

@@ -68,7 +68,7 @@ struct Role {
   std::vector<std::string_view> names;
 };
 
-/// Tokens of fill in the middle.
+/// Fill-in-the-middle tokens, by role.
 const std::vector<Role>& roles() {
   static const std::vector<Role> all = {
       {"fim_pre",

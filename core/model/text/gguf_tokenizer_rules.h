@@ -11,9 +11,9 @@
 
 namespace speclab {
 
-/// Rules for tokenizers that GGUF files do not contain and that llama.cpp has in its source
-/// (src/llama-vocab.cpp). Internal to Tokenizer. tests/golden/tokenizer/llama_cpp.json holds results of
-/// llama.cpp's library.
+/// Rules that GGUF files do not contain, because llama.cpp has them in its source (src/llama-vocab.cpp): how
+/// text is split, and which tokens are control tokens. Internal to Tokenizer.
+/// tests/golden/tokenizer/llama_cpp.json holds results of llama.cpp's library.
 
 /// A value of tokenizer.ggml.pre, with the options of the models that use it.
 struct GgufPreTokenizer {
@@ -34,8 +34,9 @@ struct ControlToken {
 };
 
 /// Finds the control tokens by their names, in id order. `stated` are the fill-in-the-middle roles
-/// ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep") whose token the file states; names of
-/// these roles are not searched. If several tokens have names of one role, the one with the lowest id counts.
+/// ("fim_pre", "fim_suf", "fim_mid", "fim_pad", "fim_rep", "fim_sep") whose token the file states. For these
+/// roles no token is searched by name. If several tokens have names of one role, the one with the lowest id
+/// counts.
 std::vector<ControlToken> control_tokens_by_name(std::span<const std::string> tokens,
                                                  const std::set<std::string, std::less<>>& stated);
 

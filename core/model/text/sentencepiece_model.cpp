@@ -19,9 +19,9 @@ namespace {
 
 constexpr const char* kFetchAgain = "The file is broken; fetch or convert it again.";
 
-/// Refuses pieces that break the library. It builds its trie by a recursion as deep as the longest piece, and
-/// takes a NUL byte for the end of a piece. With BPE it finds control pieces of a single character in texts
-/// and then refuses its own result.
+/// Refuses pieces that break the library. The library builds its trie by a recursion as deep as the longest
+/// piece, and takes a NUL byte for the end of a piece. With BPE it finds control pieces of a single character
+/// in texts and then refuses its own result.
 void check_text(const SentencePieceSpec& spec, const SentencePieceSpec::Piece& piece,
                 const std::string& where) {
   constexpr std::size_t kMostBytes = 1024;
@@ -43,7 +43,7 @@ void check_pieces(const SentencePieceSpec& spec, const std::string& file) {
   for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
     const int type = spec.pieces[i].type;
     if (type < SentencePieceSpec::kNormal || type > SentencePieceSpec::kByte)
-      throw Error({fmt::format("{}: type of piece {}", file, i), "another number", "1..6", kFetchAgain});
+      throw Error({fmt::format("{}: type of piece {}", file, i), "an unknown type", "1..6", kFetchAgain});
     check_text(spec, spec.pieces[i], fmt::format("{}: piece {}", file, i));
   }
 }

@@ -105,7 +105,7 @@ struct Tokenizer::Data {
   std::unordered_map<std::string_view, Token> by_spelling;  // views of spec.tokens
   std::vector<std::string> bytes;                           // [vocab]
   std::vector<bool> special;                                // [vocab]
-  std::array<Token, 256> byte_tokens;  // tokens of bytes or, with byte_fallback, of <0x..>; -1: none
+  std::array<Token, 256> byte_tokens;  // by byte: its byte-level token, or the token <0x..>; -1: none
   MergeTable merges;
   UnigramModel unigram;
   AddedTokens added, added_normalized;
@@ -173,7 +173,7 @@ void Tokenizer::Data::index_merges() {
   merges = MergeTable(spec.merges.size());
   for (std::size_t rank = 0; rank < spec.merges.size(); ++rank) {
     const std::string &left = spec.merges[rank].first,
-                      &right = spec.merges[rank].second;  // clang 14 captures no bindings
+                      &right = spec.merges[rank].second;  // clang 14 cannot capture bindings
     const auto id = [&](const std::string& token) {
       if (const auto found = by_spelling.find(token); found != by_spelling.end()) return found->second;
       throw Error({fmt::format("{}/{}", spec.merges_at, rank),

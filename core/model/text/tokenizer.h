@@ -21,9 +21,10 @@ struct TokenizerIds {
 /// Encodes text to token ids and decodes them. Byte-pair encoding (Sennrich et al. 2016; on bytes: Radford et
 /// al. 2019) gives the same ids as Hugging Face's package `tokenizers`: the text is cut at special tokens,
 /// then into words by a fixed rule ("pre-tokeniser"), and in a word the adjacent pair of lowest rank is
-/// merged until no pair is left. There are two schemes: byte-level (every byte is a character of the
-/// vocabulary's alphabet), and spaces as U+2581 with bytes as fallback (the form of Llama 2). The second may
-/// also be a unigram model (Kudo 2018). SentencePiece's library runs models in its own format.
+/// merged until no adjacent pair has a merge rule. There are two schemes: byte-level (every byte is a
+/// character of the vocabulary's alphabet), and spaces as U+2581 with bytes as fallback (the form of Llama
+/// 2). With the second scheme, a unigram model (Kudo 2018) may encode the words instead of merges. Models in
+/// SentencePiece's format are run by SentencePiece's library.
 ///
 /// Copies are cheap and share immutable data. All members are thread-safe.
 class Tokenizer {

@@ -45,7 +45,7 @@ std::string shown(const Tokenizer::Parts& parts, Token token) {
   return fmt::format("{} ({})", inside ? parts.tokens[static_cast<std::size_t>(token)] : "no token", token);
 }
 
-/// Gives the byte pieces their type, for SentencePiece. Its library requires all or none of them.
+/// Gives the byte pieces their type, for SentencePiece. Its library requires all 256 byte pieces or none.
 void find_byte_pieces(Tokenizer::Parts& parts) {
   std::map<std::string, std::size_t> names;
   for (int byte = 0; byte < 256; ++byte) names.emplace(fmt::format("<0x{:02X}>", byte), parts.tokens.size());
@@ -70,9 +70,9 @@ void invent_types(Tokenizer::Parts& parts) {
     list += (list.empty() ? "" : ", ") + shown(parts, control.token);
   }
   parts.assumed.push_back(
-      fmt::format("tokenizer.ggml.token_type is missing: all tokens are text, also where a chat template "
-                  "writes them, but for {}",
-                  list.empty() ? "none" : list + ", which are control tokens by their names"));
+      fmt::format("tokenizer.ggml.token_type is missing: control tokens are {}; all other tokens are text, "
+                  "also where a chat template writes them",
+                  list.empty() ? "assumed absent" : list + ", recognised by their names"));
 }
 
 /// Makes sure that each token has a known type.
@@ -98,7 +98,9 @@ void complete_types(Tokenizer::Parts& parts) {
 
 /// Fills in missing ids as llama.cpp does, if the vocabulary is large enough.
 void complete_ids(Tokenizer::Parts& parts) {
-  if (parts.model == "gpt2") return;  // llama.cpp takes Falcon's id 11 in any file; no token is better
+  // For "gpt2" llama.cpp takes 11, the id of Falcon's end token, for BOS and EOS of every file. It is better
+  // to have no such token.
+  if (parts.model == "gpt2") return;
   const bool unigram = parts.model == "t5";
   const auto take = [&](const char* name, std::optional<Token>& id, Token absent) {
     if (id || static_cast<std::size_t>(absent) >= parts.tokens.size()) return;

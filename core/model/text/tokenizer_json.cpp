@@ -67,7 +67,8 @@ class Node {
   /// A token id below `limit`.
   Token id(std::size_t limit) const {
     if (!value_.is_number_integer()) refuse("a token id");
-    if (value_ < 0 || value_ >= limit) refuse(fmt::format("0..{} (few more ids than tokens)", limit - 1));
+    if (value_ < 0 || value_ >= limit)
+      refuse(fmt::format("0..{} (the vocabulary may have few unused ids)", limit - 1));
     return value_.get<Token>();
   }
   std::string type() const { return at("type").string(); }
@@ -150,7 +151,8 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
     } else {
       if (next != id) {
         spec.assumed.push_back(
-            fmt::format("{} gives the added token {} the id {}: it is {}, as the library tokenizers counts",
+            fmt::format("{} gives the added token {} the id {}: read as {}, the number that the library "
+                        "tokenizers gives it",
                         stated.where(), content, id, next));
       }
       tokens.place(stated, id = next++, content);
@@ -246,7 +248,7 @@ void read_normalizer(const Node& root, TokenizerSpec& spec) {
   if (next_is("Strip")) {
     const Node strip = steps[at++];
     if (strip.flag("strip_left", false))
-      strip.refuse("strip_left false", "Only text at the end is stripped here.");
+      strip.refuse("strip_left false", "Only white space at the end can be stripped.");
     spec.strip_right = strip.flag("strip_right", false);
   }
   if (at < steps.size() && replaces_space_runs(steps[at]))
@@ -334,7 +336,7 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
         step.refuse("add_prefix_space false", "A prefixed space is not supported.");
       if (step.flag("use_regex", true)) spec.steps.push_back(SplitStep::kGpt2);
     } else {
-      step.refuse("Digits, Split or (last) ByteLevel", "Other pre-tokenisers are not supported.");
+      step.refuse("Digits, Split, or ByteLevel as the last step", "Other pre-tokenisers are not supported.");
     }
   }
 }

@@ -21,7 +21,7 @@ struct MergeNode {
   bool alive;
 };
 
-/// A heap entry. It stays when its pair disappears; `merged` shows whether the entry still holds.
+/// A heap entry. It stays in the heap when its pair disappears. merge() finds this out by comparing `merged`.
 struct Candidate {
   std::int32_t rank, position;
   Token merged;

@@ -7,8 +7,9 @@
 
 namespace speclab {
 
-/// The spec of a model that SentencePiece's library encodes. The library also handles user-defined pieces.
-/// Control and unknown pieces, which have no text, are cut out of the text before.
+/// The spec of a model that SentencePiece's library encodes. The library also finds user-defined pieces
+/// in a text. Control and unknown pieces are special tokens: Tokenizer cuts them out before the library
+/// encodes.
 TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::string& file,
                                            const std::string& types_at) {
   TokenizerSpec spec;
@@ -100,7 +101,7 @@ TokenizerSpec sentencepiece_parts_spec(Tokenizer::Parts parts) {
       SentencePieceModel::from_spec(std::move(model), parts.file + ": tokenizer.ggml"), parts.file,
       parts.file + ": tokenizer.ggml.token_type");
   spec.tokens_at = parts.file + ": tokenizer.ggml.tokens";
-  spec.ids = std::move(parts.ids);  // the library knows only the usual names
+  spec.ids = std::move(parts.ids);  // the library finds such tokens only by their usual names
   spec.add_bos = *parts.add_bos;
   spec.assumed = std::move(parts.assumed);
   return spec;

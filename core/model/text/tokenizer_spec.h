@@ -43,7 +43,7 @@ struct TokenizerSpec {
   std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< for the scheme kSentencePiece
   std::vector<double> unigram_scores;  ///< if not empty: a unigram model over the first unigram_scores.size()
                                        ///< tokens encodes words, and merges are not used
-  // Normalisation of the text, in this order, after raw added tokens are found:
+  // Normalisation of the text, in this order, after added tokens with `normalized` false are found:
   bool nfc = false;  ///< canonical composition
   std::shared_ptr<const CharacterMap> character_map;
   bool strip_right = false;         ///< removes white space at the end
@@ -58,7 +58,8 @@ struct TokenizerSpec {
     bool special;
     bool normalized;                   ///< matched by its normalised spelling in the normalised text
     bool left = false, right = false;  ///< includes the white space on that side
-    bool single_word = false;          ///< matches only without a letter or digit beside it
+    bool single_word =
+        false;  ///< matches only if no word character (unicode::kWord) is directly before or after it
   };
   std::vector<Added> added;
 
@@ -68,7 +69,7 @@ struct TokenizerSpec {
   std::optional<Token> unk_symbol;  ///< replaces a character without a token; absent: the character vanishes
   bool strip_first_space = false;   ///< when decoding
   bool strip_marks_until_text =
-      false;  ///< when decoding: each token before the first text loses one space mark
+      false;  ///< when decoding: each token loses one leading space mark as long as the decoded text is empty
   bool first_token_without_spaces = false;  ///< when decoding with the decoder Metaspace
 
   Tokenizer::Ids ids;

@@ -69,7 +69,7 @@ class Scanner {
     return lines_or_spaces(at);
   }
 
-  /// [C]+, or \s?[C]+.
+  /// Matches [C]+, or \s?[C]+ if `after_space`. C is the set that `in_set` describes.
   template <typename Contains>
   Piece next_run(Position at, bool after_space, Contains in_set) const {
     for (; at < end_; ++at) {
@@ -110,8 +110,8 @@ class Scanner {
     return {at, at < end_ ? at + 1 : at};
   }
 
-  /// \s+$, where $ is the end or a position before any U+000A (as in Ruby). Matches white space up to its
-  /// last line end, or all of it at the end of the text.
+  /// \s+$. As in Ruby, $ matches at the end and directly before each U+000A. So the match is white space up
+  /// to its last U+000A, which is not included, or all of it at the end of the piece.
   Piece next_trailing_spaces(Position at) const {
     while (at < end_) {
       if (!is(at, unicode::kSpace)) {
@@ -136,7 +136,7 @@ class Scanner {
   }
 
  private:
-  /// The end of the word at a position, or the position itself.
+  /// The end of the word that begins at a position; the position itself if none begins there.
   Position deepseek3(Position at) const {
     constexpr int kWord = unicode::kLetter | unicode::kMark, kSign = unicode::kPunctuation | unicode::kSymbol;
     if (is_ascii_sign(at) && at + 1 < end_ && is_ascii_letter(at + 1)) {
@@ -188,7 +188,8 @@ class Scanner {
     return at;
   }
 
-  /// \s+(?!\S)|\s+ : the last space before a word belongs to the word, unless it is the only one.
+  /// \s+(?!\S)|\s+ : the last white-space character before a word is left for the word; a single one is
+  /// taken whole. (gpt2() has already taken a single U+0020 before a word.)
   Position spaces(Position at) const {
     const Position after = run(at, unicode::kSpace);
     return after == end_ || after == at + 1 ? after : after - 1;

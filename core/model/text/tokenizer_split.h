@@ -19,12 +19,12 @@ enum class SplitStep {
   kDeepSeekLetters,   ///< DeepSeek LLM: \s?[A-Za-z...]+, letters of scripts with case
   kDeepSeekSymbols,   ///< DeepSeek LLM: \s?[!-/:-~...]+
   kTrailingSpaces,    ///< DeepSeek LLM: \s+$
-  kEastAsian,         ///< DeepSeek LLM and Coder: every letter from U+0800 to U+9FA5, and Hangul
+  kEastAsian,         ///< DeepSeek LLM and Coder: runs of U+0800 to U+9FA5 and U+AC00 to U+D7FF
   kSpaceLetters,      ///< DeepSeek Coder: \s?\p{L}+
   kSpacePunctuation,  ///< DeepSeek Coder: \s?\p{P}+
   kThreeNumbers,      ///< DeepSeek V3: \p{N}{1,3}
-  kHanAndKana,        ///< DeepSeek V3
-  kDeepSeek3,         ///< DeepSeek V3: the rest
+  kHanAndKana,        ///< DeepSeek V3: runs of Han and kana characters
+  kDeepSeek3,         ///< DeepSeek V3, last: words, signs and white space
   kSigns,             ///< llama.cpp's default, first: runs of \p{P} and of $ + < = > ^ ~ |
   kNumbers,           ///< llama.cpp's default, after kGpt2: \p{N}+
   kThreeDigits,       ///< llama.cpp's default, last: three of 0 to 9

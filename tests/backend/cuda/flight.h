@@ -7,10 +7,11 @@
 
 namespace speclab {
 
-/// The arrays of RowsInFlight, filled row by row.
+/// Builds the arrays of a RowsInFlight row by row, for tests of attention.
 class Flight {
  public:
-  /// Positions and slots committed .. committed + n - 1, each row below the one before it.
+  /// A chain of `n` rows with positions and slots committed .. committed + n - 1. The parent of a row is the
+  /// row before it.
   static Flight chain(int committed, int n) {
     Flight flight(committed);
     std::vector<std::int32_t> path;
@@ -21,7 +22,7 @@ class Flight {
     return flight;
   }
   explicit Flight(int committed) : committed_(committed) {}
-  /// Adds a row whose slot is the last of its path.
+  /// Adds a row. `path` lists the slots of its ancestors in flight and, last, its own slot.
   void add(const std::vector<std::int32_t>& path) {
     positions_.push_back(committed_ + static_cast<std::int32_t>(path.size()) - 1);
     slots_.push_back(path.back());

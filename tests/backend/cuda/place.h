@@ -9,8 +9,8 @@
 
 namespace speclab::cuda {
 
-/// Where kernels run that are started one by one, in tests and benchmarks: a simulated GPU or a real one,
-/// which outlives it.
+/// The GPU on which tests and benchmarks start single kernels, simulated or real. The GPU must outlive this
+/// object.
 class Place {
  public:
   Place(simt::Machine& machine) : machine_(&machine) {}

@@ -12,13 +12,14 @@
 #include "core/decoding/loop/planned_rounds.h"
 #include "tests/backend/cuda/simt_fixture.h"
 
-// Runs rows, trees and verdicts of core/decoding on a simulated GPU.
+// Runs acceptance rules on a real or simulated GPU, for rows and trees of core/decoding.
 
 namespace speclab::device_step {
 
 using cuda::DeviceArray;
 
-/// Scripted coins for kernels: one thread asks and tells the others. Replaces cuda::PhiloxCoins.
+/// Scripted coins for kernels. One thread asks for the result and shares it with the other threads. Takes the
+/// place of cuda::PhiloxCoins.
 struct ScriptedCoins {
   const Coins* coins;
 
@@ -47,7 +48,7 @@ struct ScriptedCoins {
   }
 };
 
-/// The laws of rows on the device.
+/// Rows of probabilities as arrays for the device.
 struct Rows {
   std::vector<float> weights;
   std::vector<cuda::Law> laws;
@@ -68,8 +69,9 @@ struct Rows {
   }
 };
 
-/// accept() by the kernel. Fills path, next, bonus and tested (node, p, q, accepted); `moves` gets the cache
-/// rows that move. greedy: the rows belong to temperature 0. Scripted coins need a simulated GPU.
+/// Does what accept() does, with the kernel. Fills path, next, bonus and tested (node, p, q, accepted).
+/// `moves` gets (from, to) of the cache rows that the commit moves. greedy: the temperature is 0. Scripted
+/// coins need a simulated GPU.
 inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, const RuleOptions& options,
                       const Draft& draft, const TargetRows& rows, const Coins& coins, std::int64_t position,
                       Acceptance& out, std::vector<std::pair<int, int>>* moves = nullptr,

@@ -12,7 +12,7 @@
 #include "core/decoding/loop/decode_loop.h"
 #include "tests/model/files/model_files.h"
 
-/// Decodes on tiny models in a line or two.
+/// Helpers with which a test decodes on tiny models in a line or two.
 namespace speclab::fixtures {
 
 using nlohmann::json;
@@ -32,7 +32,7 @@ inline ModelPtr load_tiny(const TinyModel& tiny, ModelPtr target = nullptr) {
 
 inline ModelPtr tiny_target(std::uint64_t seed = 1) { return load_tiny(random_llama(tiny_shape(), seed)); }
 
-/// A model without layers: a table of random logits.
+/// A model without layers: a table of random logits, one row for each last token.
 inline TinyModel random_table(int vocab, std::uint64_t seed, double spread = 2) {
   std::mt19937_64 random(seed);
   std::vector<float> logits(static_cast<std::size_t>(vocab) * vocab);
@@ -41,7 +41,8 @@ inline TinyModel random_table(int vocab, std::uint64_t seed, double spread = 2) 
   return markov_table(vocab, logits);
 }
 
-/// A draft that agrees with the target often, but not always: the target's table or a similar one.
+/// A model made of such a table. Models with different seeds agree on some tokens, so one can draft for
+/// another.
 inline ModelPtr random_markov(int vocab, std::uint64_t seed, double spread = 2) {
   return load_tiny(random_table(vocab, seed, spread));
 }
@@ -58,7 +59,7 @@ inline StrategyChoice choose(const std::string& name, const json& options = json
   return choice;
 }
 
-/// A strategy that a test makes from a function; it is not registered.
+/// An entry for a strategy that `make` creates. It has no options and is not registered.
 inline StrategyEntry local_entry(std::unique_ptr<Strategy> (*make)(const void*, const Resources&)) {
   StrategyInfo info{};
   info.name = "local";

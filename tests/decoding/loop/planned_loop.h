@@ -6,7 +6,8 @@
 
 #include "tests/decoding/loop/loop_fixture.h"
 
-// Compares steps that a device runs by itself with the same decoding by the host.
+// Compares decoding on a device with decoding driven by the host: the device runs whole steps (planned
+// steps), or it only verifies.
 
 namespace speclab::planned_loop_test {
 
@@ -17,12 +18,13 @@ inline ModelPtr on_device(const TinyModel& tiny, const ModelPtr& target = nullpt
   return load_tiny_on(target ? std::shared_ptr<Backend>(target, &target->backend()) : backend, tiny, target);
 }
 
-/// A target without layers, for rules and limits at little cost.
+/// A target without layers. It is fast, for tests of rules and limits.
 inline ModelPtr table_on_device(int vocab, std::uint64_t seed, double spread = 2) {
   return on_device(random_table(vocab, seed, spread));
 }
 
-/// Row t has token t + 1 as its best. broken: the row of token 7 is invalid, that of token 4 overflows.
+/// A table in which token t + 1 is the best token after token t. broken: the row after token 7 is invalid,
+/// because its logit of token 4 overflows.
 inline TinyModel counting_table(bool broken) {
   std::vector<float> logits(20 * 20, 0.f);
   for (int token = 0; token < 20; ++token)
@@ -76,7 +78,8 @@ inline void expect_equal(const GenerationRecord& planned, const GenerationRecord
   expect_equal(planned.draft, host.draft, "draft");
 }
 
-/// Decodes with the host in every step and by the device alone; returns the text of the device.
+/// Decodes twice: the host drives every step, and the device runs whole steps. Expects equal results. Returns
+/// the device's.
 inline GenerationRecord compare(Decode decode) {
   decode.options["device_loop"] = "off";
   const GenerationRecord host = decode.run();
@@ -91,8 +94,8 @@ inline GenerationRecord compare(Decode decode) {
   return planned;
 }
 
-/// Decodes with the host in every step, and with drafts of the host that the device verifies; returns the
-/// text of the device.
+/// Decodes twice: the host drives every step, and the host drafts while the device verifies. Expects equal
+/// results. Returns the device's.
 inline GenerationRecord compare_verdicts(Decode decode) {
   decode.options["device_loop"] = "off";
   const GenerationRecord host = decode.run();

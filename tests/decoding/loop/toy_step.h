@@ -10,12 +10,12 @@
 
 namespace speclab::enumerate {
 
-/// How two random rows relate.
+/// How the rows p and q of a node are related.
 enum class Rows { generic, zeros, equal, disjoint, one_hot_p, one_hot_q, near };
 inline constexpr Rows kAllRows[] = {Rows::generic,   Rows::zeros,     Rows::equal, Rows::disjoint,
                                     Rows::one_hot_p, Rows::one_hot_q, Rows::near};
 
-/// A target and two drafts as tables: one row for each sequence of tokens after the pending one.
+/// A target and two drafts as tables. The key of a row is the sequence of tokens after the pending token.
 struct World {
   struct Row {
     Distribution p, raw, q[2];
@@ -61,7 +61,8 @@ struct Step {
 void run_step(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
               const RuleOptions& options, const Coins& coins, Step& step, const Verify& verify = accept);
 
-/// A step, then target tokens up to `length`; further tokens are cut.
+/// The tokens of a step. If they are fewer than `length`, tokens drawn from the target follow; if they are
+/// more, the rest is cut.
 Outcome emit(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
              const RuleOptions& options, int length, const Coins& coins, const Verify& verify = accept);
 

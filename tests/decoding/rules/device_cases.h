@@ -13,8 +13,8 @@
 #include "core/decoding/rows/distribution.h"
 #include "tests/decoding/loop/device_step.h"
 
-// Random rows, logits and trees for sampling and verification on the device, and their comparison with the
-// host.
+// Random rows, logits and trees, with which tests compare sampling and verification on the device with those
+// on the host.
 
 namespace speclab::device_step {
 
@@ -46,11 +46,11 @@ inline Distribution row_of(Kind kind, int vocab, bool for_q, const Distribution*
 
 struct Step {
   Draft draft;
-  std::vector<Distribution> p, raw;  ///< raw: the rows for criteria if p is one-hot
+  std::vector<Distribution> p, raw;  ///< raw: what criteria read if p is one-hot
 };
 
-/// A tree of `nodes` candidates with random parents, or a chain; tokens are drawn from their rows or fixed;
-/// some probes follow.
+/// A draft of `nodes` nodes, with random parents or as a chain. Its tokens are drawn from q or have no q. Up
+/// to two probes follow.
 inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins& coins,
                         std::mt19937& random) {
   Step step;
@@ -96,9 +96,9 @@ inline void compare(const cuda::Place& place, const Step& step, std::uint64_t se
   };
   for (const AcceptanceRule& rule : acceptance_rules()) {
     const std::string_view name = rule.name;
-    if (name == "lenience" && one_hot > 0 && !greedy) continue;  // its rows would have two temperatures
+    if (name == "lenience" && one_hot > 0 && !greedy) continue;  // the device's form has one temperature
     if (name == "iterative" && place.machine() != nullptr && step.p[0].vocab() > 100)
-      continue;  // a pass over the row for each redraw
+      continue;  // too slow: a pass over the row for each redraw
     SCOPED_TRACE(fmt::format("{}, seed {}, position {}", name, seed, position));
     const Coins coins(seed, 3);
     Acceptance host, device;
@@ -116,8 +116,8 @@ inline void compare(const cuda::Place& place, const Step& step, std::uint64_t se
       EXPECT_EQ(device.tested[i].q, host.tested[i].q);
       EXPECT_EQ(device.tested[i].accepted, host.tested[i].accepted);
     }
-    // The moves put the rows of the path directly after the pending token's; each is read before it is
-    // overwritten.
+    // The moves put the rows of the path directly after the pending token's row. Each row is read before it
+    // is overwritten.
     std::vector<int> slots(static_cast<std::size_t>(step.draft.tree.size()));
     for (std::size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int>(i);
     for (const auto& [from, to] : moves) {

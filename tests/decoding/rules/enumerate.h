@@ -13,21 +13,21 @@ namespace speclab::enumerate {
 /// An outcome of a random program, for example the tokens that it emitted.
 using Outcome = std::vector<Token>;
 
-/// Exact law of a program whose only randomness is a Coins: the program is run again for each sequence of
-/// branches, and the probabilities of the branches along a run are multiplied. Branches of weight zero are
-/// not walked.
+/// The exact law of a program whose only randomness is a Coins object. The program runs once for each
+/// possible sequence of outcomes of its coins. The probability of a run is the product of the probabilities
+/// of these outcomes. Outcomes of probability zero are left out.
 struct Law {
   std::map<Outcome, double> mass;
   double pruned = 0;  ///< total probability of the runs that were cut by `least`
   long runs = 0;
 };
 
-/// Cuts a run whose probability falls below `least`; every mass is then exact to within `pruned`. Programs
-/// that loop until they accept need such a bound; 0 walks everything.
+/// Enumerates all runs. A run is cut when its probability falls below `least`; every mass is then exact to
+/// within `pruned`. A program that loops until it accepts needs such a bound. With 0 no run is cut.
 Law law_of(const std::function<Outcome(const Coins&)>& program, double least = 0);
 
-/// The same for any statistic: `visit` gets the probability of each run when it ends. Returns the pruned
-/// probability.
+/// Enumerates like law_of(), for any statistic: when a run ends, calls `visit` with its probability. Returns
+/// the total probability of the runs that were cut.
 double walk(const std::function<void(const Coins&)>& program, const std::function<void(double)>& visit,
             double least = 0);
 

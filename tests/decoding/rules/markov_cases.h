@@ -8,8 +8,8 @@
 #include "tests/decoding/rules/enumerate.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-/// Decodes on first-order Markov chains, whose joint law is known. Shared by the proofs for whole
-/// generations.
+/// Decodes on first-order Markov chains, whose joint law is known. Shared by tests that compare the law of
+/// whole generations with it.
 namespace speclab::markov {
 
 inline constexpr int kVocab = 3;
@@ -18,18 +18,18 @@ struct Case {
   std::string name;
   StrategyChoice strategy;
   std::vector<Token> prompt{0, 2, 1};
-  bool patient = true;  ///< classical rejection sampling, which draws until it accepts, ends soon enough
+  bool patient = true;  ///< false: too slow with the rule `iterative`, which draws until it accepts
   int length = 5;       ///< number of tokens whose joint law is sampled
 };
 
 /// Every strategy, with drafts small enough for enumeration.
 std::vector<Case> small_cases();
-/// The same, and longer chains, larger trees, and trees of several sources whose shape depends on the drawn
-/// tokens.
+/// The small cases, longer chains, larger trees, and trees of several sources, whose shape depends on the
+/// drawn tokens.
 std::vector<Case> all_cases();
 
-/// Generations of one case that differ in their coins alone, with models made by `table`. The loop records
-/// only what the text needs.
+/// Runs generations of one case that differ only in their coins. `table` makes the models. The loop records
+/// no details, only the text.
 class Generations {
  public:
   using Table = fixtures::ModelPtr(int vocab, std::uint64_t seed, double spread);
@@ -47,8 +47,8 @@ class Generations {
   Request request_;
 };
 
-/// A way in which decisions can share a coin: a question gets the coin of another address. These are negative
-/// controls; the tests must notice each of them.
+/// An error by which two decisions share a coin: `instead` replaces the address of a coin by another one.
+/// These are negative controls: the tests must detect each of them.
 struct SharedCoins {
   std::string name;
   Case c;
@@ -57,7 +57,7 @@ struct SharedCoins {
 };
 std::vector<SharedCoins> shared_coins();
 
-/// Law of the first `count` tokens after the token `last`, the product of the chain's rows. A text ends with
+/// The law of the first `count` tokens after the token `last`: products of the chain's rows. A text ends at
 /// `eos`.
 std::map<enumerate::Outcome, double> chain_law(const fixtures::ModelPtr& model,
                                                const SamplingParams& sampling, Token last, int count,

@@ -15,7 +15,7 @@ struct MadeCase {
   std::vector<std::string> prompts = {"1", "2", "3"};
   int tokens = 6;                           ///< tokens of each text, without the one from prefill
   double ms = 10;                           ///< time of a text
-  std::vector<double> repeats = {1, 1.02};  ///< factors of the time
+  std::vector<double> repeats = {1, 1.02};  ///< factors of `ms`, one for each repeat
   std::string other_text = {};              ///< the prompt whose fourth token differs
   int max_tokens = 32;
 };

@@ -34,7 +34,8 @@ class Cli {
     }
   }
   pid_t process() const { return child_; }  ///< 0 once it has ended
-  /// Does nothing once it has ended: process 0 would be the group of this test itself.
+  /// Sends a signal. Does nothing once the process has ended, because kill(0) would signal this test's own
+  /// process group.
   void kill(int signal) {
     if (child_ > 0) ::kill(child_, signal);
   }
@@ -44,7 +45,7 @@ class Cli {
     child_ = 0;
     return false;
   }
-  /// The exit code; -signal when a signal ended it.
+  /// Waits for the end. Returns the exit code, or -signal if a signal ended the process.
   int wait() {
     if (child_ > 0) {
       ::waitpid(child_, &status_, 0);
@@ -71,7 +72,7 @@ class Cli {
                       folder = folder_.string();
     child_ = ::fork();
     if (child_ == 0) {
-      ::setenv("SPECLAB_BACKEND", "cpu", 1);  // what is expected is of the CPU, also where there is a GPU
+      ::setenv("SPECLAB_BACKEND", "cpu", 1);  // the tests expect results of the CPU, even if there is a GPU
       const int out_file = ::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644),
                 err_file = ::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
       if (out_file < 0 || err_file < 0 || ::chdir(folder.c_str()) != 0) ::_exit(126);

@@ -27,13 +27,13 @@ TEST_F(Speclab, ModelSaysWhatWasAssumed) {
   EXPECT_THAT(
       run({"model", "bare.gguf"}).out,
       AllOf(
-          HasSubstr("\n  assumed       llama.rope.freq_base is missing: 10000\n"),
+          HasSubstr("\n  assumed       llama.rope.freq_base is missing: 10000 is used\n"),
           HasSubstr(
               "\n  assumed       tokenizer.ggml.pre is missing: text is split by llama.cpp's default rule"),
           HasSubstr(
-              "\n  assumed       tokenizer.ggml.token_type is missing: all tokens are text, also where a "
-              "chat "
-              "template writes them, but for <|im_end|> (257), which are control tokens by their names\n")));
+              "\n  assumed       tokenizer.ggml.token_type is missing: control tokens are <|im_end|> (257), "
+              "recognised by their names; all other tokens are text, also where a chat template writes "
+              "them\n")));
   EXPECT_EQ(json::parse(run({"model", "bare.gguf", "--json"}).out)["assumed"].size(), 3U);
   EXPECT_EQ(run({"generate", "--model", "bare.gguf", "--prompt", "hi", "--set", "max_tokens=2"}).code, 0);
 }

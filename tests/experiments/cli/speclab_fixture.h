@@ -64,8 +64,8 @@ class Speclab : public ::testing::Test {
     const Result result = run(words);
     ASSERT_EQ(result.code, 0) << result.err;
   }
-  /// Expects exit code 2, nothing on stdout, and one line on stderr that begins with "error: " and holds
-  /// these words.
+  /// Expects exit code 2, nothing on stdout, and one line on stderr that begins with "error: " and contains
+  /// these texts.
   void expect_error(const Result& result, const std::vector<std::string>& words) {
     EXPECT_EQ(result.code, 2) << result.err;
     const std::size_t at = result.err.rfind("error: ");
@@ -78,7 +78,7 @@ class Speclab : public ::testing::Test {
   TempDir dir_;
 };
 
-/// The contents of all files below a folder, by their paths from there.
+/// The contents of all files below a folder, by path relative to the folder.
 inline std::map<std::string, std::string> contents_of(const fs::path& folder) {
   std::map<std::string, std::string> contents;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {

@@ -23,7 +23,8 @@ inline Work passes(std::int64_t calls, std::int64_t rows, double flops, double w
   return counts;
 }
 
-/// gamma = 2: one step accepts both (bonus), one rejects the second token, one rejects the first.
+/// A turn with gamma = 2. One step accepts both tokens (bonus), one rejects the second token, one rejects the
+/// first.
 inline GenerationRecord speculative_turn(std::int64_t step_ns) {
   GenerationRecord turn;
   turn.context_length = 10;
@@ -150,7 +151,8 @@ class Record : public ::testing::Test {
     "read_bandwidth_bytes_per_second": 1e9, "peak_flops": 1e6, "models": {"target": {"sha256": "1", "name": "m"}}})");
 };
 
-/// A calibration round in which a forward takes `target_ns` at one row and `wide` times as much at three.
+/// A calibration round in which a forward of one row takes `target_ns` and one of three rows `wide` times as
+/// long.
 inline json calibration_round(double target_ns, double wide = 1.2) {
   const auto steps = [](int drafted, double draft_ns) {
     const json ns = {{"draft", draft_ns}, {"accept", 0}, {"other", 0}, {"step", 1}};

@@ -106,7 +106,7 @@ TEST_F(Speed, OfDifferentTextsIsMarked) {
   const json half = summarise_run(write_half_texts("half")),
              equal = summarise_run(write_run("equal", 1'600'000));
   EXPECT_THAT(to_text(summary_table(half)), HasSubstr("1.50 [1.25, 1.88] (n = 3) *"));
-  EXPECT_THAT(notes_text(half), HasSubstr("* Its texts are not those of its reference"));
+  EXPECT_THAT(notes_text(half), HasSubstr("* The texts of this case differ from those of its reference"));
   EXPECT_THAT(to_text(summary_table(equal)), Not(HasSubstr("*")));
   EXPECT_THAT(notes_text(equal), Not(HasSubstr("*")));
   json old = half;

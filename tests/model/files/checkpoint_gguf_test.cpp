@@ -239,10 +239,11 @@ TEST(CheckpointGguf, ReadsOddTokenNumbersAsNone) {
   EXPECT_FALSE(tokenizer.is_special(0));
   EXPECT_THAT(
       tokenizer.assumed(),
-      ElementsAre("tokenizer.ggml.eos_token_id is 258, which is no token: read as if it were missing",
-                  "tokenizer.ggml.padding_token_id is -1, which is no token: read as if it were missing",
-                  "tokenizer.ggml.add_eos_token is true: not followed, because a prompt is to be continued",
-                  "tokenizer.ggml.token_type is not 1..6 for 2 of 258 tokens: they are text"));
+      ElementsAre(
+          "tokenizer.ggml.eos_token_id is 258, which is no token: read as if it were missing",
+          "tokenizer.ggml.padding_token_id is -1, which is no token: read as if it were missing",
+          "tokenizer.ggml.add_eos_token is true: ignored, because the model has to continue the prompt",
+          "tokenizer.ggml.token_type is not 1..6 for 2 of 258 tokens: they are text"));
 }
 
 TEST(CheckpointGguf, Llama2WithoutABaseOfRotationsHasTheUsualOne) {
@@ -252,7 +253,7 @@ TEST(CheckpointGguf, Llama2WithoutABaseOfRotationsHasTheUsualOne) {
   write_file(dir.path() / "m.gguf", writer.file());
   const Checkpoint checkpoint = Checkpoint::open(dir.path() / "m.gguf");
   EXPECT_EQ(checkpoint.config().rope_theta, 10000);
-  EXPECT_THAT(checkpoint.assumed(), ElementsAre("llama.rope.freq_base is missing: 10000"));
+  EXPECT_THAT(checkpoint.assumed(), ElementsAre("llama.rope.freq_base is missing: 10000 is used"));
   write_gguf(dir.path() / "complete.gguf", random_llama(tiny_shape(), 1));
   EXPECT_THAT(Checkpoint::open(dir.path() / "complete.gguf").assumed(), ElementsAre());
 }
@@ -315,11 +316,14 @@ TEST(CheckpointGguf, RefusesABadConfiguration) {
                 w.set("llama.attention.head_count", 3u);
                 w.set("llama.attention.head_count_kv", 3u);
               }),
-              HasSubstr("head_count: got 3, expected a divisor of the embedding length 32"));
+              HasSubstr("head_count: got 3, expected a number that divides the embedding length 32"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.attention.key_length", 7u); }),
-              HasSubstr("got 4 heads of 7, expected an even width"));
-  EXPECT_THAT(changed([](W& w) { w.set("llama.attention.key_length", 1u << 23); }),
-              HasSubstr("got 4 heads of 8388608, expected an even width, at most 16777216 in all"));
+              HasSubstr("got 4 heads of 7 dimensions, expected an even number of dimensions in a head"));
+  EXPECT_THAT(
+      changed([](W& w) { w.set("llama.attention.key_length", 1u << 23); }),
+      HasSubstr(
+          "got 4 heads of 8388608 dimensions, expected an even number of dimensions in a head, and at most "
+          "16777216 in all heads together"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.attention.value_length", 4u); }),
               HasSubstr("value_length: got 4, expected the width"));
   EXPECT_THAT(changed([](W& w) { w.set("llama.rope.dimension_count", 4u); }),

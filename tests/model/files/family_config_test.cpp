@@ -96,7 +96,7 @@ TEST(FamilyConfig, RopeScalingIsReadFromEitherPlace) {
   EXPECT_THAT(error("llama", old_style({{"rope_type", "linear"}})),
               HasSubstr("rope_scaling: factor: got nothing"));
   EXPECT_THAT(error("llama", old_style({{"rope_type", "linear"}, {"type", "yarn"}, {"factor", 2}})),
-              HasSubstr("type: got \"yarn\", expected \"linear\", as rope_type"));
+              HasSubstr("type: got \"yarn\", expected \"linear\", as rope_type says"));
   EXPECT_THAT(
       error("llama",
             old_style(

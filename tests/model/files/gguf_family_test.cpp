@@ -289,7 +289,7 @@ TEST(GgufFamily, Phi3WithLongRope) {
   };
   EXPECT_THAT(error(half), HasSubstr("tensor rope_factors_short.weight: got nothing"));
   list("rope_freqs.weight", rope.divisors);
-  EXPECT_THAT(error(file), HasSubstr("tensor rope_freqs.weight: got factors of another scaling"));
+  EXPECT_THAT(error(file), HasSubstr("tensor rope_freqs.weight: got factors of a second RoPE scaling"));
 }
 
 std::string error(const char* family, const char* architecture, bool fused,

@@ -33,7 +33,7 @@ class GgufWriter {
 
   std::uint32_t version = 3;
   std::uint64_t alignment = 32;  ///< of the data; if it is not 32, add it as "general.alignment" too
-  std::uint64_t extra_tensors = 0, extra_keys = 0;  ///< counted in the header, but not there
+  std::uint64_t extra_tensors = 0, extra_keys = 0;  ///< counted in the header, but not in the file
 
   static std::string string(std::string_view text) {
     std::string bytes;
@@ -106,7 +106,7 @@ inline std::uint32_t ggml_type(const std::string& dtype) {
   return dtype == "F32" ? 0 : dtype == "F16" ? 1 : 30;
 }
 
-/// A writer with the model, for tests that change it further. q and k rows are interleaved as
+/// A writer that contains the model, for tests that change the file further. q and k rows are interleaved as
 /// llama.cpp's converter does: reshape(heads, 2, head_dim / 2, in).swapaxes(1, 2). Vectors
 /// stay F32, as in converted files.
 inline GgufWriter gguf_writer(const TinyModel& model, const std::string& dtype = "BF16") {

@@ -258,7 +258,8 @@ TEST(Gguf, RefusesBadTensors) {
                       HasSubstr("_K needs")));
   }
   EXPECT_THAT(error_of(one_tensor({"a", {17}, 0, data})),
-              HasSubstr("tensor a: got 68 bytes of data at offset 0, expected no more than the 64"));
+              HasSubstr("tensor a: got 68 bytes of data at offset 0, expected data inside the 64 bytes of "
+                        "the data section"));
   EXPECT_THAT(error_of(one_tensor({"a", {1u << 31, 1u << 31, 1u << 31, 4}, 0, data})),
               HasSubstr("tensor a: got 18446744073709551615 bytes of data"));
   EXPECT_THAT(error_of(one_tensor({"a", {std::uint64_t{1} << 62, 4}, 0, data})),

@@ -55,7 +55,8 @@ class TempDir {
   std::filesystem::path path_;
 };
 
-/// 2 layers, 4 query and 2 key/value heads of 8, hidden 32, 64 tokens, untied. Change what a test needs.
+/// 2 layers, 4 query and 2 key/value heads of 8, hidden 32, 64 tokens, output head not tied to the embedding.
+/// A test changes the fields that it needs.
 inline Shape tiny_shape() {
   Shape shape;
   shape.family = "llama";
@@ -72,8 +73,8 @@ inline Shape tiny_shape() {
   return shape;
 }
 
-/// A draft for a target of this shape. It projects the target's embedding to 16 and has one layer and a head
-/// over every second token.
+/// A draft for a target of this shape. It projects the target's embedding to 16 dimensions and has one layer
+/// and an output head over every second token.
 inline Shape tiny_draft_shape(const Shape& target) {
   Shape shape = target;
   shape.name = "tiny-draft";
@@ -100,7 +101,8 @@ struct TinyModel {
   std::map<std::string, TinyTensor> tensors;  ///< by canonical name, q and k in halves; see checkpoint.h
 };
 
-/// Random weights: layers keep the variance, logits have a standard deviation of about 4, so argmax is clear.
+/// Random weights. Layers keep the variance. Logits have a standard deviation of about 4, so that the argmax
+/// is clear.
 inline TinyModel random_llama(const Shape& config, std::uint64_t seed) {
   TinyModel model{config, {}};
   std::mt19937_64 random(seed);

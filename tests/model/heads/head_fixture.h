@@ -16,7 +16,7 @@ namespace speclab::fixtures {
 
 using Tensors = std::map<std::string, TinyTensor>;  // by the name in the file
 
-/// Numbers that bf16 holds, uniform with this mean and deviation.
+/// Numbers that are exact in bf16, uniform with this mean and standard deviation.
 inline TinyTensor random_tensor(std::mt19937_64& random, std::vector<std::int64_t> shape, double mean,
                                 double deviation) {
   std::int64_t count = 1;
@@ -92,7 +92,7 @@ inline std::vector<double> layer_normed(const std::vector<double>& x, const Tiny
   return y;
 }
 
-/// Rows of numbers that bf16 holds, [rows, width].
+/// Rows of numbers that are exact in bf16, [rows, width].
 inline std::vector<float> random_rows(std::mt19937_64& random, int rows, int width) {
   return random_tensor(random, {rows, width}, 0, 1).values;
 }

@@ -10,8 +10,8 @@
 
 namespace speclab::fixtures {
 
-/// What differs from a forward of all rows through all `layers` with a full cache. Rows and keys are
-/// positions.
+/// Restricts a forward: which rows run through a layer, and which keys a row sees there. By default all rows
+/// run through all `layers` and see the full cache. Rows and keys are positions.
 struct DoublePart {
   std::function<bool(int layer, std::size_t row)> runs = [](int, std::size_t) { return true; };
   std::function<bool(int layer, std::size_t row, std::size_t key)> sees = [](int, std::size_t, std::size_t) {

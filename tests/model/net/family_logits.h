@@ -37,7 +37,7 @@ inline std::vector<float> family_logits(const std::string& family, const std::sh
   return logits;
 }
 
-/// The largest difference as a share of the largest logit.
+/// The largest difference / the largest absolute value of `b`.
 inline float apart(const std::vector<float>& a, const std::vector<float>& b) {
   float largest = 0, most = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {

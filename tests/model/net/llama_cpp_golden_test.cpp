@@ -194,9 +194,8 @@ TEST(LlamaCppGolden, ItIsSaidWhatWasAssumed) {
       assumed(0),
       ElementsAre(
           HasSubstr("tokenizer.ggml.pre is missing: text is split by llama.cpp's default rule"),
-          HasSubstr(
-              "token_type is missing: all tokens are text, also where a chat template writes them, "
-              "but for <|im_end|> (360), <|endoftext|> (466), <|fim_pad|> (1001), <|fim_suffix|> (1002)")));
+          HasSubstr("token_type is missing: control tokens are "
+                    "<|im_end|> (360), <|endoftext|> (466), <|fim_pad|> (1001), <|fim_suffix|> (1002)")));
   EXPECT_THAT(assumed(1),
               ElementsAre("tokenizer.ggml.token_type is not 1..6 for 3 of 1008 tokens: they are text"));
   EXPECT_THAT(

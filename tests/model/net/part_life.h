@@ -7,8 +7,9 @@
 
 #include "tests/model/net/session_life.h"
 
-/// Random lives of a session whose rows are drafted by a part of its model, or with a view of part of its
-/// cache, and then verified by the whole. The stupid model is a fresh prefill of the same text, here too.
+/// Random operations on a session. Rows are drafted with some of the layers, or with a view of a part of the
+/// cache, and then verified with all layers and the full cache. The reference is a fresh prefill of the same
+/// text, as in session_life.h.
 namespace speclab::fixtures {
 
 /// Every choice comes from the seed. In each step a random tree is drafted in one of four ways, then a
@@ -25,7 +26,7 @@ class PartLife {
     session_->prefill(text_);
   }
 
-  /// Empty, or what differed.
+  /// Runs one step. Returns an empty string, or what differed.
   std::string step() {
     draw_tree();
     const bool exits = model_->layers().size() > 1;
@@ -108,7 +109,8 @@ class PartLife {
     const auto logits = feed(*copy, tokens, parents, part, view);
     return {logits.end() - static_cast<std::ptrdiff_t>(vocab()), logits.end()};
   }
-  /// Up to two nodes against a fresh prefill of text and path on `model`, which runs some of the layers.
+  /// Compares two random nodes with a fresh prefill of text and path on `model`, which may have only some of
+  /// the layers.
   bool prefilled(const std::vector<float>& logits, const Model& model) {
     for (int check = 0; check < 2; ++check) {
       const std::size_t node = below(tokens_.size());
@@ -165,7 +167,8 @@ class PartLife {
     const LayerPart part = LayerPart::only(layers);
     return drafted_alone(feed_tree(part, with), part, with);
   }
-  /// The layers before an exit do not know those behind it: their logits are those of a model without them.
+  /// The layers before an exit do not depend on the layers after it. So the logits at the exit are those of a
+  /// model that has only the layers before it.
   std::string early_exit() {
     const int exit = 1 + static_cast<int>(below(model_->layers().size() - 1));
     const auto logits = feed_tree(LayerPart::until(exit), nullptr);

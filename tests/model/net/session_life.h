@@ -17,8 +17,8 @@
 #include "tests/model/files/model_files.h"
 #include "tests/on_device/on_device.h"
 
-/// Random lives of sessions, compared with a simple reference: a fresh prefill of the same text by one
-/// thread.
+/// Random operations on sessions. Their rows are compared with a simple reference: a fresh prefill of the
+/// same text by one thread.
 namespace speclab::fixtures {
 
 /// Decoders of different shapes, and one of each kind of arithmetic (tests/golden/families).
@@ -42,7 +42,7 @@ inline Shape life_shape(std::size_t which) {
   return shape;
 }
 
-/// The backend of tests/on_device as a numerics class.
+/// Stands in place of a numerics class for the backend of tests/on_device.
 inline constexpr const char* kDeviceUnderTest = "device under test";
 
 /// Loaded once per class, model and number of threads.
@@ -117,7 +117,7 @@ class Life {
     std::unique_ptr<Session> session;
     std::vector<Token> text;
   };
-  /// A random forest after the text of a pair, and the rows whose logits are asked for.
+  /// A random forest after the text of a pair, and the rows whose logits are requested.
   struct Draft {
     std::vector<Token> tokens;
     std::vector<std::int32_t> parents, rows;
@@ -182,8 +182,8 @@ class Life {
     }
   }
 
-  /// Compares up to three rows with a fresh session that has only seen text and path, in chunks of another
-  /// size.
+  /// Compares three random rows with those of a fresh session, which is fed only text and path, in chunks of
+  /// another size.
   bool agrees(const Pair& pair, const Draft& draft) {
     for (int check = 0; check < 3; ++check) {
       const std::size_t r = below(draft.rows.size());

@@ -24,7 +24,7 @@ inline std::shared_ptr<const Model> target_model() {
   return model;
 }
 
-/// True if tests without the model are wanted (scripts/test.sh --offline).
+/// True if the tests should run without the model (scripts/test.sh --offline).
 inline bool offline() { return std::getenv("SPECLAB_OFFLINE") != nullptr; }
 
 }  // namespace speclab::fixtures

@@ -81,7 +81,7 @@ TEST(CharacterMap, RefusesWhatPointsOutside) {
   EXPECT_EQ(error_with(good), "no error");
   EXPECT_THAT(error_with(""), HasSubstr("t.json: /map: got 0 bytes with a trie of 0"));
   EXPECT_THAT(error_with(good.substr(0, 500)), HasSubstr("got 500 bytes with a trie of 1024"));
-  EXPECT_THAT(error_with(good + "x"), HasSubstr("texts without an end"));
+  EXPECT_THAT(error_with(good + "x"), HasSubstr("texts that do not end with a NUL byte"));
   EXPECT_THAT(error_with(good + "\xFF" + std::string(1, '\0')), HasSubstr("texts that are not UTF-8"));
   EXPECT_EQ(error_with(character_map({{"a", std::string(255, 'x')}})), "no error");
   EXPECT_THAT(error_with(character_map({{"a", std::string(256, 'x')}})),

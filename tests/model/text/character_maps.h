@@ -7,12 +7,13 @@
 #include <utility>
 #include <vector>
 
-/// Character maps for tests: core/model/text/character_map.h. Only small ones.
+/// Makes small character maps for tests of core/model/text/character_map.h.
 namespace speclab::fixtures {
 
 using Replacements = std::vector<std::pair<std::string, std::string>>;
 
-/// A double array in the layout of darts-clone, first fit, and its texts.
+/// Writes a character map: a double array in the layout of darts-clone, filled by first fit, and the
+/// replacement texts.
 class CharacterMapWriter {
  public:
   explicit CharacterMapWriter(const Replacements& replacements) {

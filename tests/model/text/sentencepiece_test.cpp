@@ -286,7 +286,7 @@ TEST(SentencePiece, RefusesCharacterMapsThatPointOutside) {
   map[4 + 3] = '\x7f';  // the root's offset
   EXPECT_THAT(error_with(map), HasSubstr("t: character map: got a link from 0 beyond"));
   map = spec.character_map, map.back() = 'x';
-  EXPECT_THAT(error_with(map), HasSubstr("texts without an end"));
+  EXPECT_THAT(error_with(map), HasSubstr("texts that do not end with a NUL byte"));
   EXPECT_THAT(error_with("abc"), HasSubstr("got 3 bytes with a trie of 0"));
   EXPECT_THAT(error_with(spec.character_map.substr(0, 1000)), HasSubstr("got 1000 bytes with a trie of"));
   int texts_outside = 0;

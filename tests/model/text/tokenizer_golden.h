@@ -19,8 +19,9 @@
 #include "core/model/text/tokenizer.h"
 #include "core/model/text/unicode/unicode.h"
 
-/// Shared by the tests of tokenizers. These and scripts/oracle/tokenizer.py make the same strings from
-/// tests/golden/tokenizer/generator.json and compare a hash of the ids of each string.
+/// Shared by the tests of tokenizers. The tests make the same strings from
+/// tests/golden/tokenizer/generator.json as scripts/oracle/tokenizer.py, and compare a hash of the ids of
+/// each string with the committed one.
 namespace speclab::golden {
 
 using Json = nlohmann::json;
@@ -50,7 +51,8 @@ class Random {
   std::uint64_t state_;
 };
 
-/// String i: 1..12 pieces, half of them of the kind i % 8, the others of any kind; spaces between some.
+/// Makes string i from 1 to 12 pieces. About half of them are of the kind i % 8, the others of any kind. Some
+/// have a space between them.
 class Generator {
  public:
   Generator() {
@@ -101,7 +103,8 @@ class Generator {
   std::vector<std::string> atoms_[8];
 };
 
-/// 64 code points, each between a letter, a space, a digit, a quote and a line end.
+/// A text with 64 code points. Each stands between a letter and a space, between a space and a digit, and
+/// between a quote and a line end.
 inline std::string code_point_text(char32_t first) {
   std::string out;
   for (char32_t c = first; c < first + 64; ++c) {
@@ -171,7 +174,7 @@ class Tally {
 
 inline std::string joined(const std::vector<Token>& ids) { return fmt::format("{}", fmt::join(ids, " ")); }
 
-/// `parse_special` holds for every second string.
+/// Expects the committed ids. If `parse_special`, special tokens are parsed in every second string.
 inline void expect_same_ids(const Tokenizer& tokenizer, const Json& section, bool parse_special = true) {
   static const Generator generator;
   const std::string name = section["pre_tokenizer"];

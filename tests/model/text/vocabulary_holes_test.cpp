@@ -70,8 +70,8 @@ TEST(VocabularyHoles, AreSaidWhereTheyMoveAddedTokens) {
   const Tokenizer tokenizer =
       Tokenizer::from_json(tokenizer_with_holes({{"added", {{"<|a|>", 608}}}}), "t.json");
   EXPECT_THAT(tokenizer.assumed(),
-              ElementsAre("t.json: /added_tokens/6/id gives the added token <|a|> the id 608: it is 604, "
-                          "as the library tokenizers counts"));
+              ElementsAre("t.json: /added_tokens/6/id gives the added token <|a|> the id 608: read as 604, "
+                          "the number that the library tokenizers gives it"));
 }
 
 /// The reference gives both tokens the same id.

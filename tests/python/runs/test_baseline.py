@@ -139,7 +139,7 @@ class Pages(Adopting):
         other = [case for case in summary["cases"] if case["metrics"]["texts_equal"] is False]
         self.assertGreater(len(other), 0)
         self.assertEqual(page.count("(n = 3) \\* |"), len(other))
-        self.assertIn("\n\\* Its texts are not those of its reference", page)
+        self.assertIn("\n\\* The texts of this case differ from those of its reference", page)
 
     def test_the_range_of_what_stays_unexplained_is_over_all_cases(self):
         def change(summary):
@@ -192,7 +192,7 @@ class Pages(Adopting):
         self.assertEqual(sorted(file.name for file in kept.iterdir()), ["speedup_gamma.svg", "time_split.svg"])
         status, err = self.call("adopt", self.run_folder, "machine/y", "--figures", "time_spilt")
         self.assertEqual(status, 2)
-        self.assertIn("figure time_spilt: there is none of this name", err)
+        self.assertIn("figure time_spilt: there is no figure of this name", err)
         self.assertFalse((self.root / "results/baselines/machine/y").exists())
 
     def test_a_summary_of_a_newer_version_is_kept(self):

@@ -106,7 +106,7 @@ class LookaheadPage(unittest.TestCase):
         page = self.page()
         self.assertIn("| 1.04 [1.01, 1.07] (n = 3) | not judged |", page)
         self.assertNotIn("at most 5 %", page)
-        self.assertIn("There is no verdict", page)
+        self.assertIn("This record has no verdict", page)
         self.assertIn("f 2.50.", page)
         self.assertNotIn("2.1 %", page)
 

@@ -57,11 +57,11 @@ class CheckLayers(unittest.TestCase):
 
     def test_an_include_against_the_layers(self):
         self.write("core/base/a.h", '#include "core/model/net/model.h"\n')
-        self.expect("core/base/a.h", "core/base comes before core/model")
+        self.expect("core/base/a.h", "core/base is a lower layer than core/model")
 
     def test_a_strategy_that_includes_a_backend(self):
         self.write("strategies/a.cpp", '#include "core/backend/backend.h"\n')
-        self.expect("strategies/a.cpp", "a strategy sees no other strategy, backend")
+        self.expect("strategies/a.cpp", "a strategy may not use another strategy, a backend")
 
     def test_a_backend_included_from_outside(self):
         for name in ("cuda/runtime/gpu.h", "cpu/attention.h"):

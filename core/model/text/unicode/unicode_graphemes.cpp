@@ -23,7 +23,7 @@ GraphemeClass grapheme_class(char32_t c) {
 bool is_control(GraphemeClass c) { return c == kControl || c == kCarriageReturn || c == kLineFeed; }
 bool is_extend(GraphemeClass c) { return c == kExtend || c == kExtendOutsideConjuncts || c == kLinker; }
 
-/// The state of a cluster after some of its characters, as far as the rules look back.
+/// What the rules need to know about the characters that a cluster has so far.
 class Cluster {
  public:
   explicit Cluster(GraphemeClass first) { append(first); }
