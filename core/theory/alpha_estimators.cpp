@@ -164,12 +164,7 @@ double alpha_from_utilization(double utilization, int gamma) {
   if (gamma < 1)
     throw Error(
         {"gamma", fmt::format("{}", gamma), "at least 1", "Without a draft there is no utilization."});
-  return *alpha_from_tokens(1 + require_probability("draft utilization", utilization) * gamma, gamma);
-}
-
-std::optional<Estimate> tokens_per_step(RunRounds run, const stats::BootstrapOptions& options) {
-  return ratio_of_sums(
-      run, [](const Sums& s) { return s.emitted; }, [](const Sums& s) { return s.rounds; }, false, options);
+  return *alpha_from_tokens(1 + require_probability("utilization", utilization) * gamma, gamma);
 }
 
 std::optional<Estimate> tokens_over_eq1(RunRounds run, const stats::BootstrapOptions& options) {

@@ -61,9 +61,6 @@ double expected_draft_utilization(double alpha, int gamma);
 /// convert the acceptance rates of other engines.
 double alpha_from_utilization(double utilization, int gamma);
 
-/// tau: emitted tokens per step, over all steps. Steps without a draft count too.
-std::optional<Estimate> tokens_per_step(RunRounds run, const stats::BootstrapOptions& options = {});
-
 /// Measured tau / predicted tau. The prediction is the mean over steps of Eq. 1 at alpha_mle and the step's
 /// own gamma. The ratio is 1 for i.i.d. acceptance, above 1 when acceptance falls along the draft, and below
 /// 1 when it rises. Acceptance rises along the draft when a run has easy and hard rounds, because only easy

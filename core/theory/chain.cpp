@@ -66,23 +66,6 @@ bool some_gamma_helps(double alpha, double c) {
 
 double improvement_lower_bound(double alpha, double c) { return walltime_improvement(alpha, 1, c); }
 
-std::vector<int> monotonicity_violations(const std::map<int, double>& speedup_by_gamma) {
-  std::vector<int> broken;
-  bool larger_helps = false;
-  for (auto it = speedup_by_gamma.rbegin(); it != speedup_by_gamma.rend(); ++it) {
-    const auto [gamma, speedup] = *it;
-    require_gamma("gamma", gamma);
-    require_non_negative("speedup", speedup);
-    if (gamma == 0) continue;
-    if (speedup > 1) {
-      larger_helps = true;
-    } else if (larger_helps) {
-      broken.insert(broken.begin(), gamma);
-    }
-  }
-  return broken;
-}
-
 double operations_factor(double alpha, int gamma, double c_hat) {
   require_non_negative("c_hat", c_hat);
   return (gamma * c_hat + gamma + 1) / expected_tokens(alpha, gamma);

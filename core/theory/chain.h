@@ -1,6 +1,5 @@
 #pragma once
 
-#include <map>
 #include <optional>
 #include <vector>
 
@@ -41,12 +40,6 @@ bool some_gamma_helps(double alpha, double c);
 
 /// Corollary 3.9: (1 + alpha) / (1 + c) is a lower bound of the best improvement. gamma = 1 reaches it.
 double improvement_lower_bound(double alpha, double c);
-
-/// Checks a consequence of Theorem 3.8 that the proof of Corollary 3.9 uses: if some gamma improves the
-/// walltime, every smaller gamma > 0 does too. Takes computed or measured speedups by gamma; gammas may be
-/// missing. Returns the gammas that break the rule: they bring no improvement although a larger gamma does.
-/// The result is always empty for the closed form at t(n) = 1.
-std::vector<int> monotonicity_violations(const std::map<int, double>& speedup_by_gamma);
 
 /// Theorem 3.11: factor by which speculation multiplies the arithmetic operations per token,
 /// (1 - alpha)(gamma c_hat + gamma + 1) / (1 - alpha^(gamma+1)). Ignores the growth of attention with

@@ -125,6 +125,18 @@ ForwardCost forward_cost(const DecoderShape& shape, const ForwardSize& size) {
   return cost;
 }
 
+ForwardCost batch_cost(const ForwardCost& one, int batch) {
+  if (batch < 1) throw Error({"batch", fmt::format("{}", batch), "at least 1 sequence", ""});
+  ForwardCost all = one;
+  for (double ForwardCost::* part :
+       {&ForwardCost::body_flops, &ForwardCost::head_flops, &ForwardCost::attention_flops,
+        &ForwardCost::embedding_bytes, &ForwardCost::kv_read_bytes, &ForwardCost::kv_write_bytes,
+        &ForwardCost::logits_bytes}) {
+    all.*part *= batch;
+  }
+  return all;
+}
+
 double commit_bytes(const DecoderShape& shape, int rows) {
   require_shape(shape);
   if (rows < 0) throw Error({"rows of a commit", fmt::format("{}", rows), "at least 0", ""});
@@ -152,11 +164,9 @@ double measured_operations_factor(double target_flops, double draft_flops, doubl
 double roofline_seconds(const ForwardCost& cost, const Machine& machine) {
   require_positive("peak_flops", machine.peak_flops);
   require_positive("bandwidth", machine.bandwidth);
-  require_positive("flops_efficiency", machine.flops_efficiency);
-  require_positive("bandwidth_efficiency", machine.bandwidth_efficiency);
-  return std::max(cost.flops() / (machine.flops_efficiency * machine.peak_flops),
-                  cost.bytes() / (machine.bandwidth_efficiency * machine.bandwidth)) +
-         machine.launches * machine.launch_seconds;
+  require_non_negative("overhead", machine.overhead_seconds);
+  return std::max(cost.flops() / machine.peak_flops, cost.bytes() / machine.bandwidth) +
+         machine.overhead_seconds;
 }
 
 double ridge_rows(const DecoderShape& shape, const Machine& machine) {

@@ -91,18 +91,18 @@ double c_hat(const DecoderShape& draft, const DecoderShape& target, double conte
 double measured_operations_factor(double target_flops, double draft_flops, double tokens,
                                   double ar_flops_per_token);
 
-/// A machine for the roofline model. An efficiency is the share of a peak that measurements reach.
+/// A forward of `batch` sequences of the same size. Weights are read once for all of them.
+ForwardCost batch_cost(const ForwardCost& one, int batch);
+
+/// A machine for the roofline model. The peaks of a data sheet give a lower bound of the time. The rates that
+/// measurements reach give an estimate.
 struct Machine {
-  double peak_flops = 0;  ///< per second
-  double bandwidth = 0;   ///< bytes per second
-  double flops_efficiency = 1;
-  double bandwidth_efficiency = 1;
-  double launches = 0;  ///< kernel launches per forward
-  double launch_seconds = 0;
+  double peak_flops = 0;        ///< operations per second
+  double bandwidth = 0;         ///< bytes per second
+  double overhead_seconds = 0;  ///< of a forward: kernel launches and the like
 };
 
-/// Time by the roofline model: max(flops / peak, bytes / bandwidth) + the time of the launches. Peak and
-/// bandwidth are multiplied by their efficiencies.
+/// Time by the roofline model: max(flops / peak, bytes / bandwidth) + overhead.
 double roofline_seconds(const ForwardCost& cost, const Machine& machine);
 
 /// Number of rows above which products with the weight matrices are compute-bound: (peak / bandwidth)

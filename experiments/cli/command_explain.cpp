@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/standard_streams.h"
+#include "experiments/analysis/case_iid.h"
 #include "experiments/analysis/case_match.h"
 #include "experiments/analysis/case_waterfall.h"
 #include "experiments/cli/command.h"
@@ -84,11 +85,13 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
       }
       continue;
     }
-    out[one->id()] = waterfall_json(*waterfall);
-    const json device = device_of(*one);
-    if (!device.is_null()) out[one->id()]["device"] = device;
+    json& entry = out[one->id()] = {{"waterfall", waterfall_json(*waterfall)}};
+    const json iid = iid_tests(*one), device = device_of(*one);
+    if (!iid.is_null()) entry["iid"] = iid;
+    if (!device.is_null()) entry["device"] = device;
     if (values->count("json") == 0) {
       fmt::print("{}{}\n{}\n", out.size() > 1 ? "\n" : "", one->id(), theory::to_text(*waterfall));
+      if (!iid.is_null()) fmt::print("{}\n", iid_text(iid));
       if (!device.is_null()) fmt::print("{}\n", device_text(device));
     }
   }
@@ -107,7 +110,9 @@ int run_explain(const Command& command, const std::vector<std::string>& argument
 
 const Command kExplainCommand = {
     "explain", "RUN [CASE] [--json]",
-    "Explains term by term why a measured speedup differs from its prediction.",
+    "Explains term by term why a measured speedup differs from its prediction, and tests whether acceptance "
+    "is "
+    "the same everywhere, as the prediction assumes.",
     "speclab explain results/runs/quickstart-20260101-120000 speculative_sampling/draft=distilled/gamma=4",
     run_explain};
 

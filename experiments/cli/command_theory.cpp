@@ -4,8 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/model/files/checkpoint.h"
+#include "core/theory/conversions.h"
+#include "core/theory/model_costs.h"
 #include "core/theory/predictions.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/row_times_text.h"
@@ -36,11 +41,96 @@ std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& value
   return shape;
 }
 
-/// Evaluates the formulas. An Error about an input names the option that set this input.
-std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs,
-                                        const po::options_description& options) {
+/// Throws Error for an option that does nothing without another one.
+void require_partner(const po::variables_map& values, const char* name, const char* partner,
+                     const char* advice) {
+  const auto set = [&](const char* option) {
+    return values.count(option) > 0 && !values[option].defaulted();
+  };
+  if (!set(name) || set(partner)) return;
+  throw Error({.what = fmt::format("--{}", name),
+               .got = fmt::format("no --{}", partner),
+               .expected = fmt::format("--{} together with --{}", name, partner),
+               .advice = advice});
+}
+
+/// The nodes of a tree by depth, "4,8,8".
+std::vector<int> parse_tree(const std::string& text) {
+  std::vector<int> nodes;
+  for (const double number : parse_number_list(text, "--tree")) {
+    if (!(number >= 1 && number <= 1 << 20) || number != std::floor(number)) {
+      throw Error({.what = "--tree",
+                   .got = fmt::format("{}", number),
+                   .expected = "whole numbers of nodes, at least 1 at each depth",
+                   .advice = "For example --tree 4,8,8: 4 nodes at depth 1, and 8 at depths 2 and 3."});
+    }
+    nodes.push_back(static_cast<int>(number));
+  }
+  return nodes;
+}
+
+void add_model_options(po::options_description& options) {
+  options.add_options()("model", po::value<std::string>(),
+                        "a model (DIR or GGUF): what its forwards cost, from its shape alone")(
+      "draft", po::value<std::string>(), "with --model: the draft model, for c_hat and c")(
+      "context", po::value<double>()->default_value(0), "with --model: tokens in the KV cache")(
+      "rows", po::value<int>()->default_value(1), "with --model: rows of a forward, a chain (gamma + 1)")(
+      "tree", po::value<std::string>(), "with --model, for a tree instead of --rows: nodes by depth, 4,8,8")(
+      "batch", po::value<int>()->default_value(1), "with --model: sequences of a forward")(
+      "weight-bytes", po::value<double>()->default_value(2), "with --model: bytes per weight; 2 for bf16")(
+      "kv-bytes", po::value<double>()->default_value(2), "with --model: bytes per number in the KV cache")(
+      "peak-flops", po::value<double>(), "with --model and --bandwidth: operations per second of a device")(
+      "bandwidth", po::value<double>(), "with --model and --peak-flops: bytes per second of a device")(
+      "overhead", po::value<double>()->default_value(0),
+      "with --peak-flops: seconds per forward for kernel launches and the like");
+}
+
+/// The options of a model and a device; absent without --model.
+std::optional<theory::ModelCostInputs> parse_model(const po::variables_map& values) {
+  for (const char* name : {"draft", "context", "rows", "tree", "batch", "weight-bytes", "kv-bytes",
+                           "peak-flops", "bandwidth", "overhead"})
+    require_partner(values, name, "model", "Add --model with the folder or the GGUF file of the target.");
+  const char* sheet = "Both are in the data sheet of the device; speclab run measures those of this machine.";
+  require_partner(values, "peak-flops", "bandwidth", sheet);
+  require_partner(values, "bandwidth", "peak-flops", sheet);
+  require_partner(values, "overhead", "peak-flops", sheet);
+  if (values.count("model") == 0) return std::nullopt;
+  if (values.count("tree") > 0 && !values["rows"].defaulted()) {
+    throw Error({.what = "--tree",
+                 .got = "--tree and --rows",
+                 .expected = "only one of them",
+                 .advice = "A tree has one row for the pending token and one for each node."});
+  }
+  const auto positive = [&](const char* name) {
+    const double value = values[name].as<double>();
+    if (!(value > 0 && std::isfinite(value)))
+      throw Error({fmt::format("--{}", name), fmt::format("{}", value), "a finite number > 0", ""});
+    return value;
+  };
+  const double weight_bytes = positive("weight-bytes"), kv_bytes = positive("kv-bytes");
+  const auto shape_of = [&](const char* name) {
+    const Checkpoint checkpoint = Checkpoint::open(values[name].as<std::string>());
+    return theory::decoder_shape(checkpoint.config(), weight_bytes, kv_bytes);
+  };
+  theory::ModelCostInputs inputs;
+  inputs.target = shape_of("model");
+  if (values.count("draft") > 0) inputs.draft = shape_of("draft");
+  inputs.context = values["context"].as<double>();
+  inputs.batch = values["batch"].as<int>();
+  inputs.rows = values["rows"].as<int>();
+  if (values.count("tree") > 0) inputs.tree = parse_tree(values["tree"].as<std::string>());
+  if (values.count("peak-flops") > 0)
+    inputs.machine =
+        theory::Machine{positive("peak-flops"), positive("bandwidth"), values["overhead"].as<double>()};
+  return inputs;
+}
+
+/// Calls `evaluate`, which computes formulas. An Error about an input names the option that set this input.
+std::vector<theory::Prediction> naming_options(
+    const po::options_description& options,
+    const std::function<std::vector<theory::Prediction>()>& evaluate) {
   try {
-    return theory::predictions(inputs);
+    return evaluate();
   } catch (const Error& error) {
     std::string name = error.text().what;
     std::replace(name.begin(), name.end(), '_', '-');
@@ -49,6 +139,42 @@ std::vector<theory::Prediction> predict(const theory::PredictionInputs& inputs,
     if (!known) throw;
     throw Error({"--" + name, error.text().got, error.text().expected, error.text().advice});
   }
+}
+
+/// Every formula that the options allow: closed forms, conversions, and the costs of a model.
+std::vector<theory::Prediction> evaluate_all(theory::PredictionInputs inputs,
+                                             std::optional<double> utilization,
+                                             const std::optional<theory::ModelCostInputs>& model) {
+  std::vector<theory::Prediction> costs;
+  if (model) costs = theory::model_costs(*model);
+  for (const theory::Prediction& cost : costs) {
+    if (cost.name == "model_c_hat" && !inputs.c_hat) inputs.c_hat = cost.value;
+  }
+  std::vector<theory::Prediction> found = theory::predictions(inputs);
+  for (theory::Prediction& one : theory::conversions(inputs, utilization)) found.push_back(std::move(one));
+  for (theory::Prediction& one : costs) found.push_back(std::move(one));
+  return found;
+}
+
+void print_json(const std::vector<theory::Prediction>& found) {
+  json out = json::object();
+  for (const auto& p : found) {
+    out[p.name] = {{"value", std::isfinite(p.value) ? json(p.value) : json(nullptr)},
+                   {"quantity", p.quantity},
+                   {"equation", p.equation},
+                   {"assumptions", p.assumptions}};
+  }
+  fmt::print("{}\n", out.dump(1));
+}
+
+void print_table(const std::vector<theory::Prediction>& found) {
+  Table table{.header = {"formula", "of", "value", "equation", "assumes"},
+              .rows = {},
+              .right = {false, false, true, false, false}};
+  for (const auto& p : found)
+    table.rows.push_back({p.name, p.quantity, std::isfinite(p.value) ? number_text(p.value, 4) : "unbounded",
+                          p.equation, p.assumptions});
+  fmt::print("{}", to_text(table));
 }
 
 int run_theory(const Command& command, const std::vector<std::string>& arguments) {
@@ -62,6 +188,8 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "tau", po::value<double>(), "measured tokens per step")(
       "r", po::value<double>(), "tau / (gamma + 1), when tau is not known")("speedup", po::value<double>(),
                                                                             "measured speedup")(
+      "utilization", po::value<double>(),
+      "accepted / drafted tokens, the acceptance rate of llama.cpp and vLLM; with --gamma")(
       "W", po::value<int>(),
       "lookahead decoding: window size; --alpha is then P(accept) of a token of a guess")(
       "N", po::value<int>(), "lookahead decoding: n-gram size")(
@@ -71,6 +199,7 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "lookahead decoding: the exponent s in W^s G^(1-s), the number of guesses in the law when W differs "
       "from G; default .5")("max-gamma", po::value<int>()->default_value(64),
                             "largest gamma in the search for the best one")("json", "print JSON");
+  add_model_options(options);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
   theory::PredictionInputs inputs;
@@ -91,31 +220,23 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   if (values->count("acceptance") > 0)
     inputs.acceptance = parse_number_list((*values)["acceptance"].as<std::string>(), "--acceptance");
   inputs.max_gamma = (*values)["max-gamma"].as<int>();
-  const std::vector<theory::Prediction> found = predict(inputs, options);
+  std::optional<double> utilization;
+  number("utilization", utilization);
+  require_partner(*values, "utilization", "gamma", "The same share stands for another alpha at each gamma.");
+  const auto model = parse_model(*values);
+  const std::vector<theory::Prediction> found =
+      naming_options(options, [&] { return evaluate_all(inputs, utilization, model); });
   if (found.empty()) {
     throw Error({.what = "speclab theory",
                  .got = "too few options for any formula",
-                 .expected = "at least --alpha",
+                 .expected = "at least --alpha or --model",
                  .advice = fmt::format("For example: {}", command.example)});
   }
   if (values->count("json") > 0) {
-    json out = json::object();
-    for (const auto& p : found) {
-      out[p.name] = {{"value", std::isfinite(p.value) ? json(p.value) : json(nullptr)},
-                     {"quantity", p.quantity},
-                     {"equation", p.equation},
-                     {"assumptions", p.assumptions}};
-    }
-    fmt::print("{}\n", out.dump(1));
-    return kOk;
+    print_json(found);
+  } else {
+    print_table(found);
   }
-  Table table{.header = {"formula", "of", "value", "equation", "assumes"},
-              .rows = {},
-              .right = {false, false, true, false, false}};
-  for (const auto& p : found)
-    table.rows.push_back({p.name, p.quantity, std::isfinite(p.value) ? number_text(p.value, 4) : "unbounded",
-                          p.equation, p.assumptions});
-  fmt::print("{}", to_text(table));
   return kOk;
 }
 
@@ -123,7 +244,8 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
 
 const Command kTheoryCommand = {
     "theory", "[options]",
-    "Evaluates every closed form that the given options allow, with its equation and assumptions.",
+    "Evaluates every closed form that the given options allow, with its equation and assumptions. With a "
+    "model: what its forwards cost.",
     "speclab theory --alpha .8 --gamma 5 --c .05", run_theory};
 
 }  // namespace speclab

@@ -2,6 +2,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "core/theory/cost.h"
 #include "experiments/metrics/metrics_detail.h"
 
 namespace speclab {
@@ -45,10 +46,13 @@ MetricValue kv_bytes(const CaseData& data) {
 }
 
 MetricValue ops_factor(const CaseData& data) {
-  if (!data.reference) return {};
-  const MetricValue own = flops(data), base = flops(*data.reference);
-  if (own.value.is_null() || base.value.is_null() || base.value == 0.0) return {};
-  return {own.value.get<double>() / base.value.get<double>(), nullptr};
+  const double tokens = total_tokens(data);
+  if (!data.reference || tokens == 0) return {};
+  const MetricValue base = flops(*data.reference);
+  if (base.value.is_null() || base.value == 0.0) return {};
+  return {theory::measured_operations_factor(target_work(data).flops, draft_work(data).flops, tokens,
+                                             base.value.get<double>()),
+          nullptr};
 }
 
 /// The calibration of the case's draft model; null when there is none.

@@ -167,18 +167,15 @@ TEST(Leviathan, Corollary39) {
       EXPECT_EQ(some_gamma_helps(alpha, c), best.speedup > 1) << alpha << " " << c;
       EXPECT_GE(best.speedup, improvement_lower_bound(alpha, c) * (1 - 1e-15));
       EXPECT_DOUBLE_EQ(improvement_lower_bound(alpha, c), (1 + alpha) / (1 + c));
-      std::map<int, double> curve;
-      for (int g = 0; g <= 40; ++g) curve[g] = walltime_improvement(alpha, g, c);
-      EXPECT_THAT(monotonicity_violations(curve), testing::IsEmpty()) << alpha << " " << c;
+      // The proof uses that if some gamma improves the walltime, every smaller gamma > 0 does too.
+      bool smaller_helps = true;
+      for (int g = 1; g <= 40; ++g) {
+        const bool helps = walltime_improvement(alpha, g, c) > 1;
+        EXPECT_TRUE(smaller_helps || !helps) << alpha << " " << c << " " << g;
+        smaller_helps = helps;
+      }
     }
   }
-}
-
-TEST(Leviathan, MonotonicityViolationsOfMeasuredCurves) {
-  EXPECT_THAT(monotonicity_violations({{1, 0.9}, {2, 1.1}, {3, 1.0}, {4, 1.2}, {8, 0.7}}),
-              testing::ElementsAre(1, 3));
-  EXPECT_THAT(monotonicity_violations({{1, 1.2}, {2, 1.1}, {3, 0.9}, {4, 0.8}}), testing::IsEmpty());
-  EXPECT_THROW(monotonicity_violations({{1, kNaN}}), Error);
 }
 
 TEST(Leviathan, BreakEven) {

@@ -34,7 +34,7 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
   // Cases with a window have a waterfall that adds up.
   const Result explained = run({"explain", "run", "lookahead/W=4/N=4", "--json"});
   ASSERT_EQ(explained.code, 0) << explained.err;
-  const json terms = json::parse(explained.out)["lookahead/W=4/N=4"];
+  const json terms = json::parse(explained.out)["lookahead/W=4/N=4"]["waterfall"];
   EXPECT_EQ(terms[0]["step"], "free_rows");
   double sum = 0;
   for (const json& term : terms) sum += term["log_ratio"].get<double>();

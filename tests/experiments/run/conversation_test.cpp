@@ -34,7 +34,8 @@ std::filesystem::path model_with_bos(const std::string& name) {
 }
 
 std::vector<Token> tokens_of(const std::filesystem::path& model, const std::string& chat_template) {
-  const ModelSet models(model.string(), make_backend({.backend = "cpu", .threads = 1}), chat_template);
+  const ModelSet models(model.string(), make_backend({.backend = BackendKind::kCpu, .threads = 1}),
+                        chat_template);
   PromptSpec prompt;
   prompt.turns = {"hi"};
   return Conversation(models, prompt, "").tokens();

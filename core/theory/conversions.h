@@ -1,0 +1,19 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "core/theory/predictions.h"
+
+/// Computes numbers that `speclab theory` shows and that no record holds: how much tau varies, what other
+/// engines call acceptance rate, and what a published speedup says about the draft.
+namespace speclab::theory {
+
+/// Computes the conversions whose inputs are known, in this order:
+///   tau_deviation (tau_sd), draft_utilization (draft_utilization), implied_alpha_utilization (alpha),
+///   implied_c (c), optimal_gamma_positional (gamma), optimal_speedup_positional (speedup).
+/// `utilization` is accepted / drafted tokens, which llama.cpp and vLLM call acceptance rate. Throws Error
+/// for inputs outside their domain, and for a utilization without gamma.
+std::vector<Prediction> conversions(const PredictionInputs& inputs, std::optional<double> utilization);
+
+}  // namespace speclab::theory

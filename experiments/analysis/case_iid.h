@@ -1,0 +1,23 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "experiments/metrics/run_data.h"
+
+/// Tests of the assumption that the closed forms make about acceptance: every tested token is accepted with
+/// the same probability, independently.
+namespace speclab {
+
+/// The tests over the steps of a case with chains as drafts:
+///   "positions": {"p_value"}, one alpha for all positions;
+///   "prompts": {"dispersion", "p_value"}, one alpha for all prompts;
+///   "steps": {"lag1", "lags", "p_value"}, no correlation between the steps of a prompt (Ljung-Box). Only if
+///   all drafts have the same length, because a schedule by itself correlates steps.
+/// A test that the steps do not allow is left out. Null when no test is possible, and for cases whose steps
+/// feed probes.
+nlohmann::json iid_tests(const CaseData& data);
+/// iid_tests() as one line.
+std::string iid_text(const nlohmann::json& tests);
+
+}  // namespace speclab

@@ -1,0 +1,97 @@
+// `speclab theory`: numbers that no record holds, and the costs of a model's forwards.
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/experiments/cli/speclab_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+
+class Theory : public Speclab {
+ protected:
+  json values(std::vector<std::string> words) {
+    words.insert(words.begin(), "theory");
+    words.push_back("--json");
+    const Result result = run(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    json out = json::object();
+    if (result.code != 0) return out;
+    const json found = json::parse(result.out);
+    for (const auto& [name, entry] : found.items()) out[name] = entry["value"];
+    return out;
+  }
+};
+
+TEST_F(Theory, ConvertsTheNumbersOfOtherReports) {
+  const json found = values({"--alpha", ".62", "--gamma", "7", "--speedup", "2.6", "--utilization", ".378"});
+  EXPECT_NEAR(found["implied_c"].get<double>(), -.001, 5e-4);
+  EXPECT_NEAR(found["draft_utilization"].get<double>(), (found["leviathan_eq_1"].get<double>() - 1) / 7,
+              1e-12);
+  EXPECT_GT(found["implied_alpha_utilization"], .7);
+  EXPECT_GT(found["tau_deviation"], 1);
+  EXPECT_EQ(values({"--acceptance", ".9,.8,.1", "--c", ".1"})["optimal_gamma_positional"], 2);
+  EXPECT_THAT(run({"theory", "--alpha", ".62", "--gamma", "7", "--speedup", "2.6"}).out,
+              HasSubstr("above the bound for a free draft"));
+  expect_error(run({"theory", "--utilization", ".4"}), {"--utilization", "no --gamma"});
+  expect_error(run({"theory", "--utilization", "1.4", "--gamma", "3"}), {"--utilization", "1.4"});
+  expect_error(run({"theory", "--utilization", ".4", "--gamma", "0"}), {"--gamma", "0"});
+}
+
+TEST_F(Theory, CostsOfAModel) {
+  const json described = json::parse(run({"model", "target", "--json"}).out);
+  const json plain = values({"--model", "target"});
+  EXPECT_EQ(plain["model_ops_per_token"], described["flops_per_token"]);
+  EXPECT_EQ(plain["model_kv_bytes_per_token"], described["kv_bytes_per_position"]);
+  EXPECT_EQ(2 * plain["model_weights"].get<double>(), described["weight_bytes_per_forward"]);
+  EXPECT_FALSE(plain.contains("leviathan_limit"));
+
+  const std::vector<std::string> device = {"--model",      "target", "--draft",     "draft",
+                                           "--context",    "100",    "--batch",     "2",
+                                           "--peak-flops", "1e12",   "--bandwidth", "1e10"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> words = device;
+    words.insert(words.end(), more.begin(), more.end());
+    return values(words);
+  };
+  const json chain = with({"--rows", "6"}), tree = with({"--tree", "2,3"}),
+             f32 = with({"--weight-bytes", "4"});
+  EXPECT_EQ(chain["model_rows"], 12);
+  EXPECT_EQ(tree["model_rows"], 12);
+  EXPECT_LT(tree["model_ops"], chain["model_ops"]) << "nodes of a tree see fewer keys";
+  EXPECT_GT(tree["model_commit_bytes"], 0);
+  EXPECT_EQ(chain["model_ridge_rows"], 100);
+  EXPECT_EQ(f32["model_ridge_rows"], 200);
+  EXPECT_EQ(chain["model_c_hat"], 1) << "draft and target have the same shape";
+  EXPECT_EQ(chain["model_c"], 1);
+  EXPECT_GT(with({"--kv-bytes", "4"})["model_bytes"], with({})["model_bytes"]);
+  EXPECT_GT(with({"--overhead", ".5"})["model_seconds"], .5);
+  // c_hat of the models serves the formulas as --c-hat does.
+  EXPECT_EQ(with({"--alpha", ".5", "--gamma", "2"})["leviathan_3_11_ops"],
+            values({"--alpha", ".5", "--gamma", "2", "--c-hat", "1"})["leviathan_3_11_ops"]);
+  EXPECT_NE(with({"--alpha", ".5", "--gamma", "2", "--c-hat", ".5"})["leviathan_3_11_ops"],
+            with({"--alpha", ".5", "--gamma", "2"})["leviathan_3_11_ops"]);
+}
+
+TEST_F(Theory, OptionsOfAModelNeedTheirPartners) {
+  expect_error(run({"theory", "--alpha", ".5", "--draft", "draft"}),
+               {"--draft", "no --model", "Add --model"});
+  expect_error(run({"theory", "--alpha", ".5", "--rows", "3"}), {"--rows", "no --model"});
+  expect_error(run({"theory", "--model", "target", "--peak-flops", "1e12"}),
+               {"--peak-flops", "no --bandwidth"});
+  expect_error(run({"theory", "--model", "target", "--bandwidth", "1e12"}),
+               {"--bandwidth", "no --peak-flops"});
+  expect_error(run({"theory", "--model", "target", "--overhead", "1"}), {"--overhead", "no --peak-flops"});
+  expect_error(run({"theory", "--model", "target", "--rows", "3", "--tree", "2"}), {"--tree and --rows"});
+  expect_error(run({"theory", "--model", "target", "--rows", "0"}), {"--rows", "0"});
+  expect_error(run({"theory", "--model", "target", "--batch", "0"}), {"--batch", "0"});
+  expect_error(run({"theory", "--model", "target", "--context", "-1"}), {"--context", "-1"});
+  expect_error(run({"theory", "--model", "target", "--tree", "2,1.5"}), {"--tree", "1.5"});
+  expect_error(run({"theory", "--model", "target", "--weight-bytes", "0"}), {"--weight-bytes", "0"});
+  expect_error(run({"theory", "--model", "a.json"}), {"a.json"});
+  expect_error(run({"theory"}), {"--alpha or --model"});
+}
+
+}  // namespace
+}  // namespace speclab
