@@ -32,12 +32,11 @@
           apply(FillColumnsKernel) apply(ActivateKernel<Activation::kSilu>)                                 \
               apply(ElementwiseKernel<ElementwiseOf::kAdd>)                                                 \
                   apply(ElementwiseKernel<ElementwiseOf::kAddBias>)
-#define SPECLAB_LINEAR_TASKS(apply)                                                                 \
-  apply(LinearFewKernel<1, true>) apply(LinearFewKernel<1, false>) apply(LinearFewKernel<2, false>) \
-      apply(LinearFewKernel<1, true, Linear, Rotated>)                                              \
-          apply(LinearFewKernel<1, false, Linear, Rotated>)                                         \
-              apply(LinearFewKernel<2, false, Linear, Rotated>)                                     \
-                  apply(LinearFewKernel<1, false, Linear, Combined>)
+#define SPECLAB_LINEAR_TASKS(apply)                                                                      \
+  apply(LinearFewKernel<1, true>) apply(LinearFewKernel<1, false>) apply(LinearFewKernel<2, false>)      \
+      apply(LinearFewKernel<1, true, Linear, Rotated>) apply(LinearFewKernel<1, false, Linear, Rotated>) \
+          apply(LinearFewKernel<2, false, Linear, Rotated>)                                              \
+              apply(LinearFewKernel<1, false, Linear, Combined>)
 #define SPECLAB_SAMPLING_TASKS(apply)                                                   \
   apply(LayRowsKernel) apply(StandardiseKernel<false>) apply(SampleKernel<PhiloxCoins>) \
       apply(LargestOfRowsKernel) apply(StandardisePiecesKernel) apply(RaceKernel)

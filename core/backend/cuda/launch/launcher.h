@@ -105,7 +105,7 @@ class Launcher {
   bool records_forwards_;
   bool overlaps_;      // launches may overlap, except in the body of a loop, where CUDA does not promise it
   bool apart_ = true;  // the next launch must not
-  int blocks_ = 0;                  // blocks of a persistent kernel
+  int blocks_ = 0;     // blocks of a persistent kernel
   std::vector<Task> waiting_;       // held back, in order; with kLaunches at most one
   std::shared_ptr<void> counters_;  // of the barrier in persistent kernels: one u64, then a u32 per block
   std::shared_ptr<void> late_;      // a LateBlock that the host shares
