@@ -65,7 +65,7 @@ bool may_fuse_with_next(const Task& task) {
     const Attention of = kernel_of<AttentionSumKernel<Attention>>(task).a;
     return of.n == 1 && of.out == nullptr;
   }
-  return may_rotate<1, 6, true>(task) || may_rotate<1, 6, false>(task) || may_rotate<2, 4, false>(task);
+  return may_rotate<1, true>(task) || may_rotate<1, false>(task) || may_rotate<2, false>(task);
 }
 
 std::vector<Task> fuse(std::span<const Task> tasks) {
