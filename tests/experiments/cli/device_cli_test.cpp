@@ -109,12 +109,13 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
 // A prediction uses the times that the steps of its case pay: without the download where the device judges.
 TEST_F(Speclab, PredictionsOfADeviceCountTheDownloadsThatAStepMakes) {
   json small = config();
-  small["options"] = {{"max_tokens", 12}};
+  small["options"] = {{"max_tokens", 6}};
   small["repeats"] = 1;
-  small["calibration"] = {{"rows", 4}, {"rounds", 2}};
+  small["prompts"] = {{"inline", {"1 2 3"}}};
+  small["calibration"] = {{"rows", 4}, {"rounds", 2}, {"texts", 1}};
   small["cases"] = json::parse(
-      R"([{"strategy": "autoregressive"}, {"strategy": "prompt_lookup"}, {"strategy": "prompt_lookup", "device_loop": "on"},
-          {"strategy": "speculative_sampling", "draft": "small", "gamma": 2, "device_loop": "on"}])");
+      R"([{"strategy": "autoregressive"}, {"strategy": "prompt_lookup"}, {"strategy": "prompt_lookup", "device_loop": "auto"},
+          {"strategy": "speculative_sampling", "draft": "small", "gamma": 2, "device_loop": "auto"}])");
   write(small);
   ASSERT_EQ(run({"run", "a.json", "--backend", "host-simt", "--out", "device", "-q"}).code, 0);
   const auto read = [&](const std::string& folder) {
