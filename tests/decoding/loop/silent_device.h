@@ -23,6 +23,7 @@ class SilentProgram final : public DeviceProgram {
   std::shared_ptr<Graph> record(bool loop, const std::function<void()>& operations) override {
     return real_.record(loop, operations);
   }
+  std::string loop_problem() override { return real_.loop_problem(); }
   void replay(const Graph& graph) override { real_.replay(graph); }
 
  private:
