@@ -31,13 +31,17 @@ FILE = ROOT / "results/gpu/forecast.json"
 
 # Launches of a forward with separate launches: kernels of a layer, and the others. One row: the products compute the norms themselves.
 # More rows: each of the two norms of a layer is a kernel. The products of a layer are QKV, output, gate and up, down.
+# At up to 16 rows the rotation is a part of the product before it, unless a block of this product has one tile of outputs (rotates()).
+# At one row the sum of attention is a part of the product after it.
 LAYER_KERNELS = {
-    "one_row": {"linear": 4, "rope_and_store": 1, "attention_splits": 1, "attention_sum": 1},
-    "more_rows": {"rms_norm": 2, "linear": 4, "rope_and_store": 1, "attention_splits": 1, "attention_sum": 1},
+    "one_row": {"linear": 4, "attention_splits": 1},
+    "few_rows": {"rms_norm": 2, "linear": 4, "attention_splits": 1, "attention_sum": 1},
+    "many_rows": {"rms_norm": 2, "linear": 4, "rope_and_store": 1, "attention_splits": 1, "attention_sum": 1},
 }
+FEW_ROWS = 16
 FORWARD_KERNELS = {"gather": 1, "copy_rows": 1, "rms_norm": 1, "round_rows": 1, "linear": 1}
 PROJECTION_KERNELS = {"round_rows": 1, "linear": 1}  # of an embedding with a projection, in a draft
-# Tasks of the persistent kernel, which end with a barrier each. At one row the rotation and the sum of attention are parts of products.
+# Tasks of the persistent kernel, which end with a barrier each. A layer has one more if the rotation is not a part of a product.
 PERSISTENT_TASKS = {"layer": 5, "forward": 5}
 # A step that the device runs: these kernels come before and after the target's forward.
 STEP_KERNELS = {"lay_rows": 1, "standardise": 1, "accept": 1, "settle": 1}
@@ -187,6 +191,19 @@ def linear(name, launches, outputs, inputs, n, accumulate=False):
     return Kernel(name, launches, 2 * outputs * inputs + n * inputs * 2 + out, 2.0 * n * outputs * inputs, again + out)
 
 
+def slices_of(outputs, inputs):
+    """Slices of the sum of a linear layer, as core/backend/cuda/kernels/linear/linear.h computes them."""
+    slices = 1
+    while slices < 8 and math.ceil(outputs / 16) * slices < 1024 and math.ceil(inputs / 32) >= 8 * slices:
+        slices *= 2
+    return slices
+
+
+def rotates(shape):
+    """Whether the product of queries, keys and values also rotates them: a block of it needs two tiles of outputs."""
+    return shape.head_dim % 32 == 0 and slices_of(*shape.products()["QKV"]) <= 4
+
+
 def layer_kernels(shape, n, context):
     """The kernels of all layers of a forward, in their order in a layer."""
     layers, hidden, query, kv = shape.layers, shape.hidden, shape.query, shape.kv
@@ -207,7 +224,12 @@ def layer_kernels(shape, n, context):
         linear("gate and up", layers, *products["gate and up"], n),
         linear("down", layers, *products["down"], n, accumulate=True),
     ]  # fmt: skip
-    return found
+    fused = set()
+    if n <= FEW_ROWS and rotates(shape):
+        fused.add("rotation")
+    if n == 1:
+        fused.add("attention sum")
+    return [kernel for kernel in found if kernel.name not in fused]
 
 
 def other_kernels(shape, n):
@@ -242,9 +264,11 @@ def forward_kernels(shape, n, context):
 
 def launches(shape, n):
     """Launches of a forward of n rows with separate launches."""
-    per_layer = LAYER_KERNELS["one_row" if n == 1 else "more_rows"]
+    per_layer = sum(LAYER_KERNELS["one_row" if n == 1 else "few_rows" if n <= FEW_ROWS else "many_rows"].values())
+    if n <= FEW_ROWS and not rotates(shape):
+        per_layer += 1
     return (
-        shape.layers * sum(per_layer.values())
+        shape.layers * per_layer
         + sum(FORWARD_KERNELS.values())
         + (sum(PROJECTION_KERNELS.values()) if shape.embedding else 0)
     )
@@ -252,7 +276,8 @@ def launches(shape, n):
 
 def tasks(shape):
     projection = sum(PROJECTION_KERNELS.values()) if shape.embedding else 0
-    return shape.layers * PERSISTENT_TASKS["layer"] + PERSISTENT_TASKS["forward"] + projection
+    per_layer = PERSISTENT_TASKS["layer"] + (0 if rotates(shape) else 1)
+    return shape.layers * per_layer + PERSISTENT_TASKS["forward"] + projection
 
 
 def forward(device, shape, n, context, form="launches", launched=None):

@@ -63,7 +63,7 @@ TEST_F(OnDeviceForecast, ItsLaunchesAreThoseOfTheProgram) {
   for (const int layers : {1, 3}) {
     for (const int rows : {1, 2}) {
       Counts expected = launches["forward"].get<Counts>();
-      for (const auto& [kernel, count] : launches["layer"][rows == 1 ? "one_row" : "more_rows"].get<Counts>())
+      for (const auto& [kernel, count] : launches["layer"][rows == 1 ? "one_row" : "few_rows"].get<Counts>())
         expected[kernel] += layers * count;
       EXPECT_EQ(kernels_of(backend(), layers, rows), expected)
           << layers << " layers, " << rows
