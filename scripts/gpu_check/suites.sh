@@ -9,7 +9,7 @@ suite_filter() {  # NAME -> a filter of GoogleTest
     attention) echo '*OnDeviceAttention.*' ;;
     sampling) echo '*OnDeviceSampling.*' ;;
     acceptance) echo '*OnDeviceAcceptance.*' ;;
-    model) echo '*OnDeviceModel.*:*OnDeviceHidden.*' ;;
+    model) echo '*OnDeviceModel.*:*OnDeviceHidden.*:*OnDeviceForecast.*' ;;
     decoding) echo '*OnDeviceDecoding.*' ;;
     persistent) echo '*OnDevicePersistent.*' ;;
     leaks) echo '*OnDeviceMemory.*:*OnDeviceErrors.*:*OnDeviceLeaks.*' ;;  # the errors are provoked last

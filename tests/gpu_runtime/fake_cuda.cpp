@@ -50,6 +50,7 @@ std::vector<int> current_in(const std::string& name) {
 namespace cuda {
 // The parts of Gpu in other files.
 PersistentLimits Gpu::persistent_limits() const { return {}; }
+bool Gpu::overlaps() const { return false; }
 std::unique_ptr<DeviceStatus> Gpu::make_status() const { return nullptr; }
 std::string Gpu::loop_problem(bool) const { return ""; }
 }  // namespace cuda
@@ -126,6 +127,9 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return note("cudaStreamDestroy"); }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return note("cudaStreamSynchronize"); }
+cudaError_t cudaDeviceSynchronize() { return note("cudaDeviceSynchronize"); }
+cudaError_t cudaProfilerStart() { return note("cudaProfilerStart"); }
+cudaError_t cudaProfilerStop() { return note("cudaProfilerStop"); }
 cudaError_t cudaStreamQuery(cudaStream_t) { return note("cudaStreamQuery"); }
 cudaError_t cudaMemcpyAsync(void*, const void*, std::size_t, cudaMemcpyKind, cudaStream_t) {
   return note("cudaMemcpyAsync");

@@ -125,8 +125,10 @@ TEST_F(GpuRuntime, MachinesThatCannotBeUsedAreNamed) {
   machine().gpus = 0;
   EXPECT_THAT(opened(0), HasSubstr("backend cuda: got no GPU: the CUDA driver sees none"));
   machine().driver = 11080;
-  EXPECT_THAT(opened(0),
-              HasSubstr("no CUDA driver that is new enough: it knows CUDA 11.8, this program was built"));
+  EXPECT_THAT(
+      opened(0),
+      HasSubstr(
+          "no CUDA driver that is new enough: the driver supports CUDA 11.8, and this program was built"));
   machine().driver = 0;
   EXPECT_THAT(opened(0), HasSubstr("no CUDA driver: libcuda.so.1 was not found"));
   EXPECT_THAT(opened(0), HasSubstr("--backend cpu needs none"));
@@ -137,7 +139,7 @@ TEST_F(GpuRuntime, TooLittleMemorySaysHowMuchThereIs) {
   EXPECT_EQ(
       error_of([&] { gpu.allocate(std::size_t{81} << 20); }),
       "memory of Fake GPU A (device 0) for 81.0 MiB more: got 80.0 MiB free of 100.0. Use a smaller model "
-      "or context, another --device, or end what else uses this one.");
+      "or context, another --device, or end other programs that use this one.");
   EXPECT_EQ(error_of([&] { gpu.allocate(std::size_t{80} << 20); }), "") << "the error is not reported again";
 }
 

@@ -76,14 +76,15 @@ TEST_F(Overlap, OnlyWeightsAreReadBeforeTheWait) {
   EXPECT_EQ(before([&] { load16_streamed(weights_.data()); }), "");
   EXPECT_EQ(before([&] { prefetch(weights_.data(), 64); }), "");
   const auto copy = [&](const u32* from) {
-    async_copy16(shared<u32>(0, 256), 4 * thread_index(), from);
+    async_copy16_streamed(shared<u32>(0, 256), 4 * thread_index(), from);
     async_commit();
     async_wait<0>();
   };
   EXPECT_EQ(before([&] { copy(weights_.data()); }), "");
   for (const std::function<void()>& access : std::vector<std::function<void()>>{
            [&] { load(rows); }, [&] { load_constant(rows); }, [&] { load16(rows); },
-           [&] { load16_constant(rows); }, [&] { load_acquire(wide); }}) {
+           [&] { load16_constant(rows); }, [&] { load_acquire(wide); },
+           [&] { async_copy16(shared<u32>(0, 256), 4 * thread_index(), rows); }}) {
     EXPECT_THAT(before(access), HasSubstr("memory is read before wait_for_previous()"));
   }
   for (const std::function<void()>& access : std::vector<std::function<void()>>{
@@ -98,7 +99,7 @@ TEST_F(Overlap, WeightsOfTheLaunchBeforeAreNotReadBeforeTheWait) {
   const std::vector<std::function<void()>> reads{
       [&] { load16_streamed(weights_.data()), wait_for_previous(); },
       [&] {
-        async_copy16(shared<u32>(0, 256), 4 * thread_index(), weights_.data());
+        async_copy16_streamed(shared<u32>(0, 256), 4 * thread_index(), weights_.data());
         async_commit();
         wait_for_previous();
         async_wait<0>();

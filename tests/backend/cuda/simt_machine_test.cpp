@@ -229,9 +229,9 @@ TEST(SimtMachine, NoticesCopiesThatAreUsedTooEarly) {
     };
   };
   EXPECT_THAT(ring(0, nothing, too_few_at(0)), HasSubstr("no thread of the block has written"));
-  EXPECT_THAT(ring(0, nothing, too_few_at(2)),
-              testing::ContainsRegex(
-                  "shared memory is read while a copy that thread [0-9]+ has started may write it"));
+  EXPECT_THAT(
+      ring(0, nothing, too_few_at(2)),
+      testing::ContainsRegex("reads shared memory while a copy that thread [0-9]+ has started may write it"));
   // A thread writes where its copy is in flight.
   EXPECT_THAT(ring(0, nothing,
                    [](const Shared<float>& slots, int i) {

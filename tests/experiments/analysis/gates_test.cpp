@@ -97,7 +97,7 @@ TEST(Gates, CasesWithoutTheMetricsAreNotCompared) {
     EXPECT_THAT(comparison.cases[0].failures, ElementsAre(Failure::not_compared));
     return comparison.cases[0].verdict;
   };
-  EXPECT_THAT(verdict(made_run({{.prompts = {"1", "2"}}})), HasSubstr("another workload"));
+  EXPECT_THAT(verdict(made_run({{.prompts = {"1", "2"}}})), HasSubstr("the workloads differ"));
   ComparedRun interrupted = made_run({{}}), older = committed, unknown = committed, failed = committed;
   interrupted.run.complete = false;
   EXPECT_THAT(verdict(interrupted), HasSubstr("NEW is not complete"));

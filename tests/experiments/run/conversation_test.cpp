@@ -84,7 +84,7 @@ TEST(BackendChoice, AutoIsAUsableGpuUnlessANumericsClassIsAskedFor) {
 TEST(BackendChoice, EveryFixedChoiceIsReadByItsName) {
   for (const char* name : {"auto", "cpu", "cuda", "host-simt"})
     EXPECT_EQ(name_of(parse_backend_kind(name)), name);
-  for (const char* name : {"launches", "persistent", "auto"})
+  for (const char* name : {"launches", "serial", "graphs", "persistent", "auto"})
     EXPECT_EQ(name_of(parse_cuda_kernels(name)), name);
   for (const char* name : {"own", "cublaslt"}) EXPECT_EQ(name_of(parse_prefill_kernels(name)), name);
   try {
@@ -93,7 +93,7 @@ TEST(BackendChoice, EveryFixedChoiceIsReadByItsName) {
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("--backend: got gpu, expected auto, cpu, cuda or host-simt"));
   }
-  EXPECT_THROW(parse_cuda_kernels("graphs"), Error);
+  EXPECT_THROW(parse_cuda_kernels("tasks"), Error);
   EXPECT_THROW(parse_prefill_kernels(""), Error);
 }
 

@@ -111,7 +111,7 @@ TEST(FamilyConfig, RopeScalingIsReadFromEitherPlace) {
   EXPECT_THAT(error("pythia", [](Json& c) { c["rope_parameters"].erase("partial_rotary_factor"); }),
               HasSubstr("rotary_pct: got nothing"));
   EXPECT_THAT(error("pythia", [](Json& c) { c["rope_parameters"]["partial_rotary_factor"] = .2; }),
-              HasSubstr("a share of head_dim = 16 that is even"));
+              HasSubstr("here head_dim = 16, must be even"));
 }
 
 TEST(FamilyConfig, LongRopeInTheWordsOfItsFirstFiles) {

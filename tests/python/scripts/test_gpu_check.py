@@ -487,8 +487,10 @@ class Page(unittest.TestCase):
         self.assertIn(f"| 8B shape: forward, n = 1 | {1e3 * one:.3f} ms | 4.000 ms | {4e-3 / one:.2f} |", page)
         self.assertIn(f"device_graph round | {1e3 * step:.3f} ms | 4.000 ms | {4e-3 / step:.2f} |", page)
         self.assertIn("| 8B shape: download of the logits, n = 16 | 0.821 ms | 0.200 ms | 0.24 |", page)
-        self.assertEqual(self.forecast(page, "8B shape, t(16)"), ["1.06", "1.04"])
-        self.assertEqual(self.forecast(page, "135M, n = 1 "), ["0.644 ms", "-"])
+        sixteen = gpu_page.forecast.forward(gpu, shape, 16, 128) / one
+        self.assertEqual(self.forecast(page, "8B shape, t(16)"), [f"{sixteen:.2f}", f"{1.10 / sixteen:.2f}"])
+        small = gpu_page.forecast.forward(gpu, gpu_page.forecast.SHAPES["135m"], 1, 128)
+        self.assertEqual(self.forecast(page, "135M, n = 1 "), [f"{1e3 * small:.3f} ms", "-"])
         self.assertIn("| linear 28672 x 4096, n = 16 |", page)
 
     def test_the_bandwidth_of_the_host_is_not_that_of_the_device(self):
