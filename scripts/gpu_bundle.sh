@@ -67,6 +67,7 @@ pack() {  # writes build/gpu/bundle.tar.gz as the last file; if it is there, eve
   cp -r configs "$bundle/"
   cp -r models/draft/smollm2-135m-instruct "$bundle/models/draft/"
   cp -r tests/golden "$bundle/tests/"
+  cp results/gpu/forecast.json "$bundle/results/gpu/"
   find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
 
   # The packed libraries must be enough: apart from the runtime, no library may come from this system or be missing.
@@ -85,7 +86,7 @@ pack() {  # writes build/gpu/bundle.tar.gz as the last file; if it is there, eve
 
 source scripts/gpu_bundle/gpu_transfers.sh
 
-inputs=("${programs[@]/#/build/gpu-build/}" scripts/gpu_check scripts/gpu_check.sh scripts/gpu_bundle.sh scripts/gpu_bundle configs models/draft/smollm2-135m-instruct tests/golden "$model")
+inputs=("${programs[@]/#/build/gpu-build/}" scripts/gpu_check scripts/gpu_check.sh scripts/gpu_bundle.sh scripts/gpu_bundle configs models/draft/smollm2-135m-instruct tests/golden results/gpu/forecast.json "$model")
 if [ -f build/gpu/bundle.tar.gz ] && [ -z "$(find -L "${inputs[@]}" -newer build/gpu/bundle.tar.gz -print -quit)" ]; then
   echo "gpu_bundle: nothing has changed since the last bundle"
 else
@@ -117,7 +118,7 @@ if [ $check = true ]; then
     done
   }
   scripts/gpu_check/tests.sh --check build/gpu-build/tests/test_on_device
-  dry_run 1 host-simt tests_operations tests_rows tests_acceptance
+  dry_run 1 host-simt tests_operations tests_rows tests_acceptance tests_model
   rm -r "$there/records"
   dry_run 2 cpu forwards_135m
   echo "gpu_bundle: the dry run of the bundle in an empty folder passed"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures SpecLab on the GPU of this machine in three parts of less than ten minutes each, the most important part first: 1 tests, the 8B
-# shape and speculation; 2 other forwards, kernels and prefill; 3 comparison, sanitizers and profiles. Needs bash, coreutils, the CUDA
+# shape and speculation; 2 other forwards, kernels and prefill; 3 forwards without overlap and as graphs, comparison,
+# sanitizers and profiles. Needs bash, coreutils, the CUDA
 # toolkit and the driver. The programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
 # After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh); the end of what a stage printed
 # that is not "ok" is in check-partN.log. A stage that runs again replaces its result. If there is a python3, results/gpu/README.md is
@@ -77,7 +78,7 @@ source scripts/gpu_check/stage.sh
 
 # Sizes of the models and measurements. The goals (gpu_page.py) name these sizes. A dry run uses the smallest sizes that run every stage.
 if [ $dry_run = false ]; then
-  one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, like Llama-3.2-1B
+  one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, the size of Llama-3.2-1B, but 30 layers
   eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, like Llama-3.1-8B
   times=(--rows 1,2,4,8,16,24,32,48,64,96,128 --context 128,2048,8000 --tokens 33 --repeats 9)
   few=(--rows 1,2,4,8 --context 128,2048 --tokens 33 --repeats 9)

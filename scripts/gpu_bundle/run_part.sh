@@ -8,13 +8,14 @@ cd "$here/.." || exit 2
 [ $# -ge 2 ] || { echo "run_part: expected PART OUT [option of gpu_check.sh ...], got '$*'" >&2; exit 2; }
 part=$1 out=$2
 shift 2
-if [ ! -f speclab-gpu/complete ]; then
+if ! cmp -s "$here/files.sha256" speclab-gpu/complete; then  # nothing is unpacked yet, or another bundle
   wrong=$(sha256sum --check --quiet "$here/files.sha256" 2>&1 | grep -v '^sha256sum: WARNING') || true
   if [ -n "$wrong" ]; then
     printf 'run_part: %s\n' "$(head -n 1 <<< "$wrong"). Carry its folder again; manifest.json lists the files of each call." >&2
     exit 2
   fi
-  cat transfer*/bundle.part* | tar -xz && touch speclab-gpu/complete || exit 2
+  rm -rf speclab-gpu
+  cat transfer*/bundle.part* | tar -xz && cp "$here/files.sha256" speclab-gpu/complete || exit 2
 fi
 cd speclab-gpu || exit 2
 model=()

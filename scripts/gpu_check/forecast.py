@@ -14,6 +14,7 @@ sequence after `context` committed tokens:
 
 `bytes` are those of memory: weights in bf16 once, keys and values in bf16, activations in float or bf16. Activations that each block
 of a linear layer reads again count as on-chip bytes. Perfect overlap of the three terms is assumed, so a floor is a lower bound.
+Launches are assumed not to overlap, as with --kernels serial. The default overlaps them on sm_90 and should be faster.
 
 The launches of a forward are LAYER_KERNELS and FORWARD_KERNELS. A test compares them with what the program launches on the simulated
 GPU (tests/on_device/forecast_test.cpp), so they change here when the program changes. Uses the standard library only.
@@ -32,7 +33,7 @@ FILE = ROOT / "results/gpu/forecast.json"
 # Launches of a forward with separate launches: kernels of a layer, and the others. One row: the products compute the norms themselves.
 # More rows: each of the two norms of a layer is a kernel. The products of a layer are QKV, output, gate and up, down.
 # At up to 16 rows the rotation is a part of the product before it, unless a block of this product has one tile of outputs (rotates()).
-# At one row the sum of attention is a part of the product after it.
+# At one row and up to eight splits of the context, the sum of attention is a part of the product after it; launches() assumes this.
 LAYER_KERNELS = {
     "one_row": {"linear": 4, "attention_splits": 1},
     "few_rows": {"rms_norm": 2, "linear": 4, "attention_splits": 1, "attention_sum": 1},

@@ -95,7 +95,8 @@ def forecast_section(goals):
     parts = [
         "## Forecast",
         "Predicted by `scripts/gpu_check/forecast.py`, not measured: bytes over the attainable bandwidth, operations over the attainable "
-        "arithmetic, and a gap and a ramp for each launch. The constants, their sources and every number are in "
+        "arithmetic, and a gap and a ramp for each launch. Launches are assumed not to overlap, as with `--kernels serial`; the default "
+        "overlaps them on sm_90 and should be faster. The constants, their sources and every number are in "
         "[forecast.json](forecast.json). Context "
         f"{forecast.CONTEXT}.",
     ]

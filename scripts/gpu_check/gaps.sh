@@ -20,8 +20,8 @@ found=$(awk -F, '
     if (!begun) next
     gap = $s - end; if (gap < 0) gap = 0
     if (!between || /Continue/) { pending += gap; if (gap > 5000) { ++long; over += gap }; if (gap > most) most = gap }
-    pending += $d; ++count
-    if ($s + $d > end) end = $s + $d
+    stop = $s + $d; ++count
+    if (stop > end) { pending += stop - ($s > end ? $s : end); end = stop }  # a kernel that starts early waits for the one before it
     between = /Settle|Continue/
     if (/Settle/) { ++steps; inside += pending; kernels += count; gaps = over; times = long; largest = most; pending = count = 0 }
   }

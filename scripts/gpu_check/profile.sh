@@ -14,7 +14,7 @@ all=$(awk -F'","' '
   /"Kernel Name"/ { for (i = 1; i <= NF; ++i) { if ($i ~ /Kernel Name/) k = i; if ($i ~ /time_duration/) t = i; if ($i ~ /dram__/) d = i; if ($i ~ /tensor/) m = i }; next }
   k && /^"[0-9]/ {
     n = $k; ns = $t; d1 = $d; m1 = $m  # the first and the last field keep a quote
-    gsub(/["(].*/, "", n); gsub(/[",]/, "", ns); gsub(/["\r]/, "", d1); gsub(/["\r]/, "", m1)
+    gsub(/"/, "", n); gsub(/\((int|bool|unsigned int|[A-Za-z_]+(::[A-Za-z_]+)+)\)/, "", n); sub(/\([^()]*\)$/, "", n); gsub(/[",]/, "", ns); gsub(/["\r]/, "", d1); gsub(/["\r]/, "", m1)
     count[n]++; time[n] += ns; dram[n] += d1; mma[n] += m1
   }
   END { for (n in count) printf "%.0f\t%d\t%.1f\t%.1f\t%s\n", time[n], count[n], dram[n] / count[n], mma[n] / count[n], n }' <<< "$log" | sort -rn)

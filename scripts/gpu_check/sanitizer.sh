@@ -9,7 +9,8 @@ command -v compute-sanitizer > /dev/null || { echo "there is no compute-sanitize
 log=$(compute-sanitizer --tool "$tool" --print-limit 5 "$@" 2>&1)
 summary=$(grep -E 'SUMMARY|not supported|Error:' <<< "$log" | tail -n 3)
 errors=$(sed -n 's/.*SUMMARY: \([0-9]*\) \(error\|hazard\).*/\1/p' <<< "$log" | tail -n 1)
-if [ -z "$errors" ] || grep -q 'Device not supported\|Target application returned an error' <<< "$log"; then
+if [ -z "$errors" ] || grep -q 'Device not supported' <<< "$log" ||
+  { [ "$errors" = 0 ] && grep -q 'Target application returned an error' <<< "$log"; }; then
   tail -n 3 <<< "$log" >&2
   exit 77
 fi

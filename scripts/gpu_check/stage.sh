@@ -3,6 +3,10 @@
 declare -A part_of=() cap_of=() planted=()
 names=() mode=list current=0 part_begin=0 stage_process=''
 
+# What SpecLab's programs say, with exit status 2, where there is no usable device or too little of its memory. Every other error with
+# this status is a failure: a launch that CUDA refuses has it, too.
+cannot_run='backend cuda: got|--device: got|GPU .*: got (it is busy|compute capability)|memory of .* MiB more: got|unknown option|the program was built without'
+
 part() { current=$1 part_begin=$SECONDS; }
 
 wanted_stage() {  # NAME
@@ -10,7 +14,7 @@ wanted_stage() {  # NAME
 }
 
 # stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is the JSON file that it writes, or "-" for
-# its standard output. Exit status of the command: 0 ok; 2, 77, 127 cannot run here; anything else failed.
+# its standard output. Exit status of the command: 0 ok; 77, 127 cannot run here, also 2 if it says so (cannot_run); anything else failed.
 stage() {
   local name=$1 cap=$(($2 * slower)) data=$3
   shift 3
@@ -46,7 +50,8 @@ stage() {
     case $code in
       0) ;;
       124 | 137) status=capped reason="stopped after $cap seconds" ;;
-      2 | 77 | 127) status=unavailable ;;
+      77 | 127) status=unavailable ;;
+      2) if grep -qE "$cannot_run" "$scratch/err"; then status=unavailable; else status=failed; fi ;;
       *) status=failed ;;
     esac
     if [ $interrupted = true ]; then

@@ -74,7 +74,7 @@ TEST(Launches, OfAForward) {
     EXPECT_EQ(forward(d, 1, 1023).size(), layers * 5 + ends);
     EXPECT_EQ(forward(d, 1, 1024).size(), layers * 6 + ends);  // nine splits are added up once
     EXPECT_EQ(forward(d, 5, 100).size(), layers * 8 + ends);   // every row has splits of its own
-    EXPECT_EQ(forward(d, 32, 100).size(), layers * 9 + ends);  // linear_many.h fuses nothing
+    EXPECT_EQ(forward(d, 32, 100).size(), layers * 9 + ends);  // linear_many.h fuses only the activation
   }
   EXPECT_EQ(forward(kSmolLm2_135m, 1, 100).size(), 155u);
   EXPECT_EQ(forward(kLlama31_8b, 1, 100).size(), 165u);

@@ -90,6 +90,13 @@ class Calls(unittest.TestCase):
         (self.there / "build/gpu/speclab-gpu/models/SmolLM2-135M-Instruct.Q4_1.gguf").write_bytes(b"")
         self.assertEqual(self.call(self.manifest["calls"][-1]).returncode, 0)
         self.assertNotIn("--model-parts", (self.there / "out/said").read_text())
+        # Another bundle replaces the one that was unpacked.
+        unpacked = self.there / "build/gpu/speclab-gpu"
+        (unpacked / "complete").write_text("the hashes of another bundle\n")
+        (unpacked / "old").write_bytes(b"")
+        self.assertEqual(self.call(self.manifest["calls"][-1]).returncode, 0)
+        self.assertFalse((unpacked / "old").exists())
+        self.assertIn("--model-parts", (self.there / "out/said").read_text())
 
     def test_missing_and_damaged_files_are_named(self):
         *_, first, second, _ = self.manifest["calls"]

@@ -89,11 +89,11 @@ class Stages(Copy):
             self.assertIn("neither in bin/ nor in build/release/", stage["reason"])
 
     def test_what_cannot_run_here_is_not_a_failure_but_a_failure_is(self):
-        self.add("bin/speclab", """echo 'error: --backend: got "cu\\da"' >&2; printf 'a\\tb\\n' >&2; exit 2""")
+        self.add("bin/speclab", """echo 'error: backend cuda: got "cu\\da"' >&2; printf 'a\\tb\\n' >&2; exit 2""")
         self.assertEqual(self.check("--backend", "cpu", "--stages", "forwards_135m").returncode, 0)
         stage = self.stage("forwards_135m")
         self.assertEqual(stage["status"], "unavailable")
-        self.assertEqual(stage["reason"], 'error: --backend: got "cu\\da"\na\tb')
+        self.assertEqual(stage["reason"], 'error: backend cuda: got "cu\\da"\na\tb')
         self.add("bin/speclab", "echo '{}'; echo wrong ids >&2; exit 1")
         self.assertEqual(self.check("--backend", "cpu", "--stages", "forwards_135m").returncode, 1)
         stage = self.stage("forwards_135m")
@@ -158,6 +158,14 @@ class Stages(Copy):
         stage = self.stage("forwards_8b", "cuda")
         self.assertEqual((stage["status"], stage["reason"]), ("unavailable", problem))
         self.assertIn(problem, (self.root / "results/gpu/README.md").read_text())
+
+    def test_an_error_of_cuda_is_a_failure(self):
+        self.add("fakes/nvidia-smi", NVIDIA_SMI)
+        problem = "error: cudaStreamSynchronize on NVIDIA H200 (device 0), last kernel accept: got an illegal memory access, expected success"
+        self.add("bin/speclab", f"echo '{problem}' >&2; exit 2")
+        self.assertEqual(self.check("--stages", "machine,forwards_135m").returncode, 1)
+        stage = self.stage("forwards_135m", "cuda")
+        self.assertEqual((stage["status"], stage["reason"]), ("failed", problem))
 
     def test_no_driver_is_said_and_nothing_is_measured(self):
         self.add(
@@ -286,6 +294,13 @@ class Tools(Copy):
         )
         result = self.tool("sanitizer.sh", "memcheck", "true")
         self.assertEqual((result.stdout, result.returncode), ("", 77))
+        self.add(
+            "fakes/compute-sanitizer",
+            "echo '========= Invalid __global__ read'; echo '========= Target application returned an error'; echo '========= ERROR SUMMARY: 2 errors'",
+        )
+        result = self.tool("sanitizer.sh", "memcheck", "true")
+        self.assertEqual((json.loads(result.stdout)["errors"], result.returncode), (2, 1))
+        self.assertIn("Invalid __global__ read", result.stderr)
 
     def test_the_profiler(self):
         header = '"ID","Process ID","Kernel Name","dram__throughput.avg.pct_of_peak_sustained_elapsed","gpu__time_duration.sum","sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"'
@@ -294,6 +309,7 @@ class Tools(Copy):
             '"0","7","linear(float*, int)","90","2,000","4"',
             '"1","7","norm(int)","10","100","0"',
             '"2","7","linear(float*, int)","80","1000","6"',
+            '"3","7","void run<Few<(int)1, (bool)0, Rotated>>(Few<(int)1, (bool)0, Rotated>)","50","10","1"',
         ]
         self.add(
             "fakes/ncu", "echo \"$*\" > said\ncat << 'X'\nspeclab says hello\n" + "\n".join([header, *rows]) + "\nX"
@@ -301,12 +317,12 @@ class Tools(Copy):
         result = json.loads(self.tool("profile.sh", "true", "--profile-steps").stdout)
         words = (self.root / "said").read_text()
         self.assertRegex(words, r"^--profile-from-start off .*--launch-count 400 .* true --profile-steps$")
-        self.assertEqual(result["launches"], 3)
+        self.assertEqual(result["launches"], 4)
         found = result["kernels"]
         self.assertEqual(
             found[0], {"name": "linear", "launches": 2, "total_ns": 3000, "dram_percent": 85.0, "tensor_percent": 5.0}
         )
-        self.assertEqual([kernel["name"] for kernel in found], ["linear", "norm"])
+        self.assertEqual([kernel["name"] for kernel in found], ["linear", "norm", "void run<Few<1, 0, Rotated>>"])
         self.add("fakes/ncu", "echo '==WARNING== No kernels were profiled.'")
         result = self.tool("profile.sh", "true")
         self.assertEqual((result.stdout, result.returncode), ("", 77))
@@ -336,6 +352,9 @@ class Tools(Copy):
         # 1000 to 9402, then one gap and the loop's kernel, then 50000 to 50401.
         self.assertEqual((found["steps"], found["kernels"], found["inside_ns"]), (2, 6, 8402 + 11 + 401))
         self.assertEqual((found["gaps_over_5us"], found["gaps_over_5us_ns"], found["largest_gap_ns"]), (1, 8000, 8000))
+        early = ["1000,100,1,run<LayRows>", "1050,250,1,run<Linear, 3>", "1290,110,1,run<Settle>"]
+        found = json.loads(self.trace(prompt, *early).stdout)
+        self.assertEqual(found["inside_ns"], 400, "a kernel that starts early waits for the one before it")
         result = self.trace(prompt)
         self.assertEqual((result.stdout, result.returncode), ("", 77))
         self.assertIn("nsys saw no step", result.stderr)

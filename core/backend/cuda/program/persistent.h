@@ -10,7 +10,7 @@
 // for all forwards of a drafted chain.
 //
 // Launches dominate the time of a small model. SmolLM2-135M reads its weights in 0.09 ms on an H100, but it
-// has about 200 kernels that start more than a microsecond apart (Spector et al. 2025, "Look Ma, No
+// has about 150 kernels that start more than a microsecond apart (Spector et al. 2025, "Look Ma, No
 // Bubbles!"). Here the launches become tasks in a table on the device. A cooperative launch with as many
 // blocks as are resident at once goes through the table. Each block runs its share of a task's blocks as
 // blocks inside of itself, with the same code as the separate kernel and so with the same bits. Then it waits
