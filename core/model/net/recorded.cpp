@@ -34,9 +34,9 @@ const float* Model::compute_recorded(const Inputs& in, Placed placed) const {
   bound = std::min(bound, session.kv_.slots - rows.earlier - rows.n);
   if (!session.recorded_) session.recorded_ = std::make_shared<Recorded>();
   auto& entries = session.recorded_->entries;
-  if (entries.size() >= Recorded::kMost) entries.clear();
-  const auto [at, first] =
-      entries.try_emplace({in.n, in.wanted_count, rows.earlier, bound, in.tokens}, Recorded::Entry());
+  const Recorded::Key key{in.n, in.wanted_count, rows.earlier, bound, in.tokens};
+  if (entries.size() >= Recorded::kMost && !entries.contains(key)) entries.clear();
+  const auto [at, first] = entries.try_emplace(key, Recorded::Entry());
   if (first) return compute(in, {&placed, 1}, nullptr);
   Recorded::Entry& entry = at->second;
   DeviceProgram& program = *weights_->backend->device_program();

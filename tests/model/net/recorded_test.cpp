@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <vector>
 
 #include "tests/model/net/session_life.h"
@@ -70,6 +71,32 @@ TEST(RecordedForwards, HaveTheBitsOfLaunches) {
   // Each kind of forward runs once before it is recorded, and once more after the array of numbers has moved.
   EXPECT_EQ(graphs.session(0).replayed_forwards(), 2 * 2);
   EXPECT_EQ(graphs.session(1).replayed_forwards(), 2);
+}
+
+// A session keeps 64 graphs. As many sizes that come again and again are all replayed.
+TEST(RecordedForwards, AsManySizesAsASessionKeeps) {
+  Sessions graphs(CudaKernels::kGraphs, 4, 1);
+  Session& session = graphs.session(0);
+  std::vector<float> logits(11 * static_cast<std::size_t>(graphs.model().config().head_rows()));
+  const auto forward = [&](int n, int wanted) {
+    const std::vector<Token> tokens(static_cast<std::size_t>(n), 3);
+    std::vector<std::int32_t> parents(tokens.size()), rows(static_cast<std::size_t>(wanted));
+    std::iota(parents.begin(), parents.end(), -1);
+    std::iota(rows.begin(), rows.end(), 0);
+    session.forward(tokens, parents, rows, logits.data());
+    session.commit({});
+  };
+  const auto all_sizes = [&] {
+    int sizes = 0;
+    for (int n = 11; n >= 1; --n) {
+      for (int wanted = n; wanted >= 1 && sizes < 64; --wanted, ++sizes) forward(n, wanted);
+    }
+  };
+  all_sizes();
+  EXPECT_EQ(session.replayed_forwards(), 0);
+  all_sizes();
+  all_sizes();
+  EXPECT_EQ(session.replayed_forwards(), 2 * 64);
 }
 
 // The bound of the committed keys doubles at 256.

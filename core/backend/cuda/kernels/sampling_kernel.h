@@ -23,7 +23,8 @@ inline constexpr int kPieceThreads = kRowPiece / kRowLoads;
 /// Number of pieces of a row of n entries. It depends on nothing else.
 SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRowPiece; }
 
-/// Memory in which the blocks of a row meet. Launches that may overlap need separate memory.
+/// Memory in which the blocks of a row meet. Launches of one stream may share it, because they
+/// touch it only after wait_for_previous().
 struct RowMeeting {
   simt::u64* best = nullptr;      ///< [rows, pieces of the longest row]; null: a row has one block
   simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch

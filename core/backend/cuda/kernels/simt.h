@@ -112,7 +112,10 @@ using u64 = std::uint64_t;
 
 inline constexpr int kWarp = 32;
 /// A loop that waits for another block gives up after this time.
-inline constexpr u64 kMostWaitNs = 2'000'000'000;
+inline constexpr u64 kMostWaitNs = 2'000'000'000, kMostGapNs = 1'000'000;
+struct Waiting {
+  u64 last = 0, waited = 0;  ///< ns of the device's clock
+};
 
 /// 16 bytes that a lane moves with one access: eight bf16 or four floats. Word 0 is first in memory.
 struct alignas(16) Bytes16 {
@@ -157,9 +160,10 @@ struct InnerBlock {
 //                                            this block wrote before.
 //   u64 load_acquire(const u64* p)
 //   void pause()                             For the body of a loop that waits for another block.
-//   u64 wait_begin(), bool waited_long(u64 begun)   For the same loop: true when it has gone on for
-//                                            kMostWaitNs since begun = wait_begin(). The Machine counts
-//                                            pauses instead.
+//   Waiting wait_begin(), bool waited_long(Waiting&)   For the same loop: true when it has gone on for
+//                                            kMostWaitNs since wait_begin(). Time between two calls counts
+//                                            up to kMostGapNs, so a kernel that was taken off the device for
+//                                            a while has not waited. The Machine counts pauses instead.
 //   void trap()                              Ends the launch with an error. The Machine throws Trap.
 //   void fence()                             Another thread of the device that sees a store after the fence
 //                                            also sees the stores before it.

@@ -159,8 +159,13 @@ SPECLAB_DEVICE u64 globaltimer() {
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 }
-SPECLAB_DEVICE u64 wait_begin() { return globaltimer(); }
-SPECLAB_DEVICE bool waited_long(u64 begun) { return globaltimer() - begun > kMostWaitNs; }
+SPECLAB_DEVICE Waiting wait_begin() { return {globaltimer(), 0}; }
+SPECLAB_DEVICE bool waited_long(Waiting& waiting) {
+  const u64 now = globaltimer(), gap = now - waiting.last;
+  waiting.last = now;
+  waiting.waited += gap < kMostGapNs ? gap : kMostGapNs;
+  return waiting.waited > kMostWaitNs;
+}
 SPECLAB_DEVICE void trap() { asm volatile("trap;" ::: "memory"); }
 
 // Shared memory.

@@ -10,6 +10,7 @@ namespace speclab::cuda {
 /// Packs rows [first, first + count) of a bf16 matrix [out, in]. `first` is a multiple of 16; so is `count`,
 /// unless the matrix ends there. The padding becomes zero.
 struct PackWeights {
+  static constexpr bool kWritesWeights = true;
   const simt::u16* rows = nullptr;  ///< [count, in]
   int first = 0, count = 0;
   int out = 0, in = 0;

@@ -76,8 +76,7 @@ void Launcher::start_together(const std::vector<Task>& tasks) {
   } else {
     table = kept_table(tasks);
   }
-  if (noted_ != nullptr)
-    noted_->insert(noted_->end(), static_cast<std::size_t>(table.count), "persistent task");
+  note("persistent task", static_cast<std::size_t>(table.count));
   start_now("persistent", TableLaunch{table, blocks_});
 }
 

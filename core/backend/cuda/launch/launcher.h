@@ -17,9 +17,9 @@
 namespace speclab::cuda {
 
 /// True if the kernel of these arguments writes weights, which the next kernel reads before it waits
-/// (simt.h).
+/// (simt.h). Such arguments define kWritesWeights = true.
 template <typename Arguments>
-inline constexpr bool kWritesWeights = std::is_same_v<Arguments, PackWeights>;
+inline constexpr bool kWritesWeights = requires { Arguments::kWritesWeights; };
 
 /// False for the persistent kernel, which does not wait and so never overlaps with the launch before it.
 template <typename Arguments>
@@ -68,6 +68,10 @@ class Launcher {
   /// Appends the name of every launch to `names` until the next call; null: no more. Before a persistent
   /// kernel come as many entries "persistent task" as it has tasks.
   void note_into(std::vector<std::string_view>* names) { noted_ = names; }
+  /// Ends note_into(&names), if no other call followed it.
+  void stop_noting(const std::vector<std::string_view>& names) {
+    if (noted_ == &names) noted_ = nullptr;
+  }
 
  private:
   template <typename What>
@@ -79,11 +83,22 @@ class Launcher {
       recording_->nodes.push_back(describe(what));
       recording_->nodes.back().overlap = stream.overlap;
     }
-    if (noted_ != nullptr) noted_->push_back(kernel);
+    note(kernel);
     device_.started(kernel);
-    if (auto* captured = device_.captured_launches())
+    if (auto* captured = device_.captured_launches()) {
       captured->push_back([what, stream] { launch(what, stream); });
-    else launch(what, stream);
+      return;
+    }
+    try {
+      launch(what, stream);
+    } catch (...) {  // an earlier kernel may have failed
+      device_.explain();
+      throw;
+    }
+  }
+  /// Notes a launch. What is recorded is not launched.
+  void note(std::string_view kernel, std::size_t times = 1) {
+    if (noted_ != nullptr && !recording_) noted_->insert(noted_->end(), times, kernel);
   }
   bool hold_back(const Task& task);
   void start_together(const std::vector<Task>& tasks);

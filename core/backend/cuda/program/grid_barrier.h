@@ -40,10 +40,10 @@ class GridBarrier {
   SPECLAB_DEVICE void wait(const Late& late) {
     if (simt::thread_index() == 0) {
       passed_ += blocks_;
-      const simt::u64 begun = simt::wait_begin();
+      simt::Waiting waiting = simt::wait_begin();
       while (simt::load_acquire(counters_.arrived) < passed_) {
         simt::pause();
-        if (simt::waited_long(begun)) {
+        if (simt::waited_long(waiting)) {
           late(missing_block());
           simt::trap();
         }

@@ -37,7 +37,7 @@ class BackendTimer final : public DeviceTimer {
  public:
   BackendTimer(Launcher& launcher, std::unique_ptr<DeviceTimer> timer)
       : launcher_(launcher), timer_(std::move(timer)) {}
-  ~BackendTimer() override { launcher_.note_into(nullptr); }
+  ~BackendTimer() override { launcher_.stop_noting(kernels_); }
   BackendTimer(const BackendTimer&) = delete;
   BackendTimer& operator=(const BackendTimer&) = delete;
   void begin() override {
@@ -45,11 +45,13 @@ class BackendTimer final : public DeviceTimer {
     kernels_.clear();
     launcher_.note_into(&kernels_);
     timer_->begin();
+    launcher_.separate();
   }
   void stop() override {
     launcher_.submit();
     timer_->stop();
-    launcher_.note_into(nullptr);
+    launcher_.separate();
+    launcher_.stop_noting(kernels_);
   }
   double seconds() override { return timer_->seconds(); }
   const std::vector<std::string_view>& kernels() const override { return kernels_; }

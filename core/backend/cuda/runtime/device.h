@@ -52,6 +52,8 @@ class Device {
   /// Calls `explain` when a launch has failed on the device, before the error of the runtime is thrown.
   /// `explain` may throw an Error that says more.
   virtual void explain_failures(std::function<void()> explain) = 0;
+  /// Calls the function of explain_failures(). For failures of the device that a launch reports.
+  virtual void explain() const {}
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
   /// The device does not answer any more. Later calls throw Error, nothing waits for the stream, and memory

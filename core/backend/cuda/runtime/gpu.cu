@@ -62,7 +62,7 @@ std::size_t gpu_free_bytes(int ordinal) {
 
 void Gpu::check(int status, const char* call, std::size_t bytes) const {
   if (status == cudaSuccess) return;
-  if (explain_) explain_();
+  explain();
   fail_gpu(call, bytes, ordinal_, name_, kernel_, report(static_cast<cudaError_t>(status)));
 }
 
@@ -303,7 +303,9 @@ class GpuTimer final : public DeviceTimer {
 
  private:
   void check(cudaError_t status, const char* call) const {
-    if (status != cudaSuccess) fail_gpu(call, 0, gpu_.ordinal(), gpu_.name(), "", report(status));
+    if (status == cudaSuccess) return;
+    gpu_.explain();
+    fail_gpu(call, 0, gpu_.ordinal(), gpu_.name(), "", report(status));
   }
   const Gpu& gpu_;
   cudaStream_t stream_;

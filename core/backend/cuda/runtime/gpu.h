@@ -55,6 +55,9 @@ class Gpu final : public Device {
   }
   void started(const char* kernel) override { kernel_ = kernel; }
   void explain_failures(std::function<void()> explain) override { explain_ = std::move(explain); }
+  void explain() const override {
+    if (explain_) explain_();
+  }
   bool idle() const override;
   /// Throws Error with the free and the total memory of the device when there is not enough.
   std::shared_ptr<void> allocate(std::size_t bytes) override;

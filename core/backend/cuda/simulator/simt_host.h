@@ -109,8 +109,8 @@ SPECLAB_DEVICE u64 load_acquire(const u64* p, Where where = Where::current()) {
 SPECLAB_DEVICE void pause(Where where = Where::current()) { self->machine->pause(where); }
 SPECLAB_DEVICE void fence() { self->machine->fence(); }
 SPECLAB_DEVICE void fence_system() {}
-SPECLAB_DEVICE u64 wait_begin() { return 0; }
-SPECLAB_DEVICE bool waited_long(u64 /*begun*/) { return self->machine->waited_long(); }
+SPECLAB_DEVICE Waiting wait_begin() { return {}; }
+SPECLAB_DEVICE bool waited_long(Waiting& /*waiting*/) { return self->machine->waited_long(); }
 SPECLAB_DEVICE void trap(Where where = Where::current()) { self->machine->trap(where); }
 SPECLAB_DEVICE void wait_for_previous(Where where = Where::current()) {
   self->machine->wait_for_previous(where);

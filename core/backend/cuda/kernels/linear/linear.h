@@ -71,8 +71,8 @@ struct Linear {
   // in fragments.h. Only if can_activate(out, in).
   simt::u16* activated = nullptr;
   Activation function = Activation::kSilu;
-  // Memory in which the sums of slices are combined, see LinearPlan. Launches that may overlap need separate
-  // memory.
+  // Memory in which the sums of slices are combined, see LinearPlan. Launches of one
+  // stream may share it, because they touch it only after wait_for_previous().
   float* partials = nullptr;      ///< 16-byte aligned
   simt::u32* arrivals = nullptr;  ///< zeros before and after the launch
 };
