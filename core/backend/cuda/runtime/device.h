@@ -42,7 +42,8 @@ class Device {
   virtual bool overlaps() const = 0;
   /// Null if nothing is known about the state of the device.
   virtual std::unique_ptr<DeviceStatus> make_status() const = 0;
-  /// A timer of the device's stream. Kernels that a Launcher holds back are not in the stream yet.
+  /// A timer of the device's stream. Kernels that a Launcher holds back (launcher.h) are not in the stream
+  /// yet.
   virtual std::unique_ptr<DeviceTimer> make_timer() const = 0;
 
   /// The stream in which launch() (core/backend/cuda/launch/launch.h) starts kernels.
@@ -54,8 +55,8 @@ class Device {
   virtual void explain_failures(std::function<void()> explain) = 0;
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
-  /// The device does not answer any more. Later calls throw Error, nothing waits for the stream, and memory
-  /// of the device is not freed, because freeing waits, too.
+  /// Call it when the device does not answer any more. Later calls of other functions throw Error, nothing
+  /// waits for the stream, and memory of the device is not freed, because freeing waits, too.
   void give_up() { *given_up_ = true; }
 
   /// Memory of the device; it is freed with the last pointer. Throws Error when there is not enough.
