@@ -105,9 +105,9 @@ struct Remainder {
     return (kind == Kind::kStored ? simt::load(stored + x) : weight_of(x, loader()(x))) / sum_of_weights();
   }
 
-  /// Replaces the distribution with max(f - q, 0), normalised, where f is f(p) of RatioForm and q is
-  /// `drawn_from`. If q is one-hot, all of its mass is at that token. If no mass would be left, the
-  /// distribution stays as it is.
+  /// Replaces the distribution p with max(f(p) - q, 0), normalised, where q is `drawn_from`. f(p) is that of
+  /// RatioForm, or p itself with plain_residual. If q is one-hot, all of its mass is at that token. If no
+  /// mass would be left, the distribution stays as it is.
   SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from) {
     if (p.one_hot >= 0) return;
     if (kind == Kind::kRow && f.power == 1) {

@@ -36,7 +36,7 @@ struct AcceptedSet {
   int best = -1;   ///< the token that is always accepted; -1: none
   double bar = 0;  ///< the weight in `seen` that an accepted token needs
 
-  static constexpr double kNobody = 1e300;
+  static constexpr double kNobody = 1e300;  ///< a bar that no token reaches
 
   SPECLAB_DEVICE AcceptedSet(const LawSpace& space, const CriterionForm& criterion, const LawRow& p,
                              const LawRow& row, int tokens)

@@ -28,7 +28,9 @@ SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRow
 /// Memory through which the blocks of a row exchange their results. Launches that may overlap need separate
 /// memory.
 struct RowMeeting {
-  simt::u64* best = nullptr;      ///< [rows, pieces of the longest row]; null: a row has one block
+  /// [rows, pieces of the longest row]: the largest key of each piece, a logit's (key_of()) or a race's.
+  /// Null: a row has one block.
+  simt::u64* best = nullptr;
   simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch
 };
 
@@ -128,7 +130,7 @@ struct PieceSpace {
   }
 };
 
-/// Returns the law of a row whose largest logit has the key `best`, without its sum.
+/// Returns the law, without its sum, of a row whose largest logit has the key `best` (key_of()).
 SPECLAB_DEVICE Law law_of(const Standardise& a, simt::u64 best) {
   Law law;
   if (best >= kInvalidKey) law.invalid = index_of(best);

@@ -76,9 +76,9 @@ SPECLAB_DEVICE int shared_begin() { return 0; }
 SPECLAB_DEVICE void block_sync() { __syncthreads(); }
 #endif
 
-// Global memory. No load is read-only for the assembler (.nc, __ldg): ptxas moves such loads before and after
-// griddepcontrol.wait as it likes. It keeps the order of the others, and volatile keeps the order of the
-// compiler.
+// Global memory. No load here is marked read-only (.nc, __ldg), because ptxas moves read-only loads across
+// griddepcontrol.wait as it likes. ptxas keeps the order of all other loads, and `volatile` makes the
+// compiler keep it, too.
 
 template <typename T>
 SPECLAB_DEVICE std::remove_const_t<T> load(T* p) {

@@ -57,8 +57,8 @@ class GridBarrier {
   }
 
  private:
-  /// Returns the first block that is missing. This block has arrived as often as each of the others, or once
-  /// more often if the other one is missing.
+  /// Returns the first missing block. A missing block has arrived once less often than this one, and every
+  /// other block as often.
   SPECLAB_DEVICE int missing_block() const {
     if (counters_.of_blocks == nullptr) return -1;
     const simt::u32 own = simt::atomic_add(counters_.of_blocks + simt::block_x(), 0);

@@ -177,7 +177,7 @@ PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, in
 }
 
 KvStore CudaBackend::allocate_kv(int layers, int kv_heads, int head_dim, int slots) {
-  constexpr int kMostHeadDim = kSplit * kKvPiece;  // each thread of a split has one piece
+  constexpr int kMostHeadDim = kSplit * kKvPiece;  // 1024; a tile's queries take 64 KiB then
   if (head_dim > kMostHeadDim)
     throw Error({"dimensions of a head", std::to_string(head_dim),
                  fmt::format("at most {} on a GPU", kMostHeadDim), "Use --backend cpu."});
@@ -267,7 +267,7 @@ void CudaBackend::attend(const float* qkv, int heads, const KvStore& kv, int lay
   if (rows.view != nullptr) return attend_view(a, rows);
   if (launcher_.gathers() && rows.committed_at == nullptr && rows.committed_copy != nullptr) {
     // The arguments, and so the table of a persistent kernel, stay the same until the sequence reaches the
-    // next split. Until then the device keeps the table.
+    // next split. Until then no new table is uploaded.
     a.committed_at = rows.committed_copy;
     a.committed = rows.committed / kSplit * kSplit + kSplit - 1;
   }

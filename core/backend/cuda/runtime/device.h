@@ -85,13 +85,13 @@ class Device {
   virtual std::string loop_problem(bool cooperative) const = 0;
   /// Queues what end_capture() returned.
   virtual void replay(void* captured) = 0;
-  /// A device that cannot capture by itself returns a list during a capture. Add launches to it instead of
-  /// starting them. Null otherwise.
+  /// During a capture, a device that cannot capture by itself returns a list, to which the caller adds
+  /// launches instead of starting them. Otherwise null.
   virtual std::vector<std::function<void()>>* captured_launches() { return nullptr; }
 
  protected:
   using GivenUp = std::shared_ptr<const std::atomic<bool>>;
-  /// For objects that outlive the device and must not wait for one that was given up.
+  /// For objects that outlive the device: they must not wait for a device that was given up.
   GivenUp given_up() const { return given_up_; }
   /// Throws Error when the device was given up.
   void require_answer() const;
