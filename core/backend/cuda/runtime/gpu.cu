@@ -143,7 +143,7 @@ std::shared_ptr<void> Gpu::allocate_shared(std::size_t bytes) {
 }
 
 // Captures in relaxed mode, because buffers may grow while their first use is recorded, and the other modes
-// forbid to allocate memory.
+// forbid allocating memory.
 std::uint64_t Gpu::begin_capture(bool loop) {
   require_answer();
   use();
