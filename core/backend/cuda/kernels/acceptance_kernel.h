@@ -7,10 +7,11 @@
 // same, too (law.h).
 //
 // Each decision depends on the one before it, so there is one block. With the sums of the target's rows
-// (Accept::p_sums) it reads a few numbers of a row to accept a token, and one chunk to draw a token from a
-// row of the target or from such a row without one token. Only a rejection by a drafted law reads whole rows,
-// p and q, once. 512 threads then have 32 KiB in flight. A vocabulary of 128,256 has 1 MiB: 8 us at a latency
-// of 0.25 us from L2, and 22 us at 0.7 us from memory; all other outcomes take 2 to 3 us (predicted).
+// (Accept::p_sums) the kernel reads a few numbers of a row to accept a token. It reads one chunk to draw a
+// token from a row of the target, or from such a row without one token. Only when it rejects a token that was
+// drawn from a law of the draft does it read whole rows, p and q, once. 512 threads then have 32 KiB in
+// flight. For a vocabulary of 128,256 the two rows have 1 MiB: 8 us at a latency of 0.25 us from L2, and 22
+// us at 0.7 us from memory. All other outcomes take 2 to 3 us (predicted).
 
 namespace speclab::cuda {
 
@@ -104,8 +105,9 @@ struct Remainder {
     return (kind == Kind::kStored ? simt::load(stored + x) : weight_of(x, loader()(x))) / sum_of_weights();
   }
 
-  /// Replaces the distribution with norm((f - q)+), where f is f(p) of RatioForm. If q is one-hot, all of its
-  /// mass is at that token. If no mass would be left, the distribution stays as it is.
+  /// Replaces the distribution p with max(f(p) - q, 0), normalised, where q is `drawn_from`. f(p) is that of
+  /// RatioForm, or p itself with plain_residual. If q is one-hot, all of its mass is at that token. If no
+  /// mass would be left, the distribution stays as it is.
   SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from) {
     if (p.one_hot >= 0) return;
     if (kind == Kind::kRow && f.power == 1) {
@@ -217,7 +219,7 @@ struct AcceptKernel {
                 }},
         position, kTargetCoin, 0);
   }
-  /// Returns the token that follows a rejection by an envelope rule.
+  /// Returns the token that follows a rejection by an envelope rule (criterion.h). `inverse` is 1 / M.
   SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
                                    int children, std::int64_t position) const {
     const int redraws =

@@ -17,11 +17,12 @@
 // are committed, on the slots, or on how rows are cut into tiles. A row of a tree has the same bits as in a
 // chain of its path alone. A row of a chain has the same bits as in a forward over its token alone.
 //
-// Both products run on the matrix unit: 16 queries of one key/value head times the 32 positions of a warp,
-// with four warps per split. If all keys of a split are committed, a tile takes queries of any rows, and up
-// to kMostTiles tiles share one read of the keys and values. If some keys are in flight, a tile takes queries
-// of one row only, because other rows have other keys at the same positions. So the matrix unit processes
-// keys in flight, too, for trees of any depth. A tile costs the same for 1 query and for 16, but only two or
+// Both products, queries times keys and weights times values, run on the matrix unit: 16 queries of one
+// key/value head and the 32 positions of a warp, with four warps per split. If all keys of a split are
+// committed, a tile takes queries of any rows, and up to kMostTiles tiles share one read of the keys and
+// values. If some keys are in flight, a tile takes queries of one row only, because other rows have other
+// keys at the same positions. So the matrix unit processes keys in flight, too, for trees of any depth. A
+// tile that is not full costs as much as a full one of 16 queries. This matters little, because only two or
 // three splits hold keys in flight.
 //
 // Queries and weights are floats. The matrix unit gets each of them as a sum of two bf16 numbers: the float
@@ -48,7 +49,8 @@ struct Attention {
   KvLayer kv;
   int committed =
       0;            ///< number of committed keys, in slots 0 .. committed - 1; with committed_at: upper bound
-  int earlier = 0;  ///< positions are below committed + earlier + n (RowsInFlight)
+  int earlier = 0;  ///< upper bound of the number of rows of earlier forwards in a path (RowsInFlight);
+                    ///< positions are below committed + earlier + n
   const std::int32_t* committed_at = nullptr;  ///< not null: the number of committed keys is read from here
   const std::int32_t* positions = nullptr;     ///< [n]
   const std::int32_t* path_begin = nullptr;    ///< [n + 1]
@@ -158,7 +160,7 @@ struct AttentionSplitsKernel {
               first_split = a.first_split(committed);
     const int shared_blocks = a.shared_blocks(), shared = a.shared_splits(committed) * shared_blocks,
               block = simt::block_x(), group = a.group();
-    int split, query, end;  // queries query .. end - 1
+    int split, query, end;  // the block computes the queries from `query` to end - 1
     if (block < shared) {
       split = first_split + block / shared_blocks;
       query = block % shared_blocks * (kMostTiles * kTileQueries);
@@ -180,8 +182,8 @@ struct AttentionSplitsKernel {
   static constexpr float kUnseen =
       -3.402823466e+38f;  // below every score; finite, because infinity - infinity is NaN
 
-  // Computes one tile: queries first .. first + count - 1 of this key/value head. Each row has `group`
-  // queries. The queries of a tile belong to one row unless all keys of the split are committed.
+  // Computes one tile: the queries from `first` to first + count - 1 of the block's key/value head. Each row
+  // has `group` queries. The queries of a tile belong to one row unless all keys of the split are committed.
   SPECLAB_DEVICE void run_tile(int committed, int split, int first, int count) const {
     const int first_split = a.first_split(committed), group = a.group(), kv_head = simt::block_y(),
               stride = a.kv.stride, begin = split * kSplit;

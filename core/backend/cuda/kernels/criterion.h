@@ -7,8 +7,10 @@
 #include "core/base/exp_log.h"
 
 // Computes what acceptance rules need from whole rows: the set of accepted tokens
-// (core/decoding/rules/accepted_set.h) and the envelope (rules_classical.cpp). The results have the same bits
-// as on the host. All threads of a block call these functions together, except AcceptedSet::meets().
+// (core/decoding/rules/accepted_set.h) and the constant M of the envelope (rules_classical.cpp). In textbook
+// rejection sampling the envelope is M q >= p with M = max p / q, and a token drawn from q is accepted with
+// probability p / (M q). The results have the same bits as on the host. All threads of a block call these
+// functions together, except AcceptedSet::meets().
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -34,7 +36,7 @@ struct AcceptedSet {
   int best = -1;   ///< the token that is always accepted; -1: none
   double bar = 0;  ///< the weight in `seen` that an accepted token needs
 
-  static constexpr double kNobody = 1e300;
+  static constexpr double kNobody = 1e300;  ///< a bar that no token reaches
 
   SPECLAB_DEVICE AcceptedSet(const LawSpace& space, const CriterionForm& criterion, const LawRow& p,
                              const LawRow& row, int tokens)
@@ -53,7 +55,7 @@ struct AcceptedSet {
     }
   }
   SPECLAB_DEVICE double weight(int x) const { return seen.one_hot >= 0 ? seen.prob(x) : seen.weight(x); }
-  /// weight(x) if the row has weights and the weight of x is `loaded`.
+  /// Returns weight(x) without reading memory. `loaded` is the weight of x; a one-hot row ignores it.
   SPECLAB_DEVICE double weight_of(int x, float loaded) const {
     return seen.one_hot >= 0 ? seen.prob(x) : static_cast<double>(loaded);
   }
@@ -81,7 +83,7 @@ struct TwoWeights {
   float p, q;
 };
 
-/// Returns 1 / M, the minimum of q / p over the support of p.
+/// Returns 1 / M of the envelope M q >= p: the minimum of q / p over the support of p.
 SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, const LawRow& q, int vocab) {
   if (q.one_hot >= 0) return p.prob(q.one_hot) >= 1 ? 1 : 0;
   if (p.one_hot >= 0) return q.prob(p.one_hot);
@@ -105,7 +107,8 @@ SPECLAB_DEVICE double inverse_envelope(const LawSpace& space, const LawRow& p, c
   return inverse_envelope_of(ratio, p.sum, q.sum);
 }
 
-/// Returns the probability that a token drawn from q is accepted under the envelope.
+/// Returns the probability that a token drawn from q is accepted under the envelope, p / (M q). `inverse`:
+/// 1/M.
 SPECLAB_DEVICE double under_envelope(const LawRow& p, const LawRow& q, int token, double inverse) {
   return inverse > 0 ? envelope_acceptance(p.prob(token), q.prob(token), inverse) : 0;
 }

@@ -31,9 +31,10 @@ struct Law {
 
 inline namespace SPECLAB_SIDE {
 
-/// Returns the largest candidate of a thread in the race for counters first, first + step, and so on below
-/// `end`. A candidate is the pair (arrival time, token) with inverted bits, so the earliest token has the
-/// largest number, and on ties the lowest token. 0: no candidate.
+/// In a race each token has a random arrival time, and the earliest token wins (race_row()). Returns the
+/// largest candidate of a thread, for the Philox counters first, first + step, and so on below `end`. A
+/// candidate is the pair (arrival time, token) with inverted bits, so the earliest token has the largest
+/// number, and on ties the lowest token. 0: no candidate.
 template <typename Weight>
 SPECLAB_DEVICE simt::u64 race_entries(int first, int end, int step, int n, PhiloxKey key,
                                       std::int64_t position, simt::u32 purpose, const Weight& weight) {

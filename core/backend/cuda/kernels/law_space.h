@@ -11,11 +11,11 @@
 
 namespace speclab::cuda {
 
-inline constexpr int kLawThreads = 512;  ///< most threads per block
+inline constexpr int kLawThreads = 512;  ///< largest number of threads per block
 inline constexpr int kCutBuckets = 16;   ///< buckets of one step of cut_of_row()
 /// Numbers that a thread loads before it computes with the first of them. 512 threads then have 32 KiB in
-/// flight, 256 threads 16 KiB. A store may alias a later load as far as the compiler knows, so loads run
-/// ahead of stores only if they are written that way.
+/// flight, 256 threads 16 KiB. The compiler must assume that a store may change what a later load reads, so
+/// loads run ahead of stores only if the code puts them first.
 inline constexpr int kRowLoads = 16;
 
 /// Number of chunks (kSumChunk) of a row of n entries.
@@ -65,7 +65,7 @@ class LawSpace {
 
 // ---- Entries of a row
 
-/// Sums of chunks that are already known, so that nobody has to read the row again.
+/// Sums of chunks that are already known, so that a kernel need not read the row again.
 struct KnownSums {
   /// [chunks] in global memory; null: not known.
   const double* chunks = nullptr;
@@ -74,7 +74,7 @@ struct KnownSums {
 };
 
 /// A row that kernels compute from memory. load(i) fetches what entry i needs, and value(i, fetched) computes
-/// the entry. The two are separate so that many loads can be under way before the first of them is used.
+/// the entry. The two are separate so that many loads can be in flight before the first of them is used.
 template <typename Load, typename Value>
 struct Entries {
   Load load;
@@ -111,7 +111,7 @@ SPECLAB_DEVICE void visit_entries(int first, int end, int step, const Load& load
   }
 }
 
-/// Calls visit(i, load(i)) for the share of a thread of entries 0 .. n - 1.
+/// Calls visit(i, load(i)) for this thread's share of the n entries of a row.
 template <typename Load, typename Visit>
 SPECLAB_DEVICE void visit_row(int n, const Load& load, const Visit& visit) {
   visit_entries(simt::thread_index(), n, simt::block_threads(), load, visit);
@@ -119,7 +119,7 @@ SPECLAB_DEVICE void visit_row(int n, const Load& load, const Visit& visit) {
 
 // ---- Sums and searches. All threads of a block call them together and get the same result.
 
-/// Writes the sum of each chunk's lanes for chunks first .. end - 1.
+/// Writes the sum of each chunk's lanes, for the chunks from `first` to end - 1.
 SPECLAB_DEVICE void add_lanes(const simt::Shared<double>& lanes, const simt::Shared<double>& sums, int first,
                               int end) {
   SPECLAB_ROLLED
@@ -137,9 +137,9 @@ SPECLAB_DEVICE double add_chunks(const simt::Shared<double>& sums, int chunks) {
   return total;
 }
 
-/// Sum of entries 0 .. n - 1 of `row` (Entries), where n is at most the vocabulary. Each entry is computed
-/// once, by one thread, or not at all if its chunk's sum is known. Leaves the sums of the chunks in
-/// space.chunk_sums().
+/// Returns the sum of the first n entries of `row` (Entries), where n is at most the vocabulary. Each entry
+/// is computed once, by one thread, or not at all if its chunk's sum is known. Leaves the sums of the chunks
+/// in space.chunk_sums().
 template <typename Row>
 SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Row& row) {
   const int chunks = chunks_of(n);

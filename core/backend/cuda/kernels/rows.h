@@ -6,7 +6,7 @@
 
 namespace speclab::cuda {
 
-inline constexpr int kRowThreads = 256;  ///< most threads per block
+inline constexpr int kRowThreads = 256;  ///< largest number of threads per block
 /// Bytes of shared memory that one block_sum() needs.
 inline constexpr int kSumBytes = kRowThreads / simt::kWarp * 4;
 

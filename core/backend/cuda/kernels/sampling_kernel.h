@@ -2,19 +2,21 @@
 
 #include "core/backend/cuda/kernels/law.h"
 
-// Turns logits into tokens. Standardise does what Distribution::assign_logits() does on the host, and Sample
-// draws tokens from the result.
+// Turns logits into tokens. Standardise makes a law (a probability distribution, law.h) of each row of
+// logits, as Distribution::assign_logits() does on the host. Sample draws tokens from the laws.
 //
-// A row has one block, or several if there is memory in which they meet (RowMeeting). A block then has a
-// piece of kRowPiece entries, and each of its 256 threads loads sixteen of them before it computes with the
-// first. So a block has 16 KiB in flight, and a row of 128,256 entries has 32 blocks, all of it at once. Two
-// launches make a law: the first finds the largest logit, the second computes weights and sums. The last
-// block of a row that finishes adds up the chunks in order, so the bits are those of one block.
+// A row has one block, or several if there is memory through which they exchange results (RowMeeting). A
+// block then has a piece of kRowPiece entries, and each of its 256 threads loads sixteen of them before it
+// computes with the first. So a block has 16 KiB in flight. A row of 128,256 entries has 32 blocks, and all
+// of it is in flight at once. Two launches make a law: the first finds the largest logit, the second computes
+// weights and sums. The last block of a row that finishes adds up the chunks in order, so the bits are those
+// of one block.
 //
-// The floor of the two launches is bytes / 4.3 TB/s: logits are read twice and weights are written once. A
-// vocabulary of 128,256 has 0.4 us for 1 row and 11.5 us for 32 rows, if nothing stays in L2 (predicted). The
-// logits of 32 rows are 16.4 MB, which the L2 of an H100 or H200 (50 MB) holds. With 5.5 TB/s from L2 it is 9
-// us for 32 rows; for 1 row two launches with about 2 us each decide (predicted).
+// The two launches take at least bytes / 4.3 TB/s: logits are read twice and weights are written once. For a
+// vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32 rows, if nothing stays in L2 (predicted).
+// The logits of 32 rows are 16.4 MB, which the L2 of an H100 or H200 (50 MB) holds. With 5.5 TB/s from L2 the
+// bound is 9 us for 32 rows. For 1 row the two launches, about 2 us each, take longer than the traffic
+// (predicted).
 
 namespace speclab::cuda {
 
@@ -23,16 +25,18 @@ inline constexpr int kPieceThreads = kRowPiece / kRowLoads;
 /// Number of pieces of a row of n entries. It depends on nothing else.
 SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRowPiece; }
 
-/// Memory in which the blocks of a row meet. Launches of one stream may share it, because they
-/// touch it only after wait_for_previous().
+/// Memory through which the blocks of a row exchange their results. Launches of one stream may share it,
+/// because they touch it only after wait_for_previous().
 struct RowMeeting {
-  simt::u64* best = nullptr;      ///< [rows, pieces of the longest row]; null: a row has one block
+  /// [rows, pieces of the longest row]: the largest key of each piece, a logit's (key_of()) or a race's.
+  /// Null: a row has one block.
+  simt::u64* best = nullptr;
   simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch
 };
 
 /// Turns rows of logits into laws. At temperature 0 a row becomes one-hot at its argmax. Otherwise the
-/// weights are exp((z - max) * scale), and those below e^-87 are zero. Top-k and then top-p set the weights
-/// that they drop to zero. The law holds the sum of the remaining weights. Start it with start_laws().
+/// weights are exp((z - max) * scale), and those below e^-87 are zero. Top-k and then top-p drop tokens by
+/// setting their weights to zero. The law holds the sum of the remaining weights. Start it with start_laws().
 struct Standardise {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
@@ -74,8 +78,8 @@ struct Sample {
   RowMeeting meeting{};            ///< used when coupled, because only a race reads the whole row
 };
 
-/// True if the rows have several blocks. Each of the sixteen passes of a cut needs the result of the pass
-/// before it, so a row that is cut (top-k, top-p) has one block.
+/// True if the rows have several blocks. For top-k and top-p, cut_of_row() makes sixteen passes over a row,
+/// and each pass needs the result of the pass before it. So such a row has one block.
 inline bool has_pieces(const Standardise& a) {
   return a.meeting.best != nullptr && a.columns > kRowPiece && a.top_k == 0 && a.top_p >= 1;
 }
@@ -85,14 +89,15 @@ inline bool has_pieces(const Sample& a) {
 
 inline namespace SPECLAB_SIDE {
 
-/// What blocks with a piece of a row have in common.
+/// The shared memory of a block that has a piece of a row, and the functions with which such blocks exchange
+/// results.
 struct PieceSpace {
-  static constexpr int kPadded = kSumChunk + kSumLanes;  ///< two chunks next to each other use other banks
+  static constexpr int kPadded = kSumChunk + kSumLanes;  ///< so that neighbouring chunks use different banks
   static constexpr int kChunks = kRowPiece / kSumChunk, kWeights = kChunks * kPadded;
   static constexpr int kLanes = kChunks * kSumLanes, kKeys = kPieceThreads / simt::kWarp;
   static constexpr int kKeysAt = 0, kToldAt = 8 * kKeys, kLanesAt = kToldAt + 16,
                        kWeightsAt = kLanesAt + 8 * kLanes, kBytes = kWeightsAt + 4 * kWeights;
-  static constexpr int kMostChunks = kWeights / 2;  ///< of a row whose chunks fit in the place of the weights
+  static constexpr int kMostChunks = kWeights / 2;  ///< sums that fit in the place of the weights
   static_assert(kKeysAt % 16 == 0 && kLanesAt % 16 == 0 && kWeightsAt % 16 == 0);
 
   SPECLAB_DEVICE static simt::Shared<simt::u64> keys() { return simt::shared<simt::u64>(kKeysAt, kKeys); }
@@ -125,7 +130,7 @@ struct PieceSpace {
   }
 };
 
-/// Returns the law of a row whose largest logit has the key `best`, without its sum.
+/// Returns the law, without its sum, of a row whose largest logit has the key `best` (key_of()).
 SPECLAB_DEVICE Law law_of(const Standardise& a, simt::u64 best) {
   Law law;
   if (best >= kInvalidKey) law.invalid = index_of(best);
@@ -265,7 +270,7 @@ struct StandardisePiecesKernel {
     const int row = simt::block_y(), piece = simt::block_x(), pieces = simt::grid_x();
     const int begin = piece * kRowPiece, end = simt::min(begin + kRowPiece, a.columns);
     const float* logits = logits_of(a, row);
-    float z[kRowLoads];  // they are under way while the block finds the largest logit
+    float z[kRowLoads];  // the loads are in flight while the block finds the largest logit
     SPECLAB_UNROLL
     for (int j = 0; j < kRowLoads; ++j)
       z[j] =
@@ -339,7 +344,8 @@ struct SampleKernel {
   }
 };
 
-// A coupled Sample of rows with several blocks. The grid is [rows][pieces].
+// Runs a coupled Sample of rows with several blocks. A race between the tokens (race_entries() in law.h)
+// gives the token. The grid is [rows][pieces].
 struct RaceKernel {
   static constexpr const char* kName = "race";
   static constexpr int kThreads = kPieceThreads;
@@ -363,7 +369,7 @@ struct RaceKernel {
     if (simt::thread_index() == 0) simt::store(met + piece, best);
     if (!PieceSpace::last_of_row(a.meeting.arrivals + row)) return;
     best = PieceSpace::largest(met);
-    if (best == 0) {  // nobody arrives: LawRow::argmax()
+    if (best == 0) {  // no token has a finite arrival time: as LawRow::argmax()
       visit_row(a.vocab, load, [&](int i, float w) {
         const simt::u64 key = key_of(w, i);
         best = key > best ? key : best;

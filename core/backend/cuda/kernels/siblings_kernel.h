@@ -19,7 +19,7 @@ struct Siblings {
   int count = 0;                 ///< at most `columns`
   float* weights = nullptr;      ///< [rows, count, vocab]: entry 0 of each row is input, the others are
                                  ///< output; null if all are one-hot
-  Law* laws = nullptr;           ///< [rows, count], likewise
+  Law* laws = nullptr;           ///< [rows, count]: entry 0 of each row is input, the others are output
   const double* sums = nullptr;  ///< [rows, count, chunks] see Standardise: of entry 0 of each row; null: not
                                  ///< known
   PhiloxKey key{};
@@ -87,7 +87,7 @@ struct SiblingsKernel {
     return q.sum > 0;
   }
 
-  /// Returns the best token of the row by logit that is not among tokens first .. end - 1.
+  /// Returns the best token of the row by logit that is not among a.tokens[first] to a.tokens[end - 1].
   SPECLAB_DEVICE int next_best(const LawSpace& space, int first, int end, simt::u64& bound) const {
     const float* logits =
         a.logits + static_cast<std::size_t>(simt::block_x()) * static_cast<std::size_t>(a.columns);

@@ -18,7 +18,7 @@
 //                                      // namespace another name, so that symbols differ.
 //   struct ScaleKernel {
 //     static constexpr const char* kName = "scale";
-//     static constexpr int kThreads = 256;   // most threads per block
+//     static constexpr int kThreads = 256;   // largest number of threads per block
 //     Scale a;
 //     SPECLAB_DEVICE void operator()() const {
 //       const int i = simt::block_x() * kThreads + simt::thread_index();

@@ -17,8 +17,8 @@ SPECLAB_DEVICE InnerBlock& own_block() {
   return of_warp[threadIdx.x / kWarp];
 }
 // Returns the thread number. The assembly pretends to depend on the inner block. Otherwise the compiler would
-// compute values that depend only on the thread number before the loop over the kernels. It would keep them
-// in registers that other kernels need.
+// compute values that depend on nothing but the thread number once, before the loop over the tasks. It would
+// keep them in registers that the kernels of other tasks need.
 SPECLAB_DEVICE int bound_thread() {
   int thread;
   asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }"
@@ -76,9 +76,9 @@ SPECLAB_DEVICE int shared_begin() { return 0; }
 SPECLAB_DEVICE void block_sync() { __syncthreads(); }
 #endif
 
-// Global memory. No load is read-only for the assembler (.nc, __ldg): ptxas moves such loads before and after
-// griddepcontrol.wait as it likes. It keeps the order of the others, and volatile keeps the order of the
-// compiler.
+// Global memory. No load here is marked read-only (.nc, __ldg), because ptxas moves read-only loads across
+// griddepcontrol.wait as it likes. ptxas keeps the order of all other loads, and `volatile` makes the
+// compiler keep it, too.
 
 template <typename T>
 SPECLAB_DEVICE std::remove_const_t<T> load(T* p) {
@@ -100,8 +100,8 @@ SPECLAB_DEVICE Bytes16 load16(const void* p) {
                : "memory");
   return v;
 }
-// Stays after wait_for_previous() and, in a persistent kernel, after the barrier: another launch or block may
-// have written this memory before.
+// This load stays after wait_for_previous() and, in a persistent kernel, after the barrier: another launch or
+// block may have written this memory before.
 SPECLAB_DEVICE Bytes16 load16_constant(const void* p) {
   Bytes16 v;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -109,7 +109,7 @@ SPECLAB_DEVICE Bytes16 load16_constant(const void* p) {
                : "l"(p));
   return v;
 }
-// The first weights stay before wait_for_previous().
+// The loads of the first weights stay before wait_for_previous().
 SPECLAB_DEVICE Bytes16 load16_streamed(const void* p) {
   Bytes16 v;
   asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"

@@ -16,8 +16,8 @@
 
 namespace speclab::cuda {
 
-/// True if the kernel of these arguments writes weights, which the next kernel reads before it waits
-/// (simt.h). Such arguments define kWritesWeights = true.
+/// True if the kernel of these arguments writes weights. The next kernel may read weights before it waits for
+/// the launch before it (simt.h), so it must not overlap with this one. Such arguments define kWritesWeights.
 template <typename Arguments>
 inline constexpr bool kWritesWeights = requires { Arguments::kWritesWeights; };
 
@@ -26,14 +26,16 @@ template <typename Arguments>
 inline constexpr bool kWaitsForPrevious = !std::is_same_v<Arguments, TableLaunch>;
 
 /// Starts the kernels of a backend on its device. It can fuse neighbouring launches (fuse()), gather launches
-/// into one persistent kernel (Task) and record them as a graph.
+/// into one persistent kernel (Task) and record them as a graph. To fuse or gather launches it holds them
+/// back: it keeps them as tasks until it knows what follows.
 class Launcher {
  public:
   /// Throws Error for kPersistent on a device that cannot run persistent kernels.
   Launcher(Device& device, CudaKernels kernels);
 
-  /// Launches the kernel of `arguments`. Holds it back, at most until submit(), if it can become part of a
-  /// persistent kernel or may fuse with the next launch. `kernel`: its name, for error messages.
+  /// Launches the kernel of `arguments`, or holds it back if it can become part of a persistent kernel or may
+  /// fuse with the next launch. What is held back is launched by submit() at the latest, and before any
+  /// kernel that cannot be held back. `kernel`: the name of the kernel, for error messages.
   template <typename Arguments>
   void start(const char* kernel, const Arguments& arguments) {
     const std::optional<Task> task = task_of(arguments);
@@ -43,7 +45,7 @@ class Launcher {
   }
   /// Launches the tasks that were held back.
   void submit();
-  /// True if it gathers launches into persistent kernels, which are cooperative launches.
+  /// True if this object gathers launches into persistent kernels, which are cooperative launches.
   bool gathers() const { return kernels_ != CudaKernels::kLaunches; }
   bool idle() const { return waiting_.empty() && device_.idle(); }
 
@@ -54,13 +56,13 @@ class Launcher {
   bool recording() const { return recording_ != nullptr; }
   /// True with CudaKernels::kGraphs.
   bool records_forwards() const { return records_forwards_; }
-  /// Keeps the next launch from overlapping with what is in the stream now. Call it after anything but a
-  /// launch of this object was queued, such as an upload.
+  /// Keeps the next launch from overlapping with what is in the stream now. Call it after queueing anything
+  /// that is not a launch of this object, such as an upload.
   void separate() { apart_ = true; }
   /// Handle of the loop that is being recorded, for the kernel that ends it.
   std::uint64_t loop_condition() const;
   /// Number of tables of tasks that were made and copied to the device so far. The tables of the last
-  /// launches stay there, and equal tasks get the table that is there.
+  /// launches stay there, at most kMostTables of them. Tasks that equal those of such a table use it again.
   std::uint64_t uploaded_tables() const { return uploaded_tables_; }
   static constexpr std::size_t kMostTables = 8;
   /// Lets the graph that is being recorded, if any, keep this memory.
@@ -119,7 +121,7 @@ class Launcher {
   CudaKernels kernels_;
   bool records_forwards_;
   bool overlaps_;      // launches may overlap, except in the body of a loop, where CUDA does not promise it
-  bool apart_ = true;  // the next launch must not
+  bool apart_ = true;  // the next launch must not overlap
   int blocks_ = 0;     // blocks of a persistent kernel
   std::vector<Task> waiting_;       // held back, in order; with kLaunches at most one
   std::shared_ptr<void> counters_;  // of the barrier in persistent kernels: one u64, then a u32 per block

@@ -5,7 +5,9 @@
 namespace speclab::cuda {
 
 std::shared_ptr<Plan> CudaProgram::make_plan(const PlanShape& shape) {
-  backend_.submit();  // as before every allocation, see CudaBackend::allocate()
+  // Launches what is held back (Launcher::start()), as CudaBackend::allocate() does, because the caller may
+  // be about to release memory that it uses.
+  backend_.submit();
   return cuda::make_plan(backend_, shape, device_.allocate_shared(kPlanRing * sizeof(PlanRound)));
 }
 
@@ -28,7 +30,8 @@ void CudaProgram::target_rows(Plan& plan) {
   launcher_.start("lay_rows", target_rows_of(plan));
 }
 
-// Most of these kernels cannot be held back, so settle() launches everything that was held back before it.
+// The launcher cannot hold most of these kernels back to batch them (Launcher::start()). Starting one of them
+// first launches all that it holds back.
 void CudaProgram::settle(Plan& plan) {
   const auto start = [&](const char* kernel, const auto& arguments) { launcher_.start(kernel, arguments); };
   start_laws(target_laws_of(plan), start);

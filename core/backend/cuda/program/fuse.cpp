@@ -24,7 +24,8 @@ Task with_kernel_in(const Task& linear, const Kernel& kernel) {
   return out;
 }
 
-/// True if the task is a product with this kernel, and its outputs could be queries, keys and values.
+/// True if the task is a matrix product that runs LinearFewKernel<kRowTiles, kNorm>, and its outputs could be
+/// queries, keys and values.
 template <int kRowTiles, bool kNorm>
 bool may_rotate(const Task& task) {
   using Kernel = LinearFewKernel<kRowTiles, kNorm>;

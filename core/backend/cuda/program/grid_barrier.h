@@ -4,7 +4,7 @@
 
 // A barrier between all blocks of a cooperative launch. Numbers in memory count arrivals. They never
 // decrease, so nothing has to be reset between launches. The barrier has two halves, arrive() and wait(), so
-// that other warps than the first can do work in between that needs no other block.
+// that between them the warps other than the first can do work that needs no other block.
 
 namespace speclab::cuda {
 
@@ -13,12 +13,13 @@ namespace speclab::cuda {
 struct GridCounters {
   simt::u64* arrived = nullptr;  ///< arrivals of all blocks
   simt::u32* of_blocks =
-      nullptr;  ///< [blocks] arrivals of each; null: nobody finds out which block is missing
+      nullptr;  ///< [blocks] arrivals of each; null: wait() cannot tell which block is missing
 };
 
 inline namespace SPECLAB_SIDE {
 
-/// Every thread of a block has its own copy and makes the same calls. A wait() must follow every arrive().
+/// Every thread of a block has a GridBarrier of its own and makes the same calls. A wait() must follow every
+/// arrive().
 class GridBarrier {
  public:
   /// A block that starts late may already find arrivals of this launch in the counter, but fewer than one per
@@ -56,7 +57,8 @@ class GridBarrier {
   }
 
  private:
-  /// This block has arrived as often as each of the others, or once more.
+  /// Returns the first missing block. A missing block has arrived once less often than this one, and every
+  /// other block as often.
   SPECLAB_DEVICE int missing_block() const {
     if (counters_.of_blocks == nullptr) return -1;
     const simt::u32 own = simt::atomic_add(counters_.of_blocks + simt::block_x(), 0);

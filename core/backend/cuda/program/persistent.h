@@ -12,12 +12,12 @@
 // Launches dominate the time of a small model. SmolLM2-135M reads its weights in 0.09 ms on an H100, but it
 // has about 150 kernels that start more than a microsecond apart (Spector et al. 2025, "Look Ma, No
 // Bubbles!"). Here the launches become tasks in a table on the device. A cooperative launch with as many
-// blocks as are resident at once goes through the table. Each block runs its share of a task's blocks as
-// blocks inside of itself, with the same code as the separate kernel and so with the same bits. Then it waits
-// for the other blocks (grid_barrier.h). While the first warp waits, the last warp prefetches the block's
-// share of the weights of later tasks into L2. So memory stays busy while blocks wait, also in blocks that
-// had no share of the task. If a block never arrives, the launch ends with an error after two seconds, and
-// the host can read which block it was (LateBlock).
+// blocks as are resident at once goes through the table. Each block runs its share of a task's blocks inside
+// of itself (inner blocks, simt.h), with the same code as the separate kernel and so with the same bits. Then
+// it waits for the other blocks (grid_barrier.h). While the first warp waits, the last warp prefetches the
+// block's share of the weights of later tasks into L2. So memory stays busy while blocks wait, also in blocks
+// that had no share of the task. If a block never arrives, the launch ends with an error after two seconds,
+// and the host can read which block it was (LateBlock).
 
 namespace speclab::cuda {
 
@@ -25,12 +25,12 @@ inline constexpr int kPersistentThreads = 256;
 /// Bytes of shared memory per block, the same for every table: a task, the rings of weights of eight warps
 /// (64 KiB, linear.h) and a row of 16,000 inputs. A GPU with 100 KiB per multiprocessor has this much, too.
 inline constexpr int kPersistentShared = 96 << 10;
-inline constexpr int kTaskBytes = 320;       ///< most bytes of a kernel with its arguments
+inline constexpr int kTaskBytes = 320;       ///< bytes of room for a kernel object, which holds its arguments
 inline constexpr int kPrefetchPiece = 2048;  ///< bytes per prefetch of a thread
 
 /// One launch in the table.
 struct alignas(16) Task {
-  std::int32_t kernel = 0;  ///< index in PersistentKernels, then FusedKernels
+  std::int32_t kernel = 0;  ///< index in PersistentKernels followed by FusedKernels (persistent_tasks.h)
   std::int32_t grid[3] = {1, 1, 1};
   std::int32_t threads = 32;      ///< per inner block
   std::int32_t shared_bytes = 0;  ///< per inner block, a multiple of 16
@@ -54,7 +54,7 @@ struct Prefetch {
 struct LateBlock {
   simt::u32 found = 0;       ///< 1: the other members are set
   std::int32_t task = -1;    ///< the barrier is the one after this task
-  std::int32_t kernel = -1;  ///< of the task, see Task
+  std::int32_t kernel = -1;  ///< Task::kernel of this task
   std::int32_t block = -1;   ///< -1: not known
 };
 
@@ -64,7 +64,7 @@ struct Persistent {
   int first_prefetches = 0;              ///< number of prefetches before the first task
   const Prefetch* prefetches = nullptr;  ///< those before the first task, then those of the tasks in order
   GridCounters counters;
-  LateBlock* late = nullptr;  ///< null: nobody asks
+  LateBlock* late = nullptr;  ///< null: nothing is written
 };
 
 }  // namespace speclab::cuda

@@ -11,15 +11,16 @@
 
 namespace speclab::cuda {
 
-/// True if RopeStore can be fused with the product before it, which computes queries, keys and values. The
-/// two halves of a head must be pairs of tiles of one block, so a block must have at least two tiles.
-/// `slices` is the number of slices of the product, which determines the number of tiles per block.
+/// True if RopeStore can be fused with the product before it, which computes queries, keys and values. A
+/// block computes each tile of outputs of the lower half of a head together with its counterpart in the upper
+/// half, so a block must have at least two tiles. `slices` is the number of slices of the product, which
+/// determines the number of tiles per block.
 SPECLAB_BOTH constexpr bool can_rotate(const RopeStore& rope, int slices) {
   return rope.half > 0 && 2 * rope.half == rope.head_dim && rope.half % kTileOut == 0 &&
          slices <= kLinearWarps / 2;
 }
-/// Most splits for which AttentionSum is fused with the product after it. Every block of the product adds up
-/// the splits of the row by itself, so there must be few of them.
+/// Largest number of splits (attention_kernel.h) for which AttentionSum is fused with the product after it.
+/// Every block of the product adds up the splits of the row by itself, so there must be few of them.
 inline constexpr int kMostStagedSplits = 8;
 
 inline namespace SPECLAB_SIDE {
@@ -29,7 +30,7 @@ struct Rotated {
   static constexpr bool kStages = false, kPairs = true;
   RopeStore rope;
 
-  /// The tile of the lower or upper half of a head.
+  /// Returns the tile of a pair that lies in the lower half of a head, or in the upper half if `upper` is 1.
   SPECLAB_DEVICE int tile_of(int pair, int upper) const {
     const int of_half = rope.half / kTileOut;
     return pair / of_half * (2 * of_half) + pair % of_half + upper * of_half;

@@ -7,8 +7,9 @@
 #include "core/backend/cuda/program/grid_barrier.h"
 #include "core/backend/cuda/program/persistent_tasks.h"
 
-// The persistent kernel that persistent.h describes. Include this header only where simt.h has inner blocks:
-// on the host, and in core/backend/cuda/launch/device_persistent.cu.
+// The persistent kernel that persistent.h describes. An inner block is a group of warps of one of its blocks
+// that runs a block of a task as if it were a whole block (simt.h). Include this header only where simt.h is
+// compiled with inner blocks: on the host, and in core/backend/cuda/launch/device_persistent.cu.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -60,8 +61,8 @@ struct PersistentKernel {
       slot.set16(4 * piece, simt::load16(reinterpret_cast<const std::byte*>(a.tasks + i) + 16 * piece));
   }
 
-  /// Prefetches this block's share of prefetches begin .. end - 1. The pieces are dealt to the blocks in
-  /// turn.
+  /// Prefetches this block's share of the entries `begin` to end - 1 of the list of prefetches. The pieces of
+  /// an entry are dealt to the blocks in turn.
   SPECLAB_DEVICE void prefetch(int begin, int end) const {
     if (simt::warp_index() != kPrefetchWarp) return;
     SPECLAB_ROLLED

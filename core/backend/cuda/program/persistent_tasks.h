@@ -22,8 +22,8 @@ namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
 /// Kernels that can be a task or a launch of their own. Each is also in a list SPECLAB_..._TASKS of
-/// core/backend/cuda/launch/families.h. The list leaves out kernels that need more than a block of the
-/// persistent kernel offers.
+/// core/backend/cuda/launch/families.h. PersistentKernels leaves out kernels that need more resources than a
+/// block of the persistent kernel has.
 using PersistentKernels =
     std::tuple<LinearFewKernel<1, true>, LinearFewKernel<1, false>, LinearFewKernel<2, false>,
                NormKernel<NormOf::kRms>, RopeStoreKernel, AttentionSplitsKernel<Attention>,

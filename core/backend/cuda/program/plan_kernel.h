@@ -25,8 +25,8 @@ struct PlanState {
   PlanEnd end = PlanEnd::kNone;  ///< any other value: Settle does nothing in further rounds
   std::int32_t ends = 0, end_tokens[kMostPlanEnds] = {};
   simt::u64 stamp_ns[4] = {};
-  // The tree. It is the same in every round and has all nodes that a round has room for. If the host drafts,
-  // each start runs a single round, and this is the tree of that round.
+  // The tree. If the device drafts, this is the full tree of the PlanShape, the same in every round. If the
+  // host drafts, each start runs a single round and brings the tree of that round.
   std::int32_t parents[kMostPlanNodes] = {}, depths[kMostPlanNodes] = {};
   std::int32_t q_rows[kMostPlanNodes] = {};           ///< see Accept
   std::int32_t path_begin[kMostPlanNodes + 1] = {};   ///< RowsInFlight::path_begin of the target's forward
@@ -52,14 +52,14 @@ SPECLAB_BOTH int plan_origin(std::int64_t position, int capacity) {
   return origin > 1 ? static_cast<int>(origin) : 1;
 }
 
-/// Lays out nodes first .. first + n - 1 of the state's tree as rows of a forward. Node -1 is the token
-/// before the pending one. Node i uses the i-th slot after the slot of the pending token.
+/// Lays out the nodes from `first` to first + n - 1 of the state's tree as rows of a forward. Node -1 is the
+/// token before the pending one. Node i uses the i-th slot after the slot of the pending token.
 struct LayRows {
   PlanState* state = nullptr;
   const std::int32_t* parents = nullptr;  ///< [nodes]
   const std::int32_t* depths = nullptr;   ///< [nodes]
   int first = 0, n = 0;
-  int base = 0;      ///< nodes of this depth and deeper are in flight, others are committed; -1, 0 or 1
+  int base = 0;      ///< -1, 0 or 1: the depth from which on nodes are in flight; nodes above are committed
   int capacity = 0;  ///< positions
   int offset = 0;    ///< offset of the position embedding
   int draws = -1;    ///< >= 0: the tokens at depth 1 + draws are drawn from this forward, and the kernel also
@@ -97,7 +97,7 @@ struct Settle {
   PlanRound* ring = nullptr;  ///< [kPlanRing]
 };
 
-/// Tells the recorded loop around a round whether to run again.
+/// Tells the loop of the recorded graph whether to run one more round.
 struct Continue {
   const PlanState* state = nullptr;
   simt::u64 conditional = 0;  ///< handle of the loop's condition

@@ -46,8 +46,9 @@ Standardise laws(const Memory& m, const PlanSampling& sampling, const float* log
   return a;
 }
 
-/// Returns the sums of the chunks of the laws from node `first` on. With a reduced vocabulary they are sums
-/// of columns, not of tokens, so kernels that read tokens cannot use them.
+/// Returns the sums of the chunks (row_order.h) of the laws from node `first` on, or null. With a reduced
+/// vocabulary the result is null: the sums are then of columns, not of tokens, and kernels that read the
+/// weights of tokens cannot use them.
 const double* draft_sums(const Plan& plan, int first) {
   const Memory& m = memory(plan);
   if (m.q_sums.empty() || !m.ids.empty()) return nullptr;
@@ -55,8 +56,8 @@ const double* draft_sums(const Plan& plan, int first) {
 }
 
 /// Returns the address of the position that the coins of a draft use. It is the position of the pending token
-/// (Sequence::draft_coin). With the coupled rule it is the position of the tokens at this depth, because they
-/// share the noise of the target.
+/// (Sequence::draft_coin). With the coupled rule it is the position of the tokens at this depth, because
+/// draft and target then use the same noise at each position.
 const std::int64_t* coin_position(const Plan& plan, int depth) {
   const PlanState* state = memory(plan).state.data();
   return plan.shape.rule == AcceptRule::kCoupled ? state->draw_at + (depth - 1) : &state->position;
@@ -71,8 +72,8 @@ LayRows draft_rows_of(const Plan& plan, int depth) {
   return rows;
 }
 
-// Row i - 1 of q belongs to node i. The law that a row of the draft gives is the law of the first child of
-// the node. The laws of the other children are derived from it.
+// Row i - 1 of q belongs to node i. The law made of the draft's logits at a node is stored as the law of the
+// node's first child. The laws of the other children are derived from it.
 Standardise draft_laws_of(const Plan& plan, int depth) {
   const Memory& m = memory(plan);
   const PlanShape& shape = plan.shape;

@@ -63,7 +63,7 @@ TaskTable make_table(std::vector<Task> tasks, std::size_t ahead) {
                                   1);  // [i]: bytes of the weights of the tasks before task i
   for (std::size_t i = 0; i < table.tasks.size(); ++i)
     begins[i + 1] = begins[i] + table.tasks[i].weight_bytes;
-  std::size_t asked = 0, of = 0;  // prefetched bytes; the task with the next weights
+  std::size_t asked = 0, of = 0;  // bytes of weights prefetched so far; the task with the next weights
   const auto ask_up_to = [&](std::size_t limit) {
     limit = std::min(limit, begins.back());
     while (asked < limit) {

@@ -50,7 +50,8 @@ TaskTable make_table(std::vector<Task> tasks, std::size_t ahead = kPrefetchAhead
 /// Fuses neighbouring tasks where possible: RopeStore with the product before it, AttentionSum with the
 /// product after it. A Llama layer then has five tasks for one row.
 std::vector<Task> fuse(std::span<const Task> tasks);
-/// True if fuse() can fuse some tasks with the task after them, and `task` may be one of them.
+/// True if fuse() may be able to fuse `task` with the task after it. Whether it does depends on that task,
+/// too.
 bool may_fuse_with_next(const Task& task);
 
 /// Fewer tasks than this are launched one by one.

@@ -31,8 +31,8 @@ KvLayer layer_of(const KvStore& kv, int layer) {
   return of;
 }
 
-/// A timer of a backend's operations. It first launches the operations that were held back, so that they are
-/// on the right side of begin() and stop().
+/// A timer of a backend's operations. It first launches the operations that are held back
+/// (Launcher::start()), so that they are on the right side of begin() and stop().
 class BackendTimer final : public DeviceTimer {
  public:
   BackendTimer(Launcher& launcher, std::unique_ptr<DeviceTimer> timer)
@@ -120,8 +120,8 @@ std::unique_ptr<DeviceTimer> CudaBackend::make_timer() {
   return std::make_unique<BackendTimer>(launcher_, device_->make_timer());
 }
 
-// First launches the operations that were held back, because the caller may be about to release memory that
-// they use.
+// First launches the operations that are held back (Launcher::start()), because the caller may be about to
+// release memory that they use.
 std::shared_ptr<void> CudaBackend::allocate(std::size_t bytes) {
   submit();
   return device_->allocate(bytes);
@@ -179,7 +179,7 @@ PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, in
 }
 
 KvStore CudaBackend::allocate_kv(int layers, int kv_heads, int head_dim, int slots) {
-  constexpr int kMostHeadDim = kSplit * kKvPiece;  // each thread of a split has one piece
+  constexpr int kMostHeadDim = kSplit * kKvPiece;  // 1024; a tile's queries take 64 KiB then
   if (head_dim > kMostHeadDim)
     throw Error({"dimensions of a head", std::to_string(head_dim),
                  fmt::format("at most {} on a GPU", kMostHeadDim), "Use --backend cpu."});
@@ -268,7 +268,8 @@ void CudaBackend::attend(const float* qkv, int heads, const KvStore& kv, int lay
   a.activations = activations;
   if (rows.view != nullptr) return attend_view(a, rows);
   if (launcher_.gathers() && rows.committed_at == nullptr && rows.committed_copy != nullptr) {
-    // The table of a persistent kernel is the same until the sequence reaches the next split.
+    // The arguments, and so the table of a persistent kernel, stay the same until the sequence reaches the
+    // next split. Until then no new table is uploaded.
     a.committed_at = rows.committed_copy;
     a.committed = rows.committed / kSplit * kSplit + kSplit - 1;
   }

@@ -42,7 +42,8 @@ class Device {
   virtual bool overlaps() const = 0;
   /// Null if nothing is known about the state of the device.
   virtual std::unique_ptr<DeviceStatus> make_status() const = 0;
-  /// A timer of the device's stream. Kernels that a Launcher holds back are not in the stream yet.
+  /// A timer of the device's stream. Kernels that a Launcher holds back (launcher.h) are not in the stream
+  /// yet.
   virtual std::unique_ptr<DeviceTimer> make_timer() const = 0;
 
   /// The stream in which launch() (core/backend/cuda/launch/launch.h) starts kernels.
@@ -56,8 +57,8 @@ class Device {
   virtual void explain() const {}
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
-  /// The device does not answer any more. Later calls throw Error, nothing waits for the stream, and memory
-  /// of the device is not freed, because freeing waits, too.
+  /// Call it when the device does not answer any more. Later calls of other functions throw Error, nothing
+  /// waits for the stream, and memory of the device is not freed, because freeing waits, too.
   void give_up() { *given_up_ = true; }
 
   /// Memory of the device; it is freed with the last pointer. Throws Error when there is not enough.
@@ -86,13 +87,13 @@ class Device {
   virtual std::string loop_problem(bool cooperative) const = 0;
   /// Queues what end_capture() returned.
   virtual void replay(void* captured) = 0;
-  /// A device that cannot capture by itself returns a list during a capture. Add launches to it instead of
-  /// starting them. Null otherwise.
+  /// During a capture, a device that cannot capture by itself returns a list, to which the caller adds
+  /// launches instead of starting them. Otherwise null.
   virtual std::vector<std::function<void()>>* captured_launches() { return nullptr; }
 
  protected:
   using GivenUp = std::shared_ptr<const std::atomic<bool>>;
-  /// For objects that outlive the device and must not wait for one that was given up.
+  /// For objects that outlive the device: they must not wait for a device that was given up.
   GivenUp given_up() const { return given_up_; }
   /// Throws Error when the device was given up.
   void require_answer() const;

@@ -142,7 +142,8 @@ std::shared_ptr<void> Gpu::allocate_shared(std::size_t bytes) {
           }};
 }
 
-// Captures in relaxed mode, because buffers may grow while their first use is recorded.
+// Captures in relaxed mode, because buffers may grow while their first use is recorded, and the other modes
+// forbid allocating memory.
 std::uint64_t Gpu::begin_capture(bool loop) {
   require_answer();
   use();
@@ -183,7 +184,7 @@ std::shared_ptr<void> Gpu::end_capture(std::size_t kernels) {
   const auto stream = static_cast<cudaStream_t>(stream_);
   cudaGraph_t body = nullptr;
   const cudaError_t ended = cudaStreamEndCapture(stream, &body);
-  // The loop belongs to this capture, also if it failed: the next capture may have none.
+  // Takes the graph around the loop even if the capture failed, because the next capture may have no loop.
   void* outer = std::exchange(captured_, nullptr);
   const auto graph = outer != nullptr ? static_cast<cudaGraph_t>(outer) : body;
   const std::shared_ptr<void> held(graph, [](void* g) {

@@ -42,8 +42,8 @@ class Gpu final : public Device {
   std::string numerics_class() const override { return "cuda-sm" + std::to_string(architecture_); }
   std::string description() const override { return name_; }
   PersistentLimits persistent_limits() const override;
-  /// On sm_90 and later, if the program has code for it, and with a driver that records overlapping launches
-  /// in graphs (CUDA 12.3).
+  /// True on sm_90 and later, if the program has code for sm_90 or later, and with a driver that records
+  /// overlapping launches in graphs (CUDA 12.3).
   bool overlaps() const override;
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;

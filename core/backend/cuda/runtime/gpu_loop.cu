@@ -6,8 +6,8 @@
 
 // A trial of loops in graphs. Drivers before CUDA 12.4 have no conditional nodes. Drivers that have them may
 // refuse cooperative launches in their bodies (NVIDIA Technical Blog, "Dynamic Control Flow in CUDA Graphs
-// with Conditional Nodes", of CUDA 12.4: cooperative kernels are not supported). So a tiny loop is run
-// instead of deciding by a version.
+// with Conditional Nodes", of CUDA 12.4: cooperative kernels are not supported). So the trial runs a tiny
+// loop, because the version of the driver does not tell enough.
 
 namespace speclab::cuda {
 namespace {
@@ -22,7 +22,7 @@ __global__ void try_again(cudaGraphConditionalHandle handle, unsigned* rounds) {
   cudaGraphSetConditional(handle, done < kRounds ? 1 : 0);
 }
 
-/// Makes, runs and checks the loop. The first call that fails names itself.
+/// Makes, runs and checks the loop. problem() names the first call that fails.
 class LoopTrial {
  public:
   ~LoopTrial() {

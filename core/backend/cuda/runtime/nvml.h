@@ -79,7 +79,7 @@ class Library {
 
 /// Number of processes that compute on the GPU now, including this one; -1: unknown.
 int compute_processes(const Library& library, Device device);
-/// The processes of MPS that compute on the GPU now; -1: unknown.
+/// Number of processes of MPS (which shares a GPU among processes) that compute on the GPU now; -1: unknown.
 int mps_processes(const Library& library, Device device);
 /// The kReasons that hold now; nullopt: unknown.
 std::optional<std::vector<std::string>> slowed_by(const Library& library, Device device);

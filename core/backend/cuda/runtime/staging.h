@@ -5,7 +5,7 @@
 #include <cstring>
 
 // Downloads large arrays from a device through a small buffer of pinned memory. If the driver copied to
-// pageable memory itself, it would stage one piece after the other.
+// pageable memory itself, it would finish one piece before it starts the next.
 
 namespace speclab::cuda {
 

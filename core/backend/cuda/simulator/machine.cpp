@@ -175,7 +175,7 @@ void Machine::run_placed() {
     stop_threads();
     lost_ = -1;
     clocks_.clear();
-    shadows_.assign(shadows_.size(), {});  // copies in flight
+    shadows_.assign(shadows_.size(), {});  // forgets copies in flight
     std::rethrow_exception(std::exchange(fibers_->error, nullptr));
   }
 }

@@ -54,16 +54,16 @@ struct MmaQueue {
 };
 /// A copy that async_copy16() has started and async_wait() finishes.
 struct AsyncCopy {
-  int to;  ///< in the shared memory of all placed blocks
+  int to;  ///< offset in the shared memory of all placed blocks, that is, those that run now
   const void* from;
   std::array<std::byte, 16> bytes;  ///< those at `from` when the copy started
   std::source_location where;
 };
 
-/// Threads that share barriers and a part of shared memory: a block or an inner block.
+/// Threads that share barriers and a part of shared memory: a block or an inner block (simt.h).
 struct Group {
   int index[3] = {}, grid[3] = {1, 1, 1};
-  int first = 0, threads = 0;              ///< thread ids first .. first + threads - 1
+  int first = 0, threads = 0;              ///< thread ids from `first` to first + threads - 1
   int shared_begin = 0, shared_bytes = 0;  ///< within the shared memory of all placed blocks
   std::uint64_t epoch = 0, begin = 0;  ///< epoch of the last barrier of this group; epoch in which its shared
                                        ///< memory was last made undefined
@@ -142,7 +142,8 @@ class Machine {
         [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
   static constexpr int kMostTogether = 64;
-  /// In the next run_together(), this block ends before it does anything. Tests lose a block with it.
+  /// Makes this block end before it does anything, in the next run_together(). Tests simulate a block that
+  /// never arrives with it.
   void lose_block(int block) { lost_ = block; }
 
   /// Makes a condition for a loop and returns its handle. Handles count from 1.
@@ -163,14 +164,15 @@ class Machine {
     }
     find_global(p, bytes, where);
   }
-  /// Checks blocks that run together. Fails if no release and acquire order this access after a conflicting
-  /// access of another block.
+  /// Checks an access to global memory. Fails if it must not come before wait_for_previous(), or if blocks
+  /// run together and no release and acquire order this access after a conflicting access of another block.
   void watch_global(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
     if (!self->waited) check_unwaited(p, access, where);
     if (access == Access::kWrite) note_write(p);
     if (!clocks_.empty()) watch(p, bytes, access, where);
   }
-  /// The same for atomic operations, which are never a race.
+  /// Checks an atomic operation. It is never a race, so only its place before or after wait_for_previous()
+  /// matters.
   void watch_atomic(const void* p, Access access, const std::source_location& where) {
     if (!self->waited) check_unwaited(p, access, where);
     if (access == Access::kWrite) note_write(p);
@@ -179,11 +181,13 @@ class Machine {
   void launch_next(const std::source_location& where);
   void released(const void* p);
   void acquired(const void* p);
-  /// A fence before an atomic_add makes it a release, and a fence after it an acquire.
+  /// fence() and atomic_add, which calls counted(): a fence before an atomic_add makes it a release, and a
+  /// fence after it makes it an acquire.
   void fence();
   void counted(const void* p);
   void pause(const std::source_location& where);
-  /// True when nothing but pauses has happened for so long that nobody will come.
+  /// True if so many pauses have followed one another, without a collective or a barrier, that the missing
+  /// block will not arrive.
   bool waited_long() const { return pauses_ > kLongWait; }
   [[noreturn]] void trap(const std::source_location& where);
   void enter_block(const InnerBlock& inner, const std::source_location& where);
@@ -191,8 +195,8 @@ class Machine {
   void check_shared(int offset, int count, std::size_t size, std::size_t alignment,
                     const std::source_location& where);
   std::byte* touch_shared(int offset, int bytes, bool write, const std::source_location& where);
-  /// Deposits the lane's value and returns the values of all lanes. They are valid until the second next
-  /// exchange of the warp.
+  /// Deposits the lane's value and returns the values of all lanes. They are valid until the exchange after
+  /// the warp's next one.
   const std::uint64_t* exchange(std::uint64_t value, const std::source_location& where);
   void block_sync(const std::source_location& where);
   void finish_products(const std::source_location& where);
@@ -206,7 +210,7 @@ class Machine {
   struct Fibers;                      // of Boost.Context
   static constexpr int kMain = -1;    // the caller of run(), in place of a thread
   static constexpr int kGranule = 2;  // bytes of memory whose last accesses are recorded together
-  static constexpr std::uint64_t kLongWait = 500'000;  // pauses in a row
+  static constexpr std::uint64_t kLongWait = 500'000;  // pauses without a collective or barrier
   struct Range {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;

@@ -12,7 +12,7 @@
 namespace speclab::simt {
 namespace {
 
-constexpr std::uint64_t kMostPauses = 1'000'000;  // in a row, without a collective or barrier in between
+constexpr std::uint64_t kMostPauses = 1'000'000;  // without a collective or barrier in between
 
 bool same(const std::source_location& a, const std::source_location& b) {
   return a.line() == b.line() && a.column() == b.column() && std::string_view(a.file_name()) == b.file_name();

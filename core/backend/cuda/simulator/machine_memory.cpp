@@ -13,8 +13,8 @@ namespace speclab::simt {
 namespace {
 
 // Values of Shadow::reader, which tells who has read a granule since the last barrier. Below kOfWarp it is
-// the index of the only thread. kOfWarp + w stands for several threads of warp w, and kOfMany for several
-// warps.
+// the index of the only thread that has read. kOfWarp + w stands for several threads of warp w, and kOfMany
+// for several warps.
 constexpr std::uint16_t kOfWarp = 0x4000, kOfMany = 0x8000;
 
 }  // namespace
@@ -66,8 +66,8 @@ void Machine::find_global(const void* p, std::size_t bytes, const std::source_lo
 
 // ---- Launches that overlap
 
-// Checks an access before the thread has waited. If the launch overlaps, the launch before it may still be
-// writing, and no others (simt.h).
+// Checks an access before the thread has waited. If the launch overlaps, the launch right before it may still
+// be writing, but no earlier one (simt.h).
 void Machine::check_unwaited(const void* p, Access access, const std::source_location& where) {
   if (access != Access::kConstant) {
     fail(
@@ -81,7 +81,7 @@ void Machine::check_unwaited(const void* p, Access access, const std::source_loc
 }
 
 void Machine::wait_for_previous(const std::source_location& where) {
-  if (!clocks_.empty()) return;  // a kernel inside a cooperative one
+  if (!clocks_.empty()) return;  // a task of a cooperative launch, which never overlaps
   if (self->waited) fail("a thread calls wait_for_previous() twice", where);
   self->waited = true;
 }
@@ -93,7 +93,7 @@ void Machine::launch_next(const std::source_location& where) {
 void Machine::note_range(std::uintptr_t at) {
   const auto after = std::upper_bound(
       ranges_.begin(), ranges_.end(), at,
-      [](std::uintptr_t a, const Range& b) { return a < b.begin; });  // check_global() found it
+      [](std::uintptr_t a, const Range& b) { return a < b.begin; });  // check_global() found the range
   const Range& range = *std::prev(after);
   recently_written_[next_written_++ % 4] = range;
   const auto same = [&](const Range& other) { return other.begin == range.begin; };

@@ -7,8 +7,8 @@
 
 namespace speclab::cuda {
 
-/// Runs one kernel. The family of the kernel (core/backend/cuda/launch/families.h) instantiates it in its own
-/// file. host_tasks.cpp only declares it for the kernels of tasks, and the linker finds the instances.
+/// Runs one kernel. Each family of kernels (core/backend/cuda/launch/families.h) instantiates this template
+/// in a host_*.cpp of its own. host_tasks.cpp sees only this declaration and is linked with those instances.
 template <typename Kernel>
 void start_on_machine(const Kernel& kernel, const LaunchShape& shape, const Stream& stream);
 

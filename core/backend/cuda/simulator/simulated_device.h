@@ -15,7 +15,8 @@ class SimulatedDevice : public Device {
   PersistentLimits persistent_limits() const override {
     return {.multiprocessors = 3, .resident = 1, .cooperative = true};
   }
-  bool overlaps() const override { return true; }  // launches never overlap, but the rules are checked
+  /// Launches never overlap here, but Machine checks the rules for launches that may.
+  bool overlaps() const override { return true; }
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;
   Stream stream() const override {
@@ -23,7 +24,7 @@ class SimulatedDevice : public Device {
     return {.machine = machine_.get()};
   }
   void started(const char* /*kernel*/) override {}
-  void explain_failures(std::function<void()> /*explain*/) override {}  // launches explain themselves
+  void explain_failures(std::function<void()> /*explain*/) override {}  // run_on_machine() explains them
   bool idle() const override { return true; }
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return allocate(bytes); }

@@ -33,8 +33,8 @@ class Stand {
 };
 using StandPtr = std::shared_ptr<Stand>;
 
-/// Adds the trials "cublaslt/rows:n/out:m/in:k". Each times the product y = W x of the CUDA toolkit's
-/// library, with the fastest algorithm that the library proposes.
+/// Adds the trials "cublaslt/rows:n/out:m/in:k". Each trial measures the product y = W x by cuBLASLt, with
+/// the fastest algorithm that this library proposes.
 void add_cublaslt_trials(int ordinal, const Shapes& shapes, const std::vector<int>& rows,
                          std::vector<KernelTrial>& trials);
 

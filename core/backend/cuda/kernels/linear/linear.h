@@ -17,20 +17,21 @@
 //
 // Few rows (linear_few.h): the slices of a tile of outputs are warps of one block, and their sums meet in
 // shared memory, without a second launch and without a wait. Every warp reads the activations of its slice
-// itself. A block with `groups` tiles of outputs thus reads n / (16 * groups) times the bytes of its weights,
-// so this kernel serves n <= 16. The groups read the same activations at about the same time, so L1 serves
-// all of them but one.
+// itself. For n rows a block with `groups` tiles of outputs thus reads n / (16 * groups) times as many bytes
+// of activations as of weights, so this kernel serves n <= 16. The groups read the same activations at about
+// the same time, so L1 serves all of them but one.
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
 // slice to shared memory, once for all its warps. Slices are different blocks. They write their sums to
 // global memory (L2), and the block that finishes last adds them in order.
 //
-// The table shows the traffic of all products of a forward as multiples of the bytes of the weights (269 MB,
-// 2.47 GB, 15.0 GB), and their time as a multiple of the time to read the weights from memory. It is
-// calculated from the plans below, not measured (cuda_linear_plan_test.cpp calculates it again). It assumes
-// an H100 with 3.0 TB/s from memory, 5.5 TB/s from L2, 128 bytes per clock and SM from shared memory (28
-// TB/s) and 600 TFLOP/s with mma.sync. It also assumes that the slowest of these four sets the time of each
-// product. Launches, the start and end of each kernel, and the wait for the last slice are not counted.
+// For n rows, the table shows the traffic of all products of a forward as multiples of the bytes of the
+// weights (269 MB, 2.47 GB, 15.0 GB), and their time as a multiple of the time to read the weights from
+// memory. It is calculated from the plans below, not measured (cuda_linear_plan_test.cpp calculates it
+// again). It assumes an H100 with 3.0 TB/s from memory, 5.5 TB/s from L2, 128 bytes per clock and SM from
+// shared memory (28 TB/s) and 600 TFLOP/s with mma.sync. It also assumes that the slowest of these four sets
+// the time of each product. Launches, the start and end of each kernel, and the wait for the last slice are
+// not counted.
 //
 //                              SmolLM2-135M          Llama-3.2-1B            Llama-3.1-8B
 //   n                       1    16    64   128      1    16    64   128      1    16    64   128
@@ -39,8 +40,8 @@
 //   shared memory        2.00  2.00  5.24  8.47   2.00  2.14  4.45  6.89   2.00  2.16  4.36  6.71
 //   time                 1.00  1.02  2.00  3.37   1.00  1.01  1.05  1.28   1.00  1.00  1.00  1.11
 // At n = 1, launches limit the speed of small models: by estimate, a forward of SmolLM2-135M takes 0.3 ms,
-// but reading its weights takes only 0.09 ms. So t(128)/t(1) of a small model is below the value in the last
-// row.
+// but reading its weights takes only 0.09 ms. Launches add the same time to t(1) and to t(128), so
+// t(128)/t(1) of a small model is below the value in the last row.
 
 namespace speclab::cuda {
 
@@ -94,9 +95,9 @@ SPECLAB_BOTH constexpr bool meet_in_y(const Linear&) { return false; }
 /// True if every block may compute the norm of the row itself while the first weights are in flight. That
 /// saves a kernel at n = 1, where a launch costs more than a row.
 SPECLAB_BOTH constexpr bool can_norm(int rows, int in) { return rows == 1 && in <= 16384; }
-/// True if one block can compute outputs of a gate and the outputs that they gate. For this, both halves must
-/// consist of whole blocks of kTileIn inputs of the next layer, and a block of linear_few.h must have more
-/// than one tile.
+/// True if one block can compute outputs of a gate and the outputs that they gate. For this, both halves of
+/// the outputs (W_gate and W_up) must consist of whole blocks of kTileIn inputs of the next layer, and a
+/// block of linear_few.h must have more than one tile.
 SPECLAB_BOTH constexpr bool can_activate(int out, int in) {
   return out % (2 * kTileIn) == 0 && slices_of(out, in) <= 4;
 }
@@ -106,13 +107,13 @@ SPECLAB_BOTH constexpr int slice_begin(int in, int slices, int slice) {
   return tiles_of(in, kTileIn) * slice / slices;
 }
 
-inline constexpr int kLinearWarps = 8;   ///< most warps per block
+inline constexpr int kLinearWarps = 8;   ///< largest number of warps per block
 inline constexpr int kManyOutTiles = 2;  ///< tiles of outputs per warp of linear_many.h
-/// Blocks of inputs whose weights a warp has in flight: 1 KiB per block and tile of outputs. Eight warps of
-/// linear_few.h have 64 KiB in flight, and eight of linear_many.h 96 KiB.
+/// Number of blocks of kTileIn inputs whose weights a warp has in flight: 1 KiB per block of inputs and tile
+/// of outputs. Eight warps of linear_few.h have 64 KiB in flight, and eight of linear_many.h 96 KiB.
 inline constexpr int kFewAhead = 8, kManyAhead = 6;
-/// Most activations of 9 to 16 rows for linear_few.h: 128 KiB. The rings of two blocks leave about as much of
-/// the 256 KiB of an SM of an H100 to L1.
+/// Largest number of activations with which linear_few.h computes 9 to 16 rows: 128 KiB. The rings of two
+/// blocks leave about as much of the 256 KiB of an SM of an H100 to L1.
 inline constexpr int kFewActivations = 1 << 16;
 
 /// How the work of a product is divided.
@@ -166,7 +167,8 @@ SPECLAB_DEVICE void finish_linear(const Linear& a, int out_tile, int row_tile, i
   simt::store(to, a.accumulate ? simt::load(to) + sum : sum);
 }
 
-/// Stores element i of a lane's part of the two tiles of a gate and of the part that it gates.
+/// Combines element i of a lane's part of a tile of the gate with the same element of the tile that it gates,
+/// and stores the result.
 SPECLAB_DEVICE void finish_gated(const Linear& a, int out_tile, int row_tile, int i, int lane, float gate,
                                  float up) {
   const int m = out_tile * kTileOut + lane / 4 + i / 2 * 8, row = row_tile * kTileRows + lane % 4 * 2 + i % 2;

@@ -8,14 +8,15 @@
 // Weights are the M operand of mma.m16n8k16 and rows are the N operand, so eight rows cost the same as one
 // and the large side of the matrix unit is always full. The weights of a warp stream through its own ring in
 // shared memory (weight_ring.h), kFewAhead blocks of inputs ahead. Activations come from L1 and L2, one block
-// of inputs ahead, into registers. These loads have a scoreboard of their own, so the stream of weights does
-// not stop for them, nor they for the weights.
+// of inputs ahead, into registers. These loads have a scoreboard of their own (a counter of loads in flight,
+// weight_ring.h). So the stream of weights does not wait for the activations, and the activations do not wait
+// for the weights.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
 /// The type `Fused` of a linear layer that is fused with nothing. The other types are in persistent_fused.h.
-/// With them, the kernel computes its input row first, or it processes pairs of outputs.
+/// With them, the kernel computes its input row first (kStages), or it processes pairs of outputs (kPairs).
 struct Alone {
   static constexpr bool kStages = false, kPairs = false;
 };
@@ -27,7 +28,7 @@ struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
   static constexpr int kThreads = kLinearWarps * simt::kWarp;
   static constexpr bool kWaits = true;
-  static constexpr int kResident = 2;  ///< blocks on a multiprocessor, so at most 128 registers
+  static constexpr int kResident = 2;  ///< blocks on a multiprocessor, so at most 128 registers per thread
   using Ring = WeightRing<kFewAhead, 2>;
   static constexpr int kSumFloats = kRowTiles * 128;    ///< per warp
   static constexpr int kRingFloats = Ring::kBytes / 4;  ///< per warp
@@ -44,7 +45,8 @@ struct LinearFewKernel {
     const int slices = slices_of(a), slice = simt::warp_index() % slices, group = simt::warp_index() / slices;
     const int out_tiles = tiles_of(a.out, kTileOut), in_tiles = tiles_of(a.in, kTileIn);
     const int groups = kLinearWarps / slices;
-    // If gated, the lower half of the groups computes the gate and the upper half the part that it gates.
+    // A group is the warps that share a tile of outputs. If gated, the lower half of the groups computes the
+    // gate and the upper half computes what it gates.
     const bool pairs = Fused::kPairs || a.activated != nullptr;
     const int lower = pairs ? simt::block_x() * (groups / 2) + group % (groups / 2) : 0;
     int out_tile = pairs ? lower + group / (groups / 2) * (out_tiles / 2) : simt::block_x() * groups + group;
@@ -112,8 +114,8 @@ struct LinearFewKernel {
       } else {
         // The offset is 0, because there are at most 128 rows. It makes the loads for the next block of
         // inputs wait until those of this block have arrived. nvcc would start them first, and the products
-        // below would wait for both, because they use one scoreboard. The last block is loaded twice, because
-        // a branch would have the same effect.
+        // below would wait for both, because they use one scoreboard. The last block of inputs is loaded
+        // twice, because a branch around the load would make the products wait in the same way.
         fetch(k + 1, 1 - at, (x[at][0].word[0] ^ w[0].word[0]) & static_cast<simt::u32>(a.rows) >> 8);
       }
       SPECLAB_UNROLL

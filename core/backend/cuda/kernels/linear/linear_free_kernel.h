@@ -11,7 +11,7 @@
 // The forms differ only in the choices that row invariance fixes: the number of slices, the kernel that
 // computes them (which decides whether the sums of the slices are combined in shared memory or in L2), and
 // whether these sums are added in order. Everything else (tiles, loads ahead, blocks) can be tuned in
-// linear.h too. The form of linear.h is one of them.
+// linear.h too. One of the forms makes the choices of linear.h.
 
 namespace speclab::cuda {
 

@@ -10,13 +10,15 @@
 // tiles of weights. The weights of a warp stream through its own ring in shared memory (weight_ring.h),
 // kManyAhead blocks of inputs ahead. The activations of kSteps blocks of inputs (a stage) are copied for all
 // warps while the warps work on an earlier stage. A barrier of the block precedes each stage. Copies of
-// weights stay in flight across it: the copies of a stage belong to a group that is no younger than that of
-// the first weights of the stage, so no warp waits for more than it needs.
+// weights stay in flight across the barrier. The copies of the activations of a stage are in a group of
+// asynchronous copies (weight_ring.h) that is no younger than the group of the stage's first weights. So when
+// a warp has waited for these weights, its copies of the activations have arrived, too, and it waits for no
+// copies that it does not need.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// kRowTiles: row tiles.
+/// kRowTiles: row_tiles(rows).
 template <int kRowTiles, typename Arguments = Linear>
 struct LinearManyKernel {
   static constexpr const char* kName = "linear_many";
@@ -25,8 +27,9 @@ struct LinearManyKernel {
   using Ring = WeightRing<kManyAhead, 2 * kManyOutTiles>;
   static constexpr int kSteps = kRowTiles <= 4 ? 4 : 2;   ///< blocks of inputs per stage
   static constexpr int kStages = kRowTiles <= 4 ? 3 : 4;  ///< in shared memory
-  // The copies of a stage start when kStages - 1 stages before it have not been read, in the same group as
-  // the weights of kManyAhead blocks later. They must arrive no later than the weights of their own stage.
+  // The copies of a stage start when kStages - 1 stages before it have not been read yet. They are in the
+  // same group as the weights that are kManyAhead blocks of inputs ahead. They must arrive no later than the
+  // weights of their own stage.
   static_assert((kStages - 1) * kSteps >= kManyAhead && kManyAhead > (kStages - 2) * kSteps);
   static constexpr int kStagePieces = kSteps * kRowTiles * simt::kWarp;
   static constexpr int kStagesBytes = kStages * kStagePieces * 16;
@@ -97,7 +100,8 @@ struct LinearManyKernel {
       }
     };
     // The first stage comes through registers. As a group of copies it would arrive only after all weights
-    // above. Each other stage joins the last group that arrives before it is needed.
+    // above, because groups complete in order. Each other stage joins the last group that arrives before it
+    // is needed.
     load_stage(staged, activations, simt::min(kStagePieces, pieces));
     SPECLAB_UNROLL
     for (int ahead = kSteps; ahead < kManyAhead; ++ahead) {
@@ -160,7 +164,7 @@ struct LinearManyKernel {
       }
       return;
     }
-    // [slices][warp tiles][kTiles][lanes][4]: one lane has 16 bytes of a tile.
+    // The layout of a.partials is [slices][warp tiles][kTiles][lanes][4]: one lane has 16 bytes of a tile.
     const auto floats_of = [](int tiles) { return static_cast<std::size_t>(tiles) * (kTileOut * kTileRows); };
     const std::size_t of_slice = floats_of(warp_tiles * kTiles);
     float* meeting = a.partials + floats_of(warp_tile * kTiles) + simt::lane() * 4;
@@ -214,7 +218,7 @@ struct LinearManyKernel {
   }
 
  private:
-  // A stage that all its loads enter shared memory through registers, several of a thread at once.
+  // Copies a stage to shared memory through registers. A thread has several loads in flight at once.
   SPECLAB_DEVICE static void load_stage(const simt::Shared<simt::u16>& staged, const simt::u16* activations,
                                         int count) {
     constexpr int kTogether = 4;

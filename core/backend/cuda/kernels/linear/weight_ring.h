@@ -26,7 +26,7 @@ class WeightRing {
       : ring_(simt::shared<simt::u16>(offset_bytes + simt::warp_index() * kBytes, kBytes / 2)),
         lane_(simt::lane() * kPiece) {}
 
-  /// Starts to copy this lane's piece. The caller commits the group.
+  /// Starts to copy this lane's piece. The caller ends a group of copies with simt::async_commit().
   SPECLAB_DEVICE void copy(int slot, int piece, const simt::u16* from) const {
     simt::async_copy16_streamed(ring_, at(slot, piece), from);
   }
