@@ -1,5 +1,5 @@
-// All headers must be included before the pragmas below. A library template that is compiled for AVX-512 here
-// could be the copy that the linker keeps for the whole program.
+// All headers must be included before the pragmas below. Otherwise library templates would be compiled for
+// AVX-512 here, and the linker could keep these copies for the whole program, also on CPUs without AVX-512.
 #include <immintrin.h>
 
 #include <algorithm>

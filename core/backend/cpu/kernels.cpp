@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-// Class f32 needs fused multiply-add, so no code is built for instruction sets without it (except the
-// baseline, which cannot be left out).
+// Class f32 needs fused multiply-add, so no code is built for instruction sets without it. The exception is
+// the instruction set of the whole program, which Highway does not let us leave out.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/kernels.cpp"
@@ -93,7 +93,7 @@ void block_of_group(const RegisterBlock& b, const float* x, float* sums, int str
   else micro<kRows, 1>(b.w, b.in, x, sums, stride, b.ahead);
 }
 
-// Computes groups first .. end - 1 of a slice of up to kSlicePanels panels. Sums are written to their rows at
+// Computes the groups [first, end) of a slice of up to kSlicePanels panels. Sums are written to their rows at
 // the end of the slice. Writing a line of 64 bytes to each row after every panel made four and five rows
 // about 10 % slower (Zen 4, AVX2, weights from memory).
 constexpr int kSlicePanels = 4, kSliceGroups = 10;
