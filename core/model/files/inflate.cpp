@@ -50,7 +50,7 @@ class RandomRow {
  private:
   static constexpr std::size_t kTogether = 16, kColumns = 8 * kTogether;
 
-  // The outputs of blocks first, first + 1, ..., one after the other.
+  // Writes kTogether outputs of Philox one after the other: those with the numbers first, first + 1, ...
   void make(std::uint32_t first, std::uint32_t (&words)[4 * kTogether]) const {
     std::uint32_t a[kTogether], b[kTogether], c[kTogether], d[kTogether];
     for (std::size_t i = 0; i < kTogether; ++i) {
@@ -355,7 +355,8 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
     return added_layer ? -1 : row_of[static_cast<std::size_t>(row)];
   };
   const std::uint32_t hash = hash_of(name);
-  // Columns that are neighbours in the original too, or that the original does not have.
+  // A run of neighbouring columns [begin, end): they are neighbours in the original too, or the original has
+  // none of them.
   struct Run {
     std::size_t begin, end;
     int original;

@@ -184,7 +184,7 @@ void Session::check_rest(std::span<const std::int32_t> parents, const Flight& fl
   SPECLAB_CHECK(!viewed_, "a rest of {} rows that ran with a CacheView", in_flight());
 }
 
-// Counts the work of rows `begin` .. `end`. The first row sees the most committed keys.
+// Counts the work of the rows in flight [begin, end). The first row sees the most committed keys.
 Model::Ran Session::count(int begin, int end, const Flight& flight) const {
   static const CacheView everything;
   const ModelConfig& c = model_->config();

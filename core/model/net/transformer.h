@@ -68,7 +68,7 @@ struct Model::Placed {
 struct Model::Recorded {
   struct Key {
     int n, wanted, earlier;      ///< rows, rows with logits, rows in flight before them
-    int bound;                   ///< of the committed keys
+    int bound;                   ///< upper bound of the number of committed keys
     const std::int32_t* staged;  ///< Workspace::staged
     auto operator<=>(const Key&) const = default;
   };
@@ -111,8 +111,8 @@ struct Model::Workspace {
 
   // All integers that the operations need about the rows. They are in one array, which goes to the backend as
   // one upload: tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1],
-  // the number of committed keys of the first sequence, wanted [rows], tapped [rows], given in the backend's
-  // memory [rows], paths, then the arrays of views (view_rows.h) and Inputs::own.
+  // rows whose logits are wanted, tapped rows, EmbeddedRows::rows of all feeds, number of committed keys of
+  // each feed [feeds], paths, then the arrays of views (view_rows.h) and Inputs::own.
   std::vector<std::int32_t> numbers;
   Buffer<std::int32_t> staged;     // the same numbers in the backend's memory
   std::vector<Placed> placed;      // [feeds with rows]
