@@ -51,11 +51,11 @@ class Buffer {
 /// path, in the order of their positions. The arrays are in memory of the backend.
 struct RowsInFlight {
   int n = 0;
-  int committed = 0;                        ///< number of committed keys, in slots 0 .. committed-1
+  int committed = 0;                        ///< number of committed keys, in slots [0, committed)
   const std::int32_t* positions = nullptr;  ///< [n], not below `committed`
   const std::int32_t* slots = nullptr;      ///< [n], slots for the keys and values of the rows
   const std::int32_t* path_begin =
-      nullptr;  ///< [n + 1]: the path of row i is paths[path_begin[i]] .. paths[path_begin[i + 1] - 1]
+      nullptr;  ///< [n + 1]: the path of row i is paths[j] for j in [path_begin[i], path_begin[i + 1])
   const std::int32_t* paths =
       nullptr;  ///< slots of the in-flight ancestors and of the row itself, by ascending position
   /// If not null, operations read the number of committed keys from this address in memory of the backend,
@@ -244,7 +244,7 @@ class Backend {
   virtual void soft_cap(float cap, int n, int d, float* x) = 0;
   /// out[i] = x[rows[i]]. x [any, d], rows [n], out [n, d]
   virtual void copy_rows(const float* x, const std::int32_t* rows, int n, int d, float* out) = 0;
-  /// x[i][begin .. d-1] = value. [n, d]
+  /// x[i][j] = value for j in [begin, d). x [n, d]
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
 
   // The next functions fuse a linear layer with the operation that computes its input. They give the same

@@ -9,8 +9,8 @@
 
 namespace speclab {
 
-/// Maps a whole file into memory, read-only. The bytes keep their address when the object is moved. They are
-/// unmapped when the object that holds them last is destroyed. If another process shortens the file, reading
+/// Maps a whole file into memory, read-only. The bytes keep their address when the object is moved. They stay
+/// mapped until the object that owns them is destroyed. If another process shortens the file, reading
 /// the missing part raises SIGBUS; the signal handler asks path_at() for the file's name.
 class MappedFile {
  public:

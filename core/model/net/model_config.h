@@ -73,7 +73,7 @@ struct ModelConfig {
   int kv_heads = 0;    ///< key/value heads; heads % kv_heads == 0
   int head_dim = 0;    ///< dimensions of a head; need not be hidden / heads
   int ffn = 0;         ///< width of the feed-forward
-  int vocab = 0;       ///< token ids are 0 .. vocab-1; a draft has the ids of its target
+  int vocab = 0;       ///< token ids are in [0, vocab); a draft has the ids of its target
   int context = 0;     ///< largest number of positions that the model supports
   float norm_eps = 1e-5f;
   float qk_norm_eps = 0;   ///< epsilon of the norms of q and k; 0: norm_eps
