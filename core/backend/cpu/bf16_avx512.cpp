@@ -14,7 +14,7 @@
 
 namespace speclab::cpu {
 
-#if defined(__clang__)  // it ignores GCC's pragmas
+#if defined(__clang__)  // clang ignores GCC's pragmas
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))), \
                              apply_to = function)
 #else

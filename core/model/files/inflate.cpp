@@ -227,7 +227,8 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   c.qk_norm_eps = shrink(o.qk_norm_eps > 0 ? o.qk_norm_eps : o.norm_eps, o.head_dim, c.head_dim);
   if (o.attention_scale == 0) c.attention_scale = 1.0f / std::sqrt(static_cast<float>(o.head_dim));
 
-  bool whole = true;  // if RoPE rotates whole heads of the original, it does so in the twin
+  // True if RoPE rotates whole heads of the original. It then rotates whole heads of the twin too.
+  bool whole = true;
   for (const Rope& rope : o.ropes) whole = whole && rope.dims == o.head_dim;
   if (whole && c.head_dim > o.head_dim) {
     for (Rope& rope : c.ropes) rope.inflated_dims = c.head_dim;
