@@ -34,8 +34,8 @@ inline constexpr int kPlanLoop = 16;        ///< a loop stops after a round whos
 struct QueuedRows {
   const Token* tokens = nullptr;                ///< [rows.n], each below the vocabulary
   const std::int32_t* position_rows = nullptr;  ///< [rows.n], rows of a learned position embedding
-  RowsInFlight rows;                     ///< positions below the context; slots below capacity + scratch
-  const std::int32_t* wanted = nullptr;  ///< [wanted_count], rows that need logits, ascending
+  RowsInFlight rows;                            ///< positions below the context; slots below KvStore::slots
+  const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows that need logits, ascending
   int wanted_count = 0;
 };
 

@@ -109,8 +109,9 @@ std::vector<int> spread(int from, int to) {
   return map;
 }
 
-// Maps the dimensions of an extended head. Both members of a pair (i, i + half) keep their places in their
-// halves. With `append`, all original dimensions come first instead.
+// Maps the dimensions of an extended head. A pair (i, from/2 + i) of the original becomes the pair (i, to/2 +
+// i), so that RoPE rotates the same numbers together. With `append`, all original dimensions come first
+// instead.
 std::vector<int> head_dimensions(int from, int to, bool append) {
   if (append) return extended(from, to);
   std::vector<int> map(static_cast<std::size_t>(to), -1);

@@ -36,7 +36,8 @@ struct Rope {
   int original_context =
       0;  ///< context that the model was trained with; for kDynamic, kLlama3, kYarn and long_divisors
   float low_freq_factor = 1, high_freq_factor = 4;  ///< kLlama3
-  /// kYarn: the ramp lies between these numbers of rotations within original_context.
+  /// kYarn: dimensions with more than beta_fast rotations within original_context keep their frequency, the
+  /// frequency of those with fewer than beta_slow is divided by `factor`, and a ramp is in between.
   float beta_fast = 32, beta_slow = 1;
   bool truncate = true;         ///< kYarn: rounds the ends of the ramp to whole dimensions
   float attention_factor = 1;   ///< kYarn, kListed: multiplies cos and sin

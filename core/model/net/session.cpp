@@ -184,8 +184,9 @@ void Session::check_rest(std::span<const std::int32_t> parents, const Flight& fl
   SPECLAB_CHECK(!viewed_, "a rest of {} rows that ran with a CacheView", in_flight());
 }
 
-// Counts the work of the rows in flight [begin, end). The keys that are read from the cache are those that
-// the first row sees, because no other row sees more of them.
+// Counts the work of the rows in flight [begin, end). Two kinds of keys are read from the cache: the
+// committed keys that the first row sees (no other row sees more of them), and the rows in flight before
+// `begin`.
 Model::Ran Session::count(int begin, int end, const Flight& flight) const {
   static const CacheView everything;
   const ModelConfig& c = model_->config();

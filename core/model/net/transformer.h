@@ -93,9 +93,9 @@ struct Model::Ran {
 /// Buffers of a forward. Each grows to the size that the largest forward needs, and is kept. Private to the
 /// model layer.
 struct Model::Workspace {
-  Buffer<float> embedded;          // [n, embedding_dim], with a projection
+  Buffer<float> embedded;          // [n, embedding_dim], only with a projection
   Buffer<float> residual, normed;  // [n, hidden]
-  Buffer<float> branch;  // [n, hidden], with position embeddings, post norms or a parallel feed-forward
+  Buffer<float> branch;  // [n, hidden], only with position embeddings, post norms or a parallel feed-forward
   Buffer<float> qkv, attended;       // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
   Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
   Buffer<float> maxima;              // [rows, maxima_of(head_rows)], valid if `noted`
