@@ -1,5 +1,5 @@
 // Shared by the files of class f32 that use the vector library Highway. Highway compiles such a file once for
-// each instruction set. Include this file after highway.h; each of these compilations then reads it once.
+// each instruction set, and this file with it. Include this file after highway.h.
 #if defined(SPECLAB_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SPECLAB_LANES_INL_H
 #undef SPECLAB_LANES_INL_H

@@ -111,9 +111,9 @@ struct Model::Workspace {
 
   // All integers that the operations need about the rows. They are in one array, which goes to the backend as
   // one upload: tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1],
-  // rows whose logits are wanted, tapped rows, EmbeddedRows::rows (for embeddings in the
-  // backend's memory), number of committed keys of
-  // each feed [feeds], paths, then the arrays of views (view_rows.h) and Inputs::own.
+  // rows whose logits are wanted, tapped rows, EmbeddedRows::rows (for embeddings in the backend's memory),
+  // number of committed keys of each feed [feeds], paths, then the arrays of views (view_rows.h) and
+  // Inputs::own.
   std::vector<std::int32_t> numbers;
   Buffer<std::int32_t> staged;     // the same numbers in the backend's memory
   std::vector<Placed> placed;      // [feeds with rows]
