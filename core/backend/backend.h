@@ -51,11 +51,11 @@ class Buffer {
 /// path, in the order of their positions. The arrays are in memory of the backend.
 struct RowsInFlight {
   int n = 0;
-  int committed = 0;                        ///< number of committed keys, in slots 0 .. committed-1
+  int committed = 0;                        ///< number of committed keys, in slots [0, committed)
   const std::int32_t* positions = nullptr;  ///< [n], not below `committed`
   const std::int32_t* slots = nullptr;      ///< [n], slots for the keys and values of the rows
   const std::int32_t* path_begin =
-      nullptr;  ///< [n + 1]: the path of row i is paths[path_begin[i]] .. paths[path_begin[i + 1] - 1]
+      nullptr;  ///< [n + 1]: the path of row i is paths[j] for j in [path_begin[i], path_begin[i + 1])
   const std::int32_t* paths =
       nullptr;  ///< slots of the in-flight ancestors and of the row itself, by ascending position
   /// If not null, operations read the number of committed keys from this address in memory of the backend,
@@ -65,7 +65,8 @@ struct RowsInFlight {
   /// If not null, memory of the backend holds the number `committed` here. A backend may read it from there,
   /// so that what it queues is the same for every length of the sequence.
   const std::int32_t* committed_copy = nullptr;
-  /// Paths may contain this many rows of earlier forwards. Positions are below committed + earlier + n.
+  /// Number of rows that earlier forwards added to the sequence and that are still in flight. Paths may
+  /// contain them. Positions are below committed + earlier + n.
   int earlier = 0;
   /// The committed keys that attention reads; null: all. A view cannot be combined with committed_at. The
   /// KeysInView is in host memory, and a call that queues an operation reads it before it returns.
@@ -196,14 +197,16 @@ class Backend {
   /// be larger.
   virtual void copy_kv(const KvStore& from, int slots, KvStore& to) = 0;
 
-  /// y[i] (+)= W x[i] for n rows. x [n, w.in], y [n, w.out]
+  /// y[i] (+)= W x[i] for n rows: if `accumulate` is true, the product is added to y[i], otherwise it
+  /// replaces y[i]. x [n, w.in], y [n, w.out]
   virtual void linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) = 0;
   /// y[i] = W x[i] with the bits of linear(). It also writes the maximum of each group of kMaximumOf outputs
   /// of a row to maxima [n, maxima_of(w.out)]. A search for the largest output then reads the maxima and one
   /// group instead of the whole row. The maximum of a group that contains NaN is undefined. Returns false and
   /// does nothing if the backend does not support it (the default).
   virtual bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima);
-  /// Tells for which prompts the caller uses prompt_linear() instead of linear(). By default for none.
+  /// The prompts for which the caller should use prompt_linear() instead of linear(). By default there are
+  /// none.
   virtual PromptRows prompt_rows() const { return {}; }
   /// linear() for at most prompt_rows().most rows of a prompt. Its results are close to those of linear(),
   /// but the bits differ and depend on n.
@@ -241,7 +244,7 @@ class Backend {
   virtual void soft_cap(float cap, int n, int d, float* x) = 0;
   /// out[i] = x[rows[i]]. x [any, d], rows [n], out [n, d]
   virtual void copy_rows(const float* x, const std::int32_t* rows, int n, int d, float* out) = 0;
-  /// x[i][begin .. d-1] = value. [n, d]
+  /// x[i][j] = value for j in [begin, d). x [n, d]
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
 
   // The next functions fuse a linear layer with the operation that computes its input. They give the same
@@ -255,15 +258,16 @@ class Backend {
   /// y (+)= W activate(x)
   virtual void activate_linear(Activation f, bool gated, const float* x, const PackedMatrix& w, int n,
                                float* scratch, float* y, bool accumulate);
-  /// y (+)= the feed-forward part of norm(x), or of x if norm has no weight. Scratch, undefined afterwards:
-  /// normed [n, up.in], raised [n, up.out], activated [n, down.in].
+  /// y (+)= the output of the feed-forward block for the input norm(x), or for x if `norm` has no weight.
+  /// Scratch, undefined afterwards: normed [n, up.in], raised [n, up.out], activated [n, down.in].
   virtual void feed_forward(const NormForm& norm, const float* x, const FeedForward& form, int n,
                             float* normed, float* raised, float* activated, float* y, bool accumulate);
   /// y (+)= W attention(qkv), for all rows of one sequence
   virtual void attention_linear(const float* qkv, int heads, const KvStore& kv, int layer,
                                 const RowsInFlight& rows, const AttentionForm& form, const PackedMatrix& w,
                                 float* scratch, float* y, bool accumulate);
-  /// Moves slots from[j] to to[j] in order, in all layers. from[j] >= to[j]
+  /// Copies the keys and values of slot from[j] to slot to[j] in all layers, for j in ascending order.
+  /// from[j] >= to[j]
   virtual void move_slots(KvStore& kv, std::span<const std::int32_t> from,
                           std::span<const std::int32_t> to) = 0;
 

@@ -36,8 +36,8 @@ class DeviceProgram {
   /// Writes the device's clock into PlanRound::stamp_ns[which], where `which` is 0, 1 or 2. settle() always
   /// writes stamp_ns[3].
   virtual void stamp(Plan& plan, int which) = 0;
-  /// Ends a round that is recorded as a loop. The loop runs until the sequence ends or kPlanLoop rounds are
-  /// done.
+  /// Ends a round that is recorded as a loop. The loop stops when the sequence has ended, or after a round
+  /// whose number is a multiple of kPlanLoop.
   virtual void repeat(Plan& plan) = 0;
 
   /// Calls `operations` and records the kernels that it queues, without running them. `operations` must not
@@ -49,8 +49,8 @@ class DeviceProgram {
   virtual std::string loop_problem() = 0;
   /// Queues the recorded kernels as one launch.
   virtual void replay(const Graph& graph) = 0;
-  /// True if forwards that repeat should be recorded and replayed, also those that the host asks for one by
-  /// one.
+  /// True if the model should also record and replay the forwards outside of rounds, which the host asks for
+  /// one by one.
   virtual bool records_forwards() const { return false; }
 };
 

@@ -17,7 +17,8 @@ struct DeviceUse {
   std::vector<std::string> slowed_by;  ///< why its clocks were below their maximum at the end
 };
 
-/// Watches a device from begin() to end(), as often as needed. Either call takes about a millisecond.
+/// Watches a device from begin() to end(). After end(), begin() may be called again. Either call takes about
+/// a millisecond.
 class DeviceWatch {
  public:
   virtual ~DeviceWatch() = default;
@@ -42,10 +43,9 @@ class DeviceStatus {
   /// Bytes read plus bytes written per second while the device copies a gigabyte of its memory, the best of
   /// several copies. Throws Error when two gigabytes of its memory are not free.
   virtual double measure_copy_bandwidth() const = 0;
-  /// Begins (true) or ends (false) the range that a profiler records when it was told to wait for one: ncu
-  /// with
-  /// --profile-from-start off, nsys with --capture-range=cudaProfilerApi. Waits for the device first. Without
-  /// a profiler the range has no effect.
+  /// Begins (true) or ends (false) a range. A profiler that was told to wait for a range records only this
+  /// range: ncu with --profile-from-start off, nsys with --capture-range=cudaProfilerApi. Waits for the
+  /// device first. Without a profiler the call does nothing else.
   virtual void profile(bool begin) const = 0;
 };
 

@@ -18,8 +18,9 @@ class DeviceTimer {
   /// Seconds from begin() to stop(). Waits until the device has done the measured part.
   virtual double seconds() = 0;
   /// The names of the kernels that were launched between begin() and stop(), in order; a replay of a graph is
-  /// the single name "graph". Each task of a persistent kernel is a name "persistent task" before it. Empty
-  /// if the timer does not see launches. Valid until the next begin().
+  /// the single name "graph". A persistent kernel does the work of several kernels, called tasks, in one
+  /// launch: before its name there is one name "persistent task" per task. Empty if the timer does not see
+  /// launches. Valid until the next begin().
   virtual const std::vector<std::string_view>& kernels() const {
     static const std::vector<std::string_view> none;
     return none;

@@ -24,8 +24,8 @@ namespace speclab {
 // If the host drafts (PlanShape::given), a round is [target forward | accept | settle]. The host uploads the
 // drafted tokens before the round, and reads its result from the ring before it drafts again.
 
-inline constexpr int kMostPlanNodes = 128;  ///< most nodes of a round, with the pending token
-inline constexpr int kMostPlanEnds = 32;    ///< most end tokens
+inline constexpr int kMostPlanNodes = 128;  ///< largest number of nodes, the pending token included
+inline constexpr int kMostPlanEnds = 32;    ///< largest number of end tokens
 inline constexpr int kPlanRing = 64;        ///< rounds that the ring holds until the host reads them
 inline constexpr int kPlanLoop = 16;        ///< a loop stops after a round whose number is a multiple of this
 
@@ -34,8 +34,8 @@ inline constexpr int kPlanLoop = 16;        ///< a loop stops after a round whos
 struct QueuedRows {
   const Token* tokens = nullptr;                ///< [rows.n], each below the vocabulary
   const std::int32_t* position_rows = nullptr;  ///< [rows.n], rows of a learned position embedding
-  RowsInFlight rows;                     ///< positions below the context; slots below capacity + scratch
-  const std::int32_t* wanted = nullptr;  ///< [wanted_count], rows that need logits, ascending
+  RowsInFlight rows;                            ///< positions below the context; slots below KvStore::slots
+  const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows that need logits, ascending
   int wanted_count = 0;
 };
 

@@ -17,8 +17,9 @@ enum class AcceptRule : std::int32_t {
   kSampleMatch,  ///< accepts the token that a sample of the row gives
   kCoupled,      ///< accepts the token that coupled sampling (Gumbel noise) gives for the row
   kCriterion,    ///< accepts tokens that meet a condition on the row, see CriterionForm
-  kEnvelope,  ///< accepts with probability p / (M q), M = max p / q; after a rejection takes a sample of the
-              ///< row
+  /// Accepts with probability p / (M q), where M = max p / q over all tokens. M q is called the envelope of
+  /// p: it is nowhere below p. After a rejection, takes a sample of the row.
+  kEnvelope,
   kEnvelopeAgain,  ///< like kEnvelope, but after a rejection draws from q again until a draw is accepted
 };
 
@@ -45,8 +46,8 @@ SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) 
 }
 
 /// Returns 1 / M of the envelope M q >= p. A row is given by weights; a probability is a weight divided by
-/// the sum of its row's weights, p_sum or q_sum. `least_ratio` is the least weight in q / weight in p over
-/// the support of p.
+/// the sum of its row's weights, p_sum or q_sum. `least_ratio` is the smallest value of (weight in q) /
+/// (weight in p) over the support of p.
 SPECLAB_EXACT double inverse_envelope_of(double least_ratio, double p_sum, double q_sum) {
   const double inverse = least_ratio * p_sum / q_sum;
   return inverse < 1 ? inverse : 1;
@@ -68,9 +69,9 @@ struct CriterionForm {
   bool operator==(const CriterionForm&) const = default;
 };
 
-/// The most redraws of kEnvelopeAgain. After them it takes a sample of p. The law of the token is p for any
-/// limit, because an accepted draw has the law p however many draws were rejected before it. The limit keeps
-/// the time finite.
+/// Largest number of redraws of kEnvelopeAgain after one rejection. If all of them are rejected, the rule
+/// takes a sample of p. The law of the token is p for any limit, because an accepted draw has the law p
+/// however many draws were rejected before it. The limit keeps the time finite.
 inline constexpr int kMostRedraws = 1000;
 
 /// A rule with its options, for a device.

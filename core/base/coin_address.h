@@ -20,8 +20,9 @@ enum class Purpose : std::uint32_t {
                  ///< the law of the text
 };
 
-/// Returns the Philox counter of a coin. For the noise of coupled sampling (Purpose::gumbel), `draw` is the
-/// number of a group of tokens of the row, because one counter gives the noise of several tokens.
+/// Returns the Philox counter of a coin. `draw` numbers the coins of one purpose at one position: 0, 1, ...
+/// For the noise of coupled sampling (Purpose::gumbel), `draw` is the number of a group of tokens of the row,
+/// because one counter gives the noise of several tokens.
 SPECLAB_HOST_DEVICE constexpr PhiloxCounter coin_counter(std::int64_t position, std::uint32_t purpose,
                                                          std::uint32_t draw) {
   const auto at = static_cast<std::uint64_t>(position);

@@ -23,7 +23,7 @@ namespace speclab {
 SPECLAB_EXACT double exact_log(double x) {
   std::int64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
-  const std::int64_t e = (bits - 0x3fe6a09e667f3bcdLL) >> 52;  // sqrt(1/2) .. sqrt(2) has e = 0
+  const std::int64_t e = (bits - 0x3fe6a09e667f3bcdLL) >> 52;  // e = 0 for x from sqrt(1/2) to sqrt(2)
   bits -= static_cast<std::int64_t>(static_cast<std::uint64_t>(e) << 52);
   double mantissa;
   std::memcpy(&mantissa, &bits, sizeof mantissa);

@@ -13,10 +13,7 @@
 
 namespace speclab {
 
-/// Philox4x32-10, a counter-based random number generator: a bijection of a 128-bit counter
-/// under a 64-bit key. A random number is a pure function of its address, the counter. Salmon,
-/// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, §4.3; the constants are
-/// those of its table 2. The output has the same bits as that of Random123's philox4x32.
+/// The words of a counter (and of the output), or of a key.
 template <int kCount>
 struct PhiloxWords {
   std::uint32_t word[kCount];
@@ -30,10 +27,14 @@ using PhiloxKey = PhiloxWords<2>;
 
 inline constexpr std::uint32_t kPhiloxMultiplier0 = 0xD2511F53u;
 inline constexpr std::uint32_t kPhiloxMultiplier1 = 0xCD9E8D57u;
-inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9u;  // added to the key after each round
+inline constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9u;  // added to the key after each round of Philox
 inline constexpr std::uint32_t kPhiloxWeyl1 = 0xBB67AE85u;
 inline constexpr int kPhiloxRounds = 10;
 
+/// Philox4x32-10, a counter-based random number generator: a bijection of a 128-bit counter
+/// under a 64-bit key. A random number is a pure function of its address, the counter. Salmon,
+/// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, §4.3; the constants are
+/// those of its table 2. The output has the same bits as that of Random123's philox4x32.
 SPECLAB_HOST_DEVICE constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * counter.word[0];

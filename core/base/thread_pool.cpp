@@ -18,8 +18,8 @@
 namespace speclab {
 namespace {
 
-// A spinning worker responds within a fraction of a microsecond. After this many pauses (about 50
-// microseconds) it frees the core for other processes.
+// A spinning worker responds within a fraction of a microsecond. After this many PAUSE instructions (about 50
+// microseconds) the worker stops spinning and sleeps, which frees the core for other processes.
 constexpr int kSpins = 2000;
 constexpr int kMostChunks = 0xffff;
 

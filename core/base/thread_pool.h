@@ -10,10 +10,11 @@
 
 namespace speclab {
 
-/// A pool of pinned threads for parallel regions of a few microseconds. Workers spin for the next region and
-/// sleep when none comes. The caller runs chunks too. It waits until all chunks are done, not until all
-/// workers are back. So a worker that loses its core to another process delays only the chunk that it holds.
-/// That worker then pauses for a while. Results do not depend on which thread runs a chunk.
+/// A pool of pinned threads for parallel regions of a few microseconds. A region is divided into chunks of
+/// work, and each thread takes one chunk after the other. Workers spin while they wait for the next region,
+/// and sleep when none comes. The calling thread runs chunks too. It waits until all chunks are done, not
+/// until all workers are back. So a worker that loses its core to another process delays only the chunk that
+/// it holds. That worker then pauses for a while. Results do not depend on which thread runs a chunk.
 class ThreadPool {
  public:
   /// Throws Error when the system cannot start so many threads. Failing to pin a thread is no error.
@@ -24,7 +25,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Runs body(chunk, thread) for chunk = 0 .. chunks-1. Returns when all are done. `body` must not throw.
+  /// Runs body(chunk, thread) for each chunk in [0, chunks). Returns when all are done. `body` must not
+  /// throw.
   template <typename Body>
   void parallel(int chunks, const Body& body) {
     if (chunks <= 1 || workers_.empty()) {

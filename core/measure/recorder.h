@@ -121,11 +121,11 @@ struct GenerationRecord {
   std::int64_t decode_ns = 0;         ///< wall time of all steps
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
-  int planned_steps = 0;   ///< whole steps that a device ran without the host (DevicePlan)
+  int planned_steps = 0;   ///< whole steps that a device ran without the host (core/backend/plan.h)
   int verified_steps = 0;  ///< steps that the host drafted and a device verified
   /// How the planned steps were queued: "off", "round" or "loop" (option device_graph); "" without any.
   std::string device_graph;
-  std::string device_graph_problem;  ///< why not as the option says; "" if as it says
+  std::string device_graph_problem;  ///< why the steps were not queued as the option says; "" if they were
   std::int64_t round_trips = 0;      ///< times that decoding waited for a device with its own memory
   /// Total device time of a second, timed run of the planned steps. The phase times are taken from that run.
   /// 0 if there was none.

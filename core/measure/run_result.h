@@ -86,10 +86,10 @@ std::vector<LineRecord> read_case_lines(const std::filesystem::path& folder, con
 /// Reads the finished lines of any file with one JSON object per line.
 std::vector<nlohmann::json> read_json_lines(const std::filesystem::path& path);
 
-/// Appends lines to one file. Each line is one write at the file's end (O_APPEND). Opening drops a torn last
-/// line. When a write fails (full disk), the part of the line that was written is removed, the finished lines
-/// stay, and Error is thrown. The process must hold the lock of the run folder
-/// (FolderLock).
+/// Appends lines to one file. Each line is one write at the file's end (O_APPEND). Opening drops a last line
+/// that has no newline, because it was not written completely. When a write fails (full disk), the part of
+/// the line that was written is removed, the finished lines stay, and Error is thrown. The process must hold
+/// the lock of the run folder (FolderLock).
 class JsonLinesWriter {
  public:
   explicit JsonLinesWriter(std::filesystem::path path);
@@ -106,7 +106,8 @@ class JsonLinesWriter {
 };
 
 /// Replaces a file in one go. It writes a temporary file and renames it, so that a reader never sees half of
-/// a file. It writes directly to a device or a pipe. Throws Error on failure.
+/// a file. If the path is a device or a pipe, it writes there without a temporary file. Throws Error on
+/// failure.
 void write_file(const std::filesystem::path& path, std::string_view text);
 void write_json_file(const std::filesystem::path& path, const nlohmann::json& json);
 /// Reads and parses a file. Throws Error when it is missing or not JSON (with line and column).

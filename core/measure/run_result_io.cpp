@@ -174,8 +174,8 @@ JsonLinesWriter::JsonLinesWriter(fs::path path) : path_(std::move(path)) {
   if (file_ < 0) fail_write(path_, errno);
   try {
     size_ = finished_bytes(file_, path_);
-    if (::ftruncate(file_, size_) != 0)
-      fail_write(path_, errno);  // the rest after the last newline is a torn line
+    // Removes what follows the last newline: a line that was not written completely.
+    if (::ftruncate(file_, size_) != 0) fail_write(path_, errno);
   } catch (...) {
     ::close(file_);
     throw;

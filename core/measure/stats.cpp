@@ -218,7 +218,8 @@ std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test,
   repeats_of("tokens of the base case", base.tokens, true);
   repeats_of("tokens of the case", test.tokens, true);
   for (const Times* other : {&test.seconds, &base.tokens, &test.tokens}) require_pairs(base.seconds, *other);
-  // Computes the ratio of times first: with equal numbers of tokens the second factor is then exactly 1.
+  // Returns the ratio of the times multiplied by the ratio of the tokens. With equal numbers of tokens the
+  // second factor is exactly 1, so the result has the bits of the ratio of the times.
   const auto per_token = [&](std::span<const std::size_t> prompts, std::size_t repeat) {
     const double base_seconds = sum_of_repeat(base.seconds, prompts, repeat),
                  test_seconds = sum_of_repeat(test.seconds, prompts, repeat),

@@ -272,7 +272,8 @@ std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags) {
       for (std::size_t i = 0; i + k < n; ++i)
         products[k] += (prompt[i].accepted - mean) * (prompt[i + k].accepted - mean);
       pairs[k] += n - k;
-      bias[k] -= (n - k) / double(n);  // E[product] = -variance / n for independent rounds
+      // If rounds are independent, subtracting their mean gives each product the expectation -variance / n.
+      bias[k] -= (n - k) / double(n);
     }
   }
   if (products[0] <= 0 || pairs[lags] == 0) return std::nullopt;

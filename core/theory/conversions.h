@@ -9,7 +9,8 @@
 /// engines call acceptance rate, and what a published speedup says about the draft.
 namespace speclab::theory {
 
-/// Computes the conversions whose inputs are known, in this order:
+/// Computes the conversions whose inputs are known, in this order. The word in parentheses is
+/// Prediction::quantity:
 ///   tau_deviation (tau_sd), draft_utilization (draft_utilization), implied_alpha_utilization (alpha),
 ///   implied_c (c), optimal_gamma_positional (gamma), optimal_speedup_positional (speedup).
 /// `utilization` is accepted / drafted tokens, which llama.cpp and vLLM call acceptance rate. Throws Error

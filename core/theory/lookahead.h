@@ -12,7 +12,8 @@
 /// paper calls "step compression". t(n) = time of a forward over n rows / time of a forward over one row.
 namespace speclab::theory {
 
-/// One setting of lookahead decoding: columns of the window (W), n-gram size (N), most guesses per step (G).
+/// One setting of lookahead decoding: columns of the window (W), n-gram size (N), largest number of guesses
+/// per step (G).
 struct LookaheadShape {
   int W = 0, N = 0, G = 0;
 };

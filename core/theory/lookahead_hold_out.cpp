@@ -12,7 +12,7 @@ namespace speclab::theory {
 namespace {
 
 constexpr std::size_t kLeastCells = 6;     // smallest grid that is tested
-constexpr std::size_t kLeastToFit = 3;     // one more than the parameters alpha and f
+constexpr std::size_t kLeastToFit = 3;     // fewest cells for a fit: one more than its parameters alpha and f
 constexpr double kTiny = 1e-9;             // tolerance; coordinates are 1 or more
 constexpr std::size_t kMostPivots = 1000;  // the simplex method needs about ten pivots
 

@@ -63,7 +63,7 @@ struct Prediction {
   std::optional<stats::Interval> ci;  ///< 95 % interval over the resampled costs
 };
 
-/// Computes the formulas that apply, in this order:
+/// Computes the formulas that apply, in this order. The word in parentheses is Prediction::quantity:
 ///   leviathan_eq_1 (tau), leviathan_limit (tau), leviathan_3_8 (speedup), leviathan_3_9 (speedup),
 ///   leviathan_3_11_ops (ops_factor), optimal_gamma (gamma), optimal_speedup (speedup), measured_t_speedup
 ///   (speedup), optimal_gamma_measured_t (gamma), optimal_speedup_measured_t (speedup), positional (tau),

@@ -73,9 +73,10 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
 
 // --- softmax ----------------------------------------------------------------------------------------------
 
-// Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum. Partial sum i
-// adds the positions with remainder i mod 16. Zeros do not change the sum, so the sum does not depend on
-// `begin`, which is the same for all rows of a block.
+// Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum. The sum is made
+// of 16 partial sums; partial sum i adds the positions whose remainder modulo 16 is i. `begin` is the same
+// for all rows of a block and may be below `first`. The sum does not depend on it, because adding zeros
+// changes nothing.
 HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count, float scale) {
   constexpr float kUnseen = -1e30f;  // its exp() is exactly zero
   const int full = padded(count, kKeyBlock);

@@ -53,7 +53,7 @@ struct SlotRange {
 /// key number i of a query is always the key at position i. With a view of part of the cache `committed` is 0
 /// and each path starts with the listed slots: then "position" means rank in that path.
 struct QueryBlock {
-  static constexpr int kRows = 12;  ///< most query_block_rows()
+  static constexpr int kRows = 12;  ///< largest value of query_block_rows()
   int rows;                         ///< number of queries; "row r" means query r of the block
   const float* q[kRows];            ///< [head_dim]
   const std::int32_t* path[kRows];  ///< slots of positions `committed`, committed + 1, ...
@@ -75,7 +75,7 @@ struct QueryBlock {
     return position < committed ? position : path[r][position - committed];
   }
   /// In row r, position i is in slot i for all i < in_place(r). These are the committed positions and the
-  /// rows of a chain.
+  /// positions at the start of the path whose slots follow without a gap, as in a chain.
   int in_place(int r) const;
   /// Returns the ranges of slots to score. `all` is memory for the range that is returned if `ranges` is
   /// empty.
@@ -88,8 +88,8 @@ struct QueryBlock {
 /// otherwise 6. The queries of a block share each key that is read.
 int query_block_rows();
 
-/// Distance between the scores of two rows: whole blocks of keys plus two cache lines, because rows at
-/// distances of a power of two would compete for the same few lines of the cache.
+/// Distance in floats between the scores of two rows: whole blocks of keys plus two cache lines. Rows whose
+/// distance is a power of two would compete for the same few lines of the cache.
 constexpr int score_stride(int last_slot) { return padded(last_slot + 1, kKeyBlock) + 32; }
 /// Size in floats of the scratch of attend() and attend_bf16(), which is aligned to 64 bytes.
 constexpr std::size_t attention_scratch(int rows, int last_slot, int head_dim) {

@@ -60,7 +60,7 @@ struct HardwareTiles {
   }
 };
 
-/// Computes the instructions of HardwareTiles in C++, as the manual describes them.
+/// Computes the instructions of HardwareTiles in C++, as Intel's manual (bf16_units.h) describes them.
 struct EmulatedTiles {
   static inline thread_local TileShapes shapes;
   static inline thread_local std::uint8_t data[8][16][64];
@@ -123,8 +123,8 @@ struct Block {
   int x_stride;
 };
 
-// Computes the sums of the panels 0, 1, ... (the pack kPanels) for the rows that the tiles are configured
-// for. out: [panel][16 rows][16].
+// Computes the sums of the panels whose numbers are in the parameter pack kPanels (0, 1, ...), for the rows
+// that the tiles are configured for. out: [panel][16 rows][16].
 template <class Tiles, int... kPanels>
 void tile_block(const Block& b, float* out, std::integer_sequence<int, kPanels...>) {
   const long x_bytes = 2L * b.x_stride;
@@ -186,7 +186,9 @@ double amx_rounds(std::int64_t rounds) {
   HardwareTiles::configure(tile_shapes(kTileRows, 0));
   HardwareTiles::zero<4>();
   HardwareTiles::zero<5>();
-  const std::int64_t turns = (rounds + 15) / 16;  // an instruction takes sixteen cycles
+  // An instruction occupies the unit for sixteen cycles. So a sixteenth of the rounds takes about as long
+  // here as all rounds take on AVX-512.
+  const std::int64_t turns = (rounds + 15) / 16;
   for (std::int64_t turn = 0; turn < turns; ++turn) {
     HardwareTiles::dot<0, 4, 5>();
     HardwareTiles::dot<1, 4, 5>();

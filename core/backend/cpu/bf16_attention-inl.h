@@ -1,7 +1,9 @@
-// Computes the scores and the weighted values of attention with bf16 products. Include it together with
-// bf16_avx512-inl.h. It uses the same type Vector and the same functions.
+// Computes the scores and the weighted values of attention with bf16 products. Include this file after
+// bf16_avx512-inl.h. It uses word() of that file, and the type Vector and the functions that the first
+// comment of that file lists.
 
-// A word holds two numbers. A line of a key block, or of a vector of values, is sixteen words.
+// A word holds the two bf16 numbers that one instruction multiplies. A line is sixteen words (64 bytes): two
+// head dimensions of sixteen keys, or sixteen head dimensions of the values in two slots.
 constexpr int kWord = 2;
 
 // Number of vectors of sums per row. There are enough to keep the arithmetic units busy and few enough to fit

@@ -23,8 +23,9 @@ struct Ahead {
   int pairs;
   const char* then;
 };
-// How many bytes ahead a block prefetches if Ahead::alone is true. A block of more than 6 rows takes longer
-// for the same bytes. It reads a whole block of weights ahead, or 16 KiB if a block is too much for a cache.
+// How many bytes ahead a block prefetches if Ahead::alone is true. Blocks of up to 6 rows prefetch 4 KiB
+// ahead. Blocks of more rows, which take longer for the same bytes, prefetch the weights of the next block.
+// If the weights of a block are more than 128 KiB, too much for a cache, they prefetch 16 KiB ahead.
 constexpr std::size_t near_bytes(int rows, std::size_t block_bytes) {
   if (rows <= 6) return 4096;
   return block_bytes <= 128 << 10 ? block_bytes : 16384;
@@ -67,7 +68,7 @@ void dot_rows(int panels, const Bf16* panel, std::size_t panel_elements, int pai
   dot_block<kRows, 1>(panel, panel_elements, pairs, x, sums, stride, ahead);
 }
 
-// Computes groups first .. end - 1 of a slice. The groups work on a block of panels one after the other, and
+// Computes the groups [first, end) of a slice. The groups work on a block of panels one after the other, and
 // together they prefetch the next block. Sums are written to their rows at the end of the slice (as in
 // kernels.cpp).
 constexpr int kDotGroups = 10;

@@ -1,5 +1,5 @@
-// All headers must be included before the pragmas below. A library template that is compiled for AVX-512 here
-// could be the copy that the linker keeps for the whole program.
+// All headers must be included before the pragmas below. Otherwise library templates would be compiled for
+// AVX-512 here, and the linker could keep these copies for the whole program, also on CPUs without AVX-512.
 #include <immintrin.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace speclab::cpu {
 
-#if defined(__clang__)  // it ignores GCC's pragmas
+#if defined(__clang__)  // clang ignores GCC's pragmas
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))), \
                              apply_to = function)
 #else

@@ -9,16 +9,17 @@
 // to bf16, weights are bf16, and special instructions (VDPBF16PS, TDPBF16PS) sum the products in float.
 // Attention is in attention.h.
 //
-// Both classes read weights in the packed layout of class f32. In this layout, one vector of VDPBF16PS holds
-// a pair of inputs for sixteen outputs, and one B tile of TDPBF16PS holds sixteen such pairs. Both
-// instructions flush denormal numbers to zero and round to nearest even; the processor's settings do not
-// change this (Intel, "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 2).
+// Both classes read weights in the packed layout of class f32. In this layout, one vector of weights for
+// VDPBF16PS holds the weights of a pair of inputs for sixteen outputs, and one tile of weights for TDPBF16PS
+// holds sixteen such vectors. Both instructions flush denormal numbers to zero and round to nearest even; the
+// processor's settings do not change this (Intel, "Intel 64 and IA-32 Architectures Software Developer's
+// Manual", volume 2).
 //
 // The products of one output are added in this order:
 // - AVX-512: the pairs in ascending order. Within a pair the second product comes first. Every product is
 //   added to the sum so far by a fused multiply-add.
-// - AMX: 32 inputs at a time. The even and the odd products are summed in two separate chains of fused
-//   multiply-adds. The sum of the two chains is then added to the result.
+// - AMX: 32 inputs at a time. The products of the even inputs and those of the odd inputs are summed in two
+//   separate chains of fused multiply-adds. The sum of the two chains is then added to the sum so far.
 //
 // The order does not depend on other rows or outputs, so the bits of a row do not depend on the number of
 // rows. The emulations use the same order. On Zen 5, VDPBF16PS gives the same bits as its emulation. The AMX
@@ -45,8 +46,8 @@ std::optional<Bf16Unit> preferred_bf16_unit();
 /// interleaved, so each group is one row.
 constexpr RowGroups bf16_row_groups(Bf16Unit unit, int n) {
   if (unit == Bf16Unit::kAmx) return RowGroups(n, 1);
-  return n <= 16 ? RowGroups(n, 16) : RowGroups(n, 12);  // the sums of 16 rows fit in registers with one
-                                                         // panel of weights, those of 12 with two
+  // The registers can hold the sums of 16 rows for one panel, or of 12 rows for two panels.
+  return n <= 16 ? RowGroups(n, 16) : RowGroups(n, 12);
 }
 /// Length of a row in memory: `in` rounded up to a multiple of 32.
 inline constexpr int bf16_row_length(int in) { return padded(in, 32); }
@@ -71,9 +72,10 @@ struct Bf16Slice {
 /// `emulated`: computes every instruction in ordinary C++ code, slowly, on machines that do not have it.
 void bf16_linear_slice(Bf16Unit unit, bool emulated, const Bf16Slice& slice);
 
-/// For measure_peak_flops(): runs the unit's instruction `rounds` times on each of many independent sums,
-/// with all operands in registers. Returns the number of operations; a multiply-add counts as 2. Needs
-/// supported(unit).
+/// For measure_peak_flops(): runs the unit's instruction in a loop on independent sums, with all operands in
+/// registers. `rounds` sets the length of the loop: AVX-512 runs the loop `rounds` times, AMX a sixteenth as
+/// often, because its instruction takes longer. Returns the number of operations that were done; a
+/// multiply-add counts as 2. Needs supported(unit).
 double bf16_unit_rounds(Bf16Unit unit, std::int64_t rounds);
 
 }  // namespace speclab::cpu

@@ -160,7 +160,8 @@ class CpuBackend final : public Backend {
     if (__builtin_mul_overflow(kv.bytes_per_position, static_cast<std::uint64_t>(kv.slots), &kv.bytes))
       kv.bytes = UINT64_MAX;
     kv.data = zeroed(kv.bytes);
-    // Room for the scores of the longest text, not touched yet, so a growing text allocates nothing.
+    // Reserves room for the scores of the longest text, so that nothing is allocated while a text grows. The
+    // memory is not touched yet.
     for (auto& scratch : scratch_) scratch.reserve(attention_scratch(query_rows(), kv.slots - 1, head_dim));
     return kv;
   }

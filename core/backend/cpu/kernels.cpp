@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-// Class f32 needs fused multiply-add, so no code is built for instruction sets without it (except the
-// baseline, which cannot be left out).
+// Class f32 needs fused multiply-add, so no code is built for instruction sets without it. The exception is
+// the instruction set of the whole program, which Highway does not let us leave out.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/kernels.cpp"
@@ -46,8 +46,8 @@ template <int kRows, int kPanels>
 HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RESTRICT x,
                         float* HWY_RESTRICT sums, int stride, Ahead ahead) {
   constexpr int kParts = kPanel / kLanes, kVectors = kPanels * kParts;
-  constexpr bool kMaskFits =
-      kLanes >= 16 || kRows * kVectors < 12;  // 16 registers: sums, weights, an input and the mask
+  // AVX2 has 16 vector registers, which hold the sums, the weights, an input and, if there is room, the mask.
+  constexpr bool kMaskFits = kLanes >= 16 || kRows * kVectors < 12;
   V sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
     for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::Zero(f);
@@ -58,7 +58,8 @@ HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RES
   for (int pair = 0; pair < in / 2; ++pair) {
     for (int p = 0; p < kPanels; ++p) __builtin_prefetch(ahead.from + p * panel * sizeof(std::uint32_t));
     ahead.from += ahead.step;
-    for (int odd = 0; odd < 2; ++odd) {  // the weights of a pair are converted to float twice
+    // A vector holds the weights of both inputs of a pair. Those of the first input are used first.
+    for (int odd = 0; odd < 2; ++odd) {
       V weight[kVectors];
       for (int v = 0; v < kVectors; ++v) {
         auto raw = hn::Load(u, words + v / kParts * panel + v % kParts * kLanes);
@@ -82,7 +83,7 @@ HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RES
 // A register block: one panel, or kPanelsAtOnce panels, for a group of rows.
 struct RegisterBlock {
   const Bf16* w;
-  bool whole;  // kPanelsAtOnce panels
+  bool whole;  // true: kPanelsAtOnce panels; false: one panel
   int in;
   Ahead ahead;
 };
@@ -93,7 +94,7 @@ void block_of_group(const RegisterBlock& b, const float* x, float* sums, int str
   else micro<kRows, 1>(b.w, b.in, x, sums, stride, b.ahead);
 }
 
-// Computes groups first .. end - 1 of a slice of up to kSlicePanels panels. Sums are written to their rows at
+// Computes the groups [first, end) of a slice of up to kSlicePanels panels. Sums are written to their rows at
 // the end of the slice. Writing a line of 64 bytes to each row after every panel made four and five rows
 // about 10 % slower (Zen 4, AVX2, weights from memory).
 constexpr int kSlicePanels = 4, kSliceGroups = 10;

@@ -6,13 +6,15 @@
 #include "core/base/bf16.h"
 
 // The arithmetic of class `f32` (and of `f32-kv16`, which differs only in the type of the KV cache): float
-// activations, bf16 weights, float sums. One Highway source is compiled for AVX2 and AVX-512 and chosen at
-// run time. A lane is one output, so every sum is one chain of fused multiply-adds in a fixed order. The bits
-// depend neither on the vector width nor on the number of rows. Attention is in attention.h.
+// activations, bf16 weights, float sums. The kernels are written once, with the vector library Highway. The
+// compiler makes one version for AVX2 and one for AVX-512, and the version is chosen at run time. A lane of a
+// vector is one output, so every sum is one chain of fused multiply-adds in a fixed order. The bits depend
+// neither on the vector width nor on the number of rows. Attention is in attention.h.
 
 namespace speclab::cpu {
 
-/// Outputs per panel of a packed matrix. The weights of a pair of inputs fill one line of 64 bytes.
+/// Outputs per panel of a packed matrix. In a panel, the weights of one pair of inputs fill one cache line:
+/// 16 x 2 bf16 numbers, 64 bytes.
 inline constexpr int kPanel = 16;
 
 inline constexpr int padded(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
@@ -22,7 +24,8 @@ inline constexpr std::size_t packed_panel_elements(int in) {
   return static_cast<std::size_t>((in + 1) / 2) * kPanel * 2;
 }
 
-/// Most rows of a register block. The sums of all its rows are in registers at the same time.
+/// Largest number of rows of a register block. The sums of all rows of a block are in registers at the same
+/// time.
 inline constexpr int kGroupRows = 6;
 /// Divides n rows into as few groups of at most `most` rows as possible. The groups have about equal size,
 /// because blocks of 4 to 6 rows are fastest. Activations are interleaved within groups, [group][in/2][rows
@@ -37,8 +40,9 @@ struct RowGroups {
   int larger;  ///< number of groups, the first ones, that have one row more
 };
 
-/// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs). `panels` points at the panel of output 0,
-/// and y at the column of output 0. x: n interleaved rows of even length `in`.
+/// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs); adds to y only if `accumulate` is true.
+/// `panels` points at the panel of output 0, and y at the column of output 0. x: n rows of even length `in`,
+/// interleaved within RowGroups(n).
 void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride,
                   bool accumulate);
 

@@ -1,4 +1,5 @@
-// Shared by the Highway sources of class f32. Include it after highway.h, once per target.
+// Shared by the files of class f32 that use the vector library Highway. Highway compiles such a file once for
+// each instruction set, and this file with it. Include this file after highway.h.
 #if defined(SPECLAB_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef SPECLAB_LANES_INL_H
 #undef SPECLAB_LANES_INL_H

@@ -65,7 +65,8 @@ class Checkpoint {
   /// infinite. Such a value would spread to every later sum.
   void require_finite(std::string_view tensor, std::span<const Bf16> values) const;
 
-  /// The model's tokenizer. Absent for a draft that uses its target's tokenizer, and for bare weights.
+  /// The model's tokenizer. Absent for a draft that uses its target's tokenizer, and for decoder layers
+  /// without embedding and head (ModelConfig::bare).
   std::optional<Tokenizer> tokenizer() const;
   /// Assumptions about missing entries of the configuration, one sentence each. They follow llama.cpp. The
   /// tokenizer has its own list (Tokenizer::assumed).

@@ -8,9 +8,9 @@
 
 #include "core/model/net/model_config.h"
 
-namespace speclab {
+// Reads the JSON files of a Hugging Face directory. Internal to Checkpoint.
 
-/// Reads the JSON files of a Hugging Face directory. Internal to Checkpoint.
+namespace speclab {
 
 /// Limits of file sizes. A parsed value takes up to twenty times the memory of its text, so the limits bound
 /// the memory. config.json and generation_config.json have some kB, the index of the largest models 9 MB, a
@@ -49,9 +49,9 @@ class ConfigValues {
 };
 
 /// Reads config.json of a decoder of a known family (huggingface_family.h), of a draft (`speclab_draft`) or
-/// of a table (`speclab_table`). Throws Error for other architectures, for anything that our forward pass
-/// does not compute, and for missing or impossible values. The token ids of a draft's reduced head are
-/// not in config.json but among the tensors.
+/// of a table (`speclab_table`: a model with only an embedding and a head). Throws Error for other
+/// architectures, for anything that our forward pass does not compute, and for missing or impossible values.
+/// The token ids of a draft's reduced head are not in config.json but among the tensors.
 ModelConfig read_huggingface_config(const std::filesystem::path& directory);
 
 }  // namespace speclab

@@ -11,10 +11,10 @@
 #include "core/model/files/checkpoint.h"
 #include "core/model/files/stored_tensor.h"
 
-namespace speclab {
+// Types and functions that the readers of all file formats share. Readers describe tensors with these types
+// and return CheckpointParts. Internal to Checkpoint.
 
-/// Types and functions that the readers of all file formats share. Readers describe tensors with these types
-/// and return CheckpointParts. Internal to Checkpoint.
+namespace speclab {
 
 /// A canonical tensor can be a part of a stored tensor. This selects the part: from row `first` on, `block`
 /// rows of every `stride` rows. For a vector it selects elements, for a transposed matrix ([in, out] in the

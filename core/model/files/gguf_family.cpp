@@ -82,8 +82,8 @@ void read_gpt_neox(const GgufSettings& settings, ModelConfig& config) {
   config.parallel = settings.file().flag(settings.key("use_parallel_residual"));
 }
 
-/// `large` is the number of layers of the 27B model. It scales attention scores by 1 / sqrt(hidden / heads),
-/// all other models by 1 / sqrt(head_dim).
+/// `large` is the number of layers of the 27B model. That model scales attention scores by 1 / sqrt(hidden /
+/// heads), all other models by 1 / sqrt(head_dim).
 void read_gemma(const GgufSettings& settings, int large, ModelConfig& config) {
   config.activation = Activation::kGeluTanh;
   config.norm_offset = 1;

@@ -8,11 +8,13 @@
 #include "core/model/files/gguf.h"
 #include "core/model/net/model_config.h"
 
+// Describes how metadata and tensors of GGUF architectures differ from those of the architecture "llama".
+// Internal to Checkpoint.
+
 namespace speclab {
 
-/// Describes how metadata and tensors of GGUF architectures differ from "llama". Internal to Checkpoint.
-
-/// Reads metadata under "ARCHITECTURE."; errors name file and key.
+/// Reads the metadata whose keys begin with the name of the architecture and a dot. An error message contains
+/// the file and the key.
 class GgufSettings {
  public:
   GgufSettings(const GgufFile& file, std::string file_name);

@@ -6,10 +6,10 @@
 #include "core/model/files/checkpoint_layout.h"
 #include "core/model/net/model_config.h"
 
-namespace speclab {
+// Describes how the config.json and the tensors of each model family differ from those of Llama. Internal to
+// Checkpoint.
 
-/// Describes how the config.json and the tensors of each model family differ from those of Llama. Internal to
-/// Checkpoint.
+namespace speclab {
 
 /// The keys of config.json for the values that every family has.
 struct HuggingFaceKeys {

@@ -50,7 +50,7 @@ class RandomRow {
  private:
   static constexpr std::size_t kTogether = 16, kColumns = 8 * kTogether;
 
-  // The outputs of blocks first, first + 1, ..., one after the other.
+  // Writes kTogether outputs of Philox one after the other: those with the numbers first, first + 1, ...
   void make(std::uint32_t first, std::uint32_t (&words)[4 * kTogether]) const {
     std::uint32_t a[kTogether], b[kTogether], c[kTogether], d[kTogether];
     for (std::size_t i = 0; i < kTogether; ++i) {
@@ -109,8 +109,9 @@ std::vector<int> spread(int from, int to) {
   return map;
 }
 
-// Maps the dimensions of an extended head. Both members of a pair (i, i + half) keep their places in their
-// halves. With `append`, all original dimensions come first instead.
+// Maps the dimensions of an extended head. A pair (i, from/2 + i) of the original becomes the pair (i, to/2 +
+// i), so that RoPE rotates the same numbers together. With `append`, all original dimensions come first
+// instead.
 std::vector<int> head_dimensions(int from, int to, bool append) {
   if (append) return extended(from, to);
   std::vector<int> map(static_cast<std::size_t>(to), -1);
@@ -227,7 +228,8 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   c.qk_norm_eps = shrink(o.qk_norm_eps > 0 ? o.qk_norm_eps : o.norm_eps, o.head_dim, c.head_dim);
   if (o.attention_scale == 0) c.attention_scale = 1.0f / std::sqrt(static_cast<float>(o.head_dim));
 
-  bool whole = true;  // if RoPE rotates whole heads of the original, it does so in the twin
+  // True if RoPE rotates whole heads of the original. It then rotates whole heads of the twin too.
+  bool whole = true;
   for (const Rope& rope : o.ropes) whole = whole && rope.dims == o.head_dim;
   if (whole && c.head_dim > o.head_dim) {
     for (Rope& rope : c.ropes) rope.inflated_dims = c.head_dim;
@@ -355,7 +357,8 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
     return added_layer ? -1 : row_of[static_cast<std::size_t>(row)];
   };
   const std::uint32_t hash = hash_of(name);
-  // Columns that are neighbours in the original too, or that the original does not have.
+  // A run of neighbouring columns [begin, end): they are neighbours in the original too, or the original has
+  // none of them.
   struct Run {
     std::size_t begin, end;
     int original;

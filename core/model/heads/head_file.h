@@ -13,8 +13,9 @@
 
 namespace speclab {
 
-/// A linear layer of a head: y = W x + b, where x is one vector or several concatenated ones. Each input has
-/// the columns of W that belong to it as a separate matrix, so that inputs need not be copied together.
+/// A linear layer of a head: y = W x + b, where x is one input vector or several concatenated ones. W is
+/// stored as one matrix per input, made of the columns that multiply this input. So the inputs need not be
+/// concatenated in memory.
 struct HeadLinear {
   std::vector<PackedMatrix> parts;  ///< one for each input, [out, width of the input]
   Buffer<float> bias;               ///< [out]; empty without a bias

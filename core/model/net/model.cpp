@@ -78,7 +78,8 @@ Work Model::work(std::int64_t n, std::int64_t m, std::int64_t committed, std::in
                  std::int64_t layer_keys) const {
   Ran ran{all_, true, n, m, keys, layer_keys};
   if (layer_keys < 0) ran.layer_keys = static_cast<std::int64_t>(layers_.size()) * keys;
-  for (const int layer : layers_) {  // the first row sees the most committed positions
+  // A layer reads the committed positions that the first row sees. No other row sees more of them.
+  for (const int layer : layers_) {
     const std::int64_t window = config().window(layer);
     ran.cached += window > 0 ? std::min(committed, window - 1) : committed;
   }

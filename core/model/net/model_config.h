@@ -36,7 +36,8 @@ struct Rope {
   int original_context =
       0;  ///< context that the model was trained with; for kDynamic, kLlama3, kYarn and long_divisors
   float low_freq_factor = 1, high_freq_factor = 4;  ///< kLlama3
-  /// kYarn: the ramp lies between these numbers of rotations within original_context.
+  /// kYarn: dimensions with more than beta_fast rotations within original_context keep their frequency, the
+  /// frequency of those with fewer than beta_slow is divided by `factor`, and a ramp is in between.
   float beta_fast = 32, beta_slow = 1;
   bool truncate = true;         ///< kYarn: rounds the ends of the ramp to whole dimensions
   float attention_factor = 1;   ///< kYarn, kListed: multiplies cos and sin
@@ -46,8 +47,8 @@ struct Rope {
   /// of the sequence are rotated alike. (transformers switches when the text grows past original_context, and
   /// then reads the text again.) So a capacity up to original_context and a larger one give different logits.
   std::vector<float> long_divisors;
-  /// For a twin with larger heads: number of dimensions that the twin rotates; 0: as `dims`. Pairs
-  /// 0 .. dims/2 - 1 keep the original's frequencies.
+  /// For a twin with larger heads: number of dimensions that the twin rotates; 0: as `dims`. The first dims/2
+  /// pairs keep the original's frequencies.
   int inflated_dims = 0;
 };
 
@@ -73,7 +74,7 @@ struct ModelConfig {
   int kv_heads = 0;    ///< key/value heads; heads % kv_heads == 0
   int head_dim = 0;    ///< dimensions of a head; need not be hidden / heads
   int ffn = 0;         ///< width of the feed-forward
-  int vocab = 0;       ///< token ids are 0 .. vocab-1; a draft has the ids of its target
+  int vocab = 0;       ///< token ids are in [0, vocab); a draft has the ids of its target
   int context = 0;     ///< largest number of positions that the model supports
   float norm_eps = 1e-5f;
   float qk_norm_eps = 0;   ///< epsilon of the norms of q and k; 0: norm_eps

@@ -6,13 +6,14 @@
 
 namespace speclab {
 
-// Forwards that repeat with other numbers: recorded once as a graph, then replayed. The host then starts one
-// graph instead of every kernel.
+// A forward that differs from an earlier one only in its numbers (tokens, positions, slots, ...) repeats it.
+// Such a forward is recorded as a graph and then replayed, so that the host starts one graph instead of every
+// kernel.
 
 namespace {
 
 constexpr int kMostRows = 16;  // with more rows the kernels take longer than the host needs to start them
-constexpr int kTier = 256;     // the smallest bound of the committed keys; the others are its doubles
+constexpr int kTier = 256;     // bounds of the number of committed keys are 256, 512, 1024, ...
 
 }  // namespace
 
@@ -46,7 +47,8 @@ const float* Model::compute_recorded(const Inputs& in, Placed placed) const {
     entry.graph = program.record(false, [&] { entry.logits = compute(in, {&placed, 1}, nullptr); });
   }
   program.replay(*entry.graph);
-  workspace_->noted = false;  // by a forward on the host; a device notes no maxima (linear_noting)
+  // A recorded forward runs on a device, and devices note no maxima (Backend::linear_noting).
+  workspace_->noted = false;
   ++session.replayed_;
   return entry.logits;
 }

@@ -20,8 +20,9 @@ std::vector<float> plain(float theta, int dims, const float* divisors = nullptr)
   return out;
 }
 
-// Wavelengths longer than the trained context are interpolated. Wavelengths that fit into
-// it high_freq_factor times are kept.
+// Frequencies whose wavelength fits into the trained context more than high_freq_factor times are kept. Those
+// whose wavelength fits fewer than low_freq_factor times are divided by `factor`. In between is a smooth
+// transition.
 float llama3(const Rope& rope, float frequency) {
   const auto context = static_cast<float>(rope.original_context);
   const float wavelength = 2 * std::numbers::pi_v<float> / frequency;
@@ -33,7 +34,8 @@ float llama3(const Rope& rope, float frequency) {
 }
 
 // Peng et al. 2023, section 3.2 ("NTK-by-parts"): dimensions with more than beta_fast rotations within the
-// trained context are kept, dimensions with fewer than beta_slow are interpolated, and a ramp is in between.
+// trained context are kept, the frequencies of dimensions with fewer than beta_slow are divided by `factor`,
+// and a ramp is in between.
 void yarn(const Rope& rope, std::vector<float>& frequencies) {
   const auto dimension = [&](double turns) {
     return rope.dims * std::log(rope.original_context / (turns * 2 * std::numbers::pi)) /

@@ -69,8 +69,8 @@ void Session::prefill(const PromptRun& run) {
     count = std::min(left, prompt ? static_cast<std::size_t>(together.most) : parents.size());
     feeds.clear();
     taps.clear();
-    taps.reserve(layers.size() *
-                 ((count + parents.size() - 1) / parents.size()));  // feeds point into this vector
+    // Feeds point into this vector, so it must not grow later.
+    taps.reserve(layers.size() * ((count + parents.size() - 1) / parents.size()));
     states.resize(std::max(states.size(), layers.size() * count * hidden));
     std::int32_t last = 0;
     for (std::size_t at = 0; at < count; at += parents.size()) {
@@ -184,7 +184,9 @@ void Session::check_rest(std::span<const std::int32_t> parents, const Flight& fl
   SPECLAB_CHECK(!viewed_, "a rest of {} rows that ran with a CacheView", in_flight());
 }
 
-// Counts the work of rows `begin` .. `end`. The first row sees the most committed keys.
+// Counts the work of the rows in flight [begin, end). Two kinds of keys are read from the cache: the
+// committed keys that the first row sees (no other row sees more of them), and the rows in flight before
+// `begin`.
 Model::Ran Session::count(int begin, int end, const Flight& flight) const {
   static const CacheView everything;
   const ModelConfig& c = model_->config();

@@ -102,7 +102,7 @@ class Session {
   bool viewed_ = false;      // whether any of them ran with a CacheView
   Buffer<float> exit_rows_;  // [scratch, hidden]; empty until an early exit
   Work work_;
-  std::shared_ptr<Model::Recorded> recorded_;  // null: nothing
+  std::shared_ptr<Model::Recorded> recorded_;  // null: none is recorded
   int replayed_ = 0;
   friend class Model;
 };

@@ -4,16 +4,17 @@
 #include <functional>
 #include <span>
 
+// Taps return hidden states of a forward besides its logits, for drafters that read them (Medusa, Hydra,
+// EAGLE).
+//
+// A hidden state is named by its layer, as in output_hidden_states of transformers: layer l is the residual
+// stream after the first l decoder layers, so layer 0 is the output of the embedding. In a forward that
+// skips layers, layer l is the stream after all layers with a number below l that the forward runs.
+
 namespace speclab {
 
-/// Taps return hidden states of a forward besides its logits, for drafters that
-/// read them (Medusa, Hydra, EAGLE).
-///
-/// A hidden state is named by its layer, as in output_hidden_states of transformers: layer l is the residual
-/// stream after the first l decoder layers, so layer 0 is the output of the embedding. In a forward that
-/// skips layers, layer l is the stream after all layers with a number below l that the forward runs.
-/// kFinalNorm is the state after the final norm, which the output head reads; transformers returns it as the
-/// last entry.
+/// Stands for the state after the final norm, which the output head reads. transformers returns this state as
+/// the last entry.
 inline constexpr int kFinalNorm = -1;
 
 /// The memory that a pointer belongs to. Both values mean the same memory if Backend::host_memory() is true.

@@ -68,7 +68,7 @@ struct Model::Placed {
 struct Model::Recorded {
   struct Key {
     int n, wanted, earlier;      ///< rows, rows with logits, rows in flight before them
-    int bound;                   ///< of the committed keys
+    int bound;                   ///< upper bound of the number of committed keys
     const std::int32_t* staged;  ///< Workspace::staged
     auto operator<=>(const Key&) const = default;
   };
@@ -93,9 +93,9 @@ struct Model::Ran {
 /// Buffers of a forward. Each grows to the size that the largest forward needs, and is kept. Private to the
 /// model layer.
 struct Model::Workspace {
-  Buffer<float> embedded;          // [n, embedding_dim], with a projection
+  Buffer<float> embedded;          // [n, embedding_dim], only with a projection
   Buffer<float> residual, normed;  // [n, hidden]
-  Buffer<float> branch;  // [n, hidden], with position embeddings, post norms or a parallel feed-forward
+  Buffer<float> branch;  // [n, hidden], only with position embeddings, post norms or a parallel feed-forward
   Buffer<float> qkv, attended;       // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
   Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
   Buffer<float> maxima;              // [rows, maxima_of(head_rows)], valid if `noted`
@@ -111,8 +111,9 @@ struct Model::Workspace {
 
   // All integers that the operations need about the rows. They are in one array, which goes to the backend as
   // one upload: tokens [n], rows of the position embedding [n], positions [n], slots [n], path_begin [n + 1],
-  // the number of committed keys of the first sequence, wanted [rows], tapped [rows], given in the backend's
-  // memory [rows], paths, then the arrays of views (view_rows.h) and Inputs::own.
+  // rows whose logits are wanted, tapped rows, EmbeddedRows::rows (for embeddings in the backend's memory),
+  // number of committed keys of each feed [feeds], paths, then the arrays of views (view_rows.h) and
+  // Inputs::own.
   std::vector<std::int32_t> numbers;
   Buffer<std::int32_t> staged;     // the same numbers in the backend's memory
   std::vector<Placed> placed;      // [feeds with rows]

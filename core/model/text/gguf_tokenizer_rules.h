@@ -9,11 +9,11 @@
 #include "core/base/token.h"
 #include "core/model/text/tokenizer_split.h"
 
-namespace speclab {
+// Rules that GGUF files do not contain, because llama.cpp has them in its source (src/llama-vocab.cpp): how
+// text is split, and which tokens are control tokens. Internal to Tokenizer.
+// tests/golden/tokenizer/llama_cpp.json holds results of llama.cpp's library.
 
-/// Rules that GGUF files do not contain, because llama.cpp has them in its source (src/llama-vocab.cpp): how
-/// text is split, and which tokens are control tokens. Internal to Tokenizer.
-/// tests/golden/tokenizer/llama_cpp.json holds results of llama.cpp's library.
+namespace speclab {
 
 /// A value of tokenizer.ggml.pre, with the options of the models that use it.
 struct GgufPreTokenizer {

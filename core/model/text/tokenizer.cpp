@@ -55,7 +55,7 @@ std::string_view stripped_right(std::string_view text) {
   return text.substr(0, end);
 }
 
-/// Replaces two or more spaces in a row.
+/// Replaces two or more consecutive spaces.
 std::string with_space_runs(std::string_view text, std::string_view replacement) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
@@ -267,7 +267,7 @@ void Tokenizer::Data::hash() {
 }
 
 void Tokenizer::Data::encode_bytes(std::string_view word, std::vector<Token>& symbols) const {
-  bool unknown = false;  // the last symbol is the unknown token
+  bool unknown = false;  // the previous byte had no token
   for (const char c : word) {
     const Token token = byte_tokens[static_cast<std::uint8_t>(c)];
     if (token >= 0) {

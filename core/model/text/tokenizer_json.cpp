@@ -227,7 +227,7 @@ bool is_replacement(const Node& node, std::string_view from, std::string_view to
          node.at("content").value() == to;
 }
 
-/// Whether the node replaces two or more spaces in a row by one space or one mark.
+/// Whether the node replaces two or more consecutive spaces by one space or one mark.
 bool replaces_space_runs(const Node& node) {
   return node.type() == "Replace" && node.at("pattern").get("Regex").value() == " {2,}" &&
          (node.at("content").value() == " " || node.at("content").value() == kSpaceMark);

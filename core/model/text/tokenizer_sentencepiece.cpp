@@ -101,7 +101,8 @@ TokenizerSpec sentencepiece_parts_spec(Tokenizer::Parts parts) {
       SentencePieceModel::from_spec(std::move(model), parts.file + ": tokenizer.ggml"), parts.file,
       parts.file + ": tokenizer.ggml.token_type");
   spec.tokens_at = parts.file + ": tokenizer.ggml.tokens";
-  spec.ids = std::move(parts.ids);  // the library finds such tokens only by their usual names
+  // The ids come from the file, because the library finds these tokens only by their usual names.
+  spec.ids = std::move(parts.ids);
   spec.add_bos = *parts.add_bos;
   spec.assumed = std::move(parts.assumed);
   return spec;

@@ -47,7 +47,7 @@ struct TokenizerSpec {
   bool nfc = false;  ///< canonical composition
   std::shared_ptr<const CharacterMap> character_map;
   bool strip_right = false;         ///< removes white space at the end
-  std::string space_run;            ///< replaces two or more spaces in a row; empty: no replacement
+  std::string space_run;            ///< replaces two or more consecutive spaces; empty: no replacement
   std::vector<std::string> tokens;  ///< by id
   std::vector<bool>
       is_hole;  ///< by id: true for an id without a token, whose spelling is empty; an empty list: no such id

@@ -32,8 +32,8 @@ struct Characters {
 
 using Piece = std::pair<Position, Position>;
 
-/// Finds words within a piece that ends at `end`. The first two functions return the end of the
-/// word that begins at a position. The others return the next word from a position on, or an empty
+/// Finds words within a piece that ends at `end`. gpt2(), llama3() and deepseek3() return the end of the word
+/// that begins at a position. The functions next_...() return the next word from a position on, or an empty
 /// word at the end if there is none.
 class Scanner {
  public:
