@@ -157,7 +157,9 @@ const PlanRound& PlannedRounds::read(const PlanRound& round) {
   return round;
 }
 
-// A hung device would also block the destructors of what it uses, and with them this error.
+// Throws the error about a device that does not answer. The backend must know of it first. Otherwise the
+// destructors that run while the error is on its way would wait for the device, and nobody would see the
+// error.
 void PlannedRounds::give_up(double seconds, bool idle) {
   Backend& backend = target_->model().backend();
   backend.give_up();
