@@ -49,7 +49,8 @@ json text_key(const GenerationOptions& generation) {
   return key;
 }
 
-/// Turns {"layers": {"keep": [5, 10]}} into a list of two drafts, so that "draft" becomes an axis.
+/// Turns {"layers": {"keep": [5, 10]}} into a list of two drafts, so that "draft" becomes an axis of the
+/// sweep (experiments/config/sweep.h).
 json unfold_draft(const json& draft) {
   if (draft.is_array()) {
     json all = json::array();
