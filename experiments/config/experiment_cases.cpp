@@ -288,7 +288,8 @@ void Expander::insert(CaseSpec spec) {
 }
 
 /// The options of the reference whose text is compared with that of a case. They are the options of the case,
-/// but with the standard rule. The temperature is 0 if the case's rule decodes greedily at every temperature.
+/// but with the rule "auto" and its default parameters. The temperature is 0 if the case's loss class is L2,
+/// because its text is then the greedy text.
 GenerationOptions reference_generation(const CaseSpec& spec) {
   GenerationOptions generation = spec.generation;
   generation.rule = "auto";
