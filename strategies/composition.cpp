@@ -1,10 +1,13 @@
 // Composition: several sources draft together. They copy from the text, from earlier texts and from a
 // datastore; a draft model is a further source if there is one. Every proposed token has an estimated
 // probability of being right. For a copied token it is the token's frequency times the trust in a match of
-// that length; for a token of the model it is the model's probability. `order: first`
-// lets the surest copy draft alone and falls back to the model. `order: tree` drafts the copies alone if one
-// is sure; otherwise it makes one small tree of the model's chain, its runner-ups and the copies. `order:
-// listed` asks the sources one after the other. A token is drafted only if it is worth a row of the target.
+// that length (how often a copy is right after such a match); for a token of the model it is the model's
+// probability. A copy is sure if the probability of its first token reaches the option `sure`. `order: first`
+// lets the surest copy draft alone and falls back to the model if no copy is sure. `order: tree` drafts the
+// copies alone if one is sure; otherwise it makes one small tree of the model's chain, its runner-ups (second
+// best tokens) and the copies. `order: listed` asks the sources one after the other. A token is drafted only
+// if it is worth a row of the target: the probability of its path must reach an option (`worth`,
+// `worth_of_draft` or `worth_of_runner_up`).
 //
 // Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
 //              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in
@@ -202,7 +205,7 @@ class Composition final : public Strategy {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       memory_.catch_up(*sequences[i]);
       if (!chain_) continue;
-      // The model's chain is nodes 1 .. by_model; other sources come after it.
+      // Nodes 1 to by_model are the model's chain; nodes of other sources come after it.
       const int drafted = slots_[static_cast<std::size_t>(sequences[i]->slot)].by_model;
       const auto& path = outcomes[i].acceptance->path;
       const auto accepted =

@@ -27,7 +27,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kMostGuesses = 64;  // most guesses in a step when neither G nor V limits their number
+constexpr int kMostGuesses = 64;  // largest number of guesses in a step if neither option G nor V limits it
 
 enum class Forward { one, accepted };
 enum class Initial { random, prompt };
@@ -180,7 +180,7 @@ class Lookahead final : public Strategy {
     std::vector<int> level0;  // nodes of the window's first level, if they are candidates
   };
 
-  // Inserts the N-gram that ends before `end`.
+  // Inserts the n-gram of N tokens that ends before `end`.
   void insert_newest(Slot& slot, std::size_t end) {
     const auto n = static_cast<std::size_t>(options_.N);
     if (end < n) return;

@@ -220,7 +220,7 @@ class PromptLookup final : public Strategy {
   void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
     if (!chain_) return;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      // The model's chain is nodes 1 .. drafted; copies come after it.
+      // Nodes 1 to `drafted` are the model's chain; copies come after it.
       const int drafted = by_model_[sequences[i]->slot];
       const auto& path = outcomes[i].acceptance->path;
       chain_->observe(*sequences[i], drafted,

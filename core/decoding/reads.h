@@ -9,8 +9,8 @@
 namespace speclab {
 
 /// The results of the target that a strategy reads (Strategy::reads()). The decode loop fetches exactly
-/// these. A step that a device verifies brings no rows to the host. So a strategy that reads results of its
-/// steps is decoded by an executor that fetches them.
+/// these. If a device verifies a step, the results stay on the device. So for a strategy that reads results
+/// of its steps, the loop chooses an executor that brings them to the host.
 struct Reads {
   /// The nodes of a draft whose hidden states are fetched.
   enum class Nodes : std::uint8_t {
@@ -19,7 +19,7 @@ struct Reads {
   };
   bool rows = false;  ///< whether to fetch the logits rows of each step, see Outcome::rows
   std::vector<int> hidden =
-      {};  ///< layers whose hidden states are fetched, numbered as Tap::layer; see Outcome::states
+      {};  ///< layers whose hidden states are fetched, numbered as Tap::layer (core/model/net/taps.h)
   Nodes nodes = Nodes::kAll;
   /// Whether to fetch the same layers for the whole prompt, for Strategy::observe_prompt(). The prompt is
   /// then prefilled anew for each generation; cases do not share the prefill.

@@ -14,7 +14,7 @@ namespace speclab {
 
 /// How `speclab_bench` times a setting of a strategy (experiments/bench/copies.cpp).
 enum class BenchmarkKind {
-  replayed,        ///< draft and observe along a given text, without a target forward
+  replayed,        ///< calls draft() and observe() along a given text, without a target forward
   decoded,         ///< real decoding, for strategies that read the target's rows
   from_datastore,  ///< as replayed, with a datastore of a long text as the file that the strategy needs
 };
@@ -28,20 +28,20 @@ struct StrategyBenchmark {
 /// strategy by name. The texts fill the strategy's row in the table of `speclab list strategies`. All texts
 /// are static strings.
 struct StrategyInfo {
-  std::string_view name;              ///< the name, which is also that of its file in strategies/
-  std::string_view summary;           ///< one line
-  std::string_view paper;             ///< authors, year, title
-  std::string_view draft_source;      ///< "small model", "copies from the context", ...
-  std::string_view stop_rule;         ///< what ends a draft
-  std::string_view verification;      ///< "chain", "tree", "none"
-  std::string_view criterion;         ///< the acceptance rules that the strategy is meant for
-  std::string_view loss;              ///< "L1 / L2 as the rule"
-  std::string_view trained;           ///< what must be trained before
-  bool needs_draft = false;           ///< needs a draft model
-  std::string_view needs_file{};      ///< name of an option that must name a file; empty when there is none
-  bool needs_reference = false;       ///< drafts from the autoregressive text; experiments decode that first
-  std::string_view may_name_file{};   ///< name of an option that may name a file; empty when there is none
-  bool is_baseline = false;           ///< drafts nothing: the reference of all cases; set for exactly one
+  std::string_view name;             ///< the name, which is also that of its file in strategies/
+  std::string_view summary;          ///< one line
+  std::string_view paper;            ///< authors, year, title
+  std::string_view draft_source;     ///< "small model", "copies from the context", ...
+  std::string_view stop_rule;        ///< what ends a draft
+  std::string_view verification;     ///< "chain", "tree", "none"
+  std::string_view criterion;        ///< the acceptance rules that the strategy is meant for
+  std::string_view loss;             ///< "L1 / L2 as the rule"
+  std::string_view trained;          ///< what must be trained before
+  bool needs_draft = false;          ///< needs a draft model
+  std::string_view needs_file{};     ///< name of an option that must name a file; empty when there is none
+  bool needs_reference = false;      ///< drafts from the autoregressive text; experiments decode that first
+  std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none
+  bool is_baseline = false;  ///< exactly one strategy has this: it drafts nothing and is the reference
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
   bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi
                                       ///< decoding); the metric misplaced_ngrams is computed then

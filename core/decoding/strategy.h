@@ -24,7 +24,7 @@ class LogitsProcessors;
 /// One sequence as a strategy sees it. `tokens` ends with the pending token, which
 /// is not in the target's KV cache.
 struct Sequence {
-  int slot = 0;               ///< 0 .. batch-1, constant as long as the sequence runs
+  int slot = 0;               ///< from 0 to batch - 1, constant as long as the sequence runs
   std::vector<Token> tokens;  ///< prompt and all emitted tokens
   int prompt_length = 0;
   int turn = 0;         ///< turn of a conversation; 0 starts a new conversation
@@ -56,7 +56,8 @@ struct StepRows {
   std::span<const std::int32_t> row_of{};  ///< [nodes], row of each node; -1 for a relay
   int vocab = 0;
   std::span<const float>
-      maxima{};  ///< block maxima from Feed; without them best() and top() pass over the whole row
+      maxima{};  ///< block maxima, the largest logit of each group of a row (Feed::maxima in
+                 ///< core/model/net/model.h); without them best() and top() pass over the whole row
   /// The best token of a node's row, ties to the lowest id: the token of greedy decoding. If the row
   /// contains NaN, the token is arbitrary, which is harmless because any token may be drafted.
   Token best(int node) const;
@@ -113,8 +114,8 @@ class Strategy {
   virtual int max_nodes() const { return 0; }
   /// Says which results of the target the strategy reads. Called once. By default a strategy reads
   /// none; rows and hidden states can then stay on a device, which verifies the drafts
-  /// (core/decoding/loop/device_verifier.h). If the strategy reads rows, each forward also computes their
-  /// block maxima, provided that the model can.
+  /// (core/decoding/loop/device_verifier.h). If the strategy reads rows, each forward also computes the block
+  /// maxima of these rows (StepRows::maxima), provided that the model can.
   virtual Reads reads() const { return {}; }
   /// Called with the hidden states of the prompt if reads() asks for them: chunk by chunk during the prefill,
   /// before begin(). The sequence contains only the prompt.

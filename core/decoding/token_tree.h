@@ -25,7 +25,7 @@ class TokenTree {
   int add(Token token, int parent, NodeKind kind = NodeKind::candidate);
 
   int size() const { return static_cast<int>(tokens_.size()); }
-  int drafted() const { return candidates_; }  ///< number of candidates, which are nodes 1 .. drafted()
+  int drafted() const { return candidates_; }  ///< number of candidates: these are nodes 1 to drafted()
   Token token(int node) const { return tokens_[node]; }
   int parent(int node) const { return parents_[node]; }  ///< -1 for node 0
   int depth(int node) const { return depths_[node]; }    ///< 0 for node 0

@@ -14,8 +14,8 @@ namespace speclab {
 ///   "prompts": {"dispersion", "p_value"}, one alpha for all prompts;
 ///   "steps": {"lag1", "lags", "p_value"}, no correlation between the steps of a prompt (Ljung-Box). Only if
 ///   all drafts have the same length, because a schedule by itself correlates steps.
-/// A test that the steps do not allow is left out. Null when no test is possible, and for cases whose steps
-/// feed probes.
+/// A test that cannot be computed from these steps is left out. Null when no test can be computed, and for
+/// cases whose steps feed probes.
 nlohmann::json iid_tests(const CaseData& data);
 /// iid_tests() as one line.
 std::string iid_text(const nlohmann::json& tests);

@@ -19,8 +19,9 @@ struct DriftedSteps {
   PairedTimes plain, slowed;
   theory::DriftSource source = theory::DriftSource::lines;
 
-  /// The factor by which drift changes the speedup over these prompts. Like the speedup, each of its two
-  /// ratios is a median over repeats.
+  /// The factor by which drift changes the speedup over these prompts. It is the ratio of the steps of
+  /// reference and case with drift (`slowed`), divided by that ratio without drift (`plain`). Each of the two
+  /// ratios is a median over repeats, as the speedup is.
   double factor(std::span<const std::size_t> prompts) const {
     const auto ratio = [&](const PairedTimes& steps) {
       stats::Times base, test;

@@ -48,7 +48,9 @@ theory::ResidualIntervals chain_intervals(const CaseData& data) {
 
 /// The rows that the steps of one prompt fed.
 struct FedRows {
-  theory::DraftLengths window, rows;  ///< number of steps: by rows that are not candidates, by all rows
+  /// How many steps have a given number of rows. `window` counts only rows that are not candidates, `rows`
+  /// counts all of them.
+  theory::DraftLengths window, rows;
   double steps = 0, tokens = 0, drafted = 0;
 };
 

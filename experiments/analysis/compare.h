@@ -66,7 +66,8 @@ struct Comparison {
   bool failed() const;
 };
 
-/// Compares two runs case by case, joined by case id, prompt and seed.
+/// Compares the run `fresh` with the run `base`, case by case. Lines with the same case id, prompt and seed
+/// are compared with each other.
 ///
 /// Texts: decoding is deterministic. On one machine and numerics class, the same case with the same options,
 /// models, prompt and seed gives the same token ids, lossy or not. So a changed text is a failure. If the

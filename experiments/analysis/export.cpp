@@ -25,7 +25,7 @@ struct Counts {
   std::int64_t prompt_tokens = 0;  ///< fed by prefills
   std::int64_t tokens = 0;         ///< emitted, including those from prefill
   std::int64_t steps = 0, drafts = 0, drafted = 0, accepted = 0;
-  std::size_t width = 0;                        ///< most drafted tokens that can be accepted in one step
+  std::size_t width = 0;                        ///< how many drafted tokens one step can accept at most
   std::vector<std::int64_t> accepted_at;        ///< [width]: drafts of which more than i tokens were accepted
   std::vector<std::int64_t> histogram;          ///< [width + 1]: drafts of which i tokens were accepted
   std::optional<double> prefill_ms, decode_ms;  ///< sums; target and draft

@@ -14,7 +14,7 @@ inline constexpr const char* kThisMachine = "this one, calibrated t(n)";
 /// "lookahead" of summary.json. Fits the law of lookahead decoding to each group of cases that differ in W, N
 /// and G alone. An entry holds the law, its error on cells and prompts that the fit did not see
 /// (core/theory/lookahead_hold_out.h), and the settings that it recommends for this machine and for a machine
-/// with free rows. An empty array without a group of two cases.
+/// on which many rows cost no more than one (free_row_times). An empty array if no group has two cases.
 nlohmann::json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases,
                               const nlohmann::json& calibration);
 

@@ -7,7 +7,7 @@
 /// A follow-up run measures these settings and, beside them, autoregressive decoding.
 namespace speclab {
 
-/// The fit with most cells in summary.json's "lookahead". Throws Error when there is none.
+/// The fit with the largest number of cells in summary.json's "lookahead". Throws Error when there is no fit.
 const nlohmann::json& largest_lookahead_fit(const nlohmann::json& summary);
 
 /// The settings to measure: [{"role", "W", "N", "G", "tau", "speedup"}] with predicted tau and speedup. The

@@ -13,7 +13,7 @@
 /// decoding is the only strategy with a theory of its own (lookahead_theory.cpp).
 namespace speclab {
 
-/// tau of a case as a theory predicts it, and the law that says so.
+/// tau of a case as a theory predicts it, and the name of the formula that gives this tau.
 struct TauPrediction {
   double tau = 0;
   std::string law;

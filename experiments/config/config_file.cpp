@@ -39,7 +39,8 @@ struct Header {
     visit("teacher_forced", experiment.teacher_forced,
           "estimate alpha on the autoregressive texts after the timed runs");
     visit("share_prefills", experiment.share_prefills,
-          "prefill a prompt once for all cases that run on it in a row; keeps one more cache per turn");
+          "prefill a prompt once for all cases that follow one another on it; keeps one more KV cache of the "
+          "target for each turn of a conversation");
   }
 };
 
@@ -140,7 +141,7 @@ void require_folder_name(const std::string& text, const std::string& where) {
                .got = plain ? fmt::format("a name of {} bytes", text.size())
                             : fmt::format("\"{}\"", printable(text, 60)),
                .expected = fmt::format("a name of 1 to {} bytes for a folder, without a slash", kMostBytes),
-               .advice = "Choose a plain name; --out says where the folder is."});
+               .advice = "Choose a name without a path. To put the folder elsewhere, use --out FOLDER."});
 }
 
 /// Throws Error for a draft called "target", because environment.json gives this name to the target.

@@ -23,7 +23,7 @@ InflateShape parse_inflate(const nlohmann::json& value, const std::string& where
 /// Writes the sizes that are set, in the form that parse_inflate reads.
 nlohmann::json to_json(const InflateShape& shape);
 
-/// Chooses `keep` layers of 0 .. count-1, spread evenly. Throws Error when keep is not in 1 .. count.
+/// Chooses `keep` of the layers 0 to count - 1, spread evenly. Throws Error unless keep is from 1 to count.
 std::vector<int> spread_layers(int keep, int count);
 
 /// Reads one of {"model": PATH}, {"layers": [0, 1]} and {"layers": {"keep": 2}}. The first form may also have

@@ -49,7 +49,8 @@ json text_key(const GenerationOptions& generation) {
   return key;
 }
 
-/// Turns {"layers": {"keep": [5, 10]}} into a list of two drafts, so that "draft" becomes an axis.
+/// Turns {"layers": {"keep": [5, 10]}} into a list of two drafts, so that "draft" becomes an axis of the
+/// sweep (experiments/config/sweep.h).
 json unfold_draft(const json& draft) {
   if (draft.is_array()) {
     json all = json::array();
@@ -287,7 +288,8 @@ void Expander::insert(CaseSpec spec) {
 }
 
 /// The options of the reference whose text is compared with that of a case. They are the options of the case,
-/// but with the standard rule. The temperature is 0 if the case's rule decodes greedily at every temperature.
+/// but with the rule "auto" and its default parameters. The temperature is 0 if the case's loss class is L2,
+/// because its text is then the greedy text.
 GenerationOptions reference_generation(const CaseSpec& spec) {
   GenerationOptions generation = spec.generation;
   generation.rule = "auto";

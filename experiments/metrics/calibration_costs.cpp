@@ -24,7 +24,7 @@ json as_json(const LinearCost& cost) { return {{"constant", cost.constant}, {"sl
 
 using Times = std::map<int, std::vector<double>>;  ///< ns by number of rows
 
-constexpr int kMostCount = 1'000'000;  ///< most rows or tokens in one forward
+constexpr int kMostCount = 1'000'000;  ///< largest number of rows or tokens of one forward
 
 [[noreturn]] void refuse(const std::string& got, const std::string& expected) {
   throw Error({.what = "calibration.jsonl",

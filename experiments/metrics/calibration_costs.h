@@ -14,8 +14,9 @@ struct LinearCost {
   double constant = 0, slope = 0;
 };
 /// Fits a cost to (count, ns) samples. It takes the mean of the samples of each count, without the smallest
-/// and largest 5 %, and fits a line to these means by least squares. If all samples have the same count, the
-/// line goes through the origin; if that count is 0, the line is constant.
+/// and largest 5 %, and fits a line to these means by least squares, each mean weighted by its number of
+/// samples. If all samples have the same count, the line goes through the origin; if that count is 0, the
+/// line is constant.
 LinearCost fit_cost(const std::multimap<int, double>& samples);
 
 /// Makes "calibration" of summary.json, a table of costs, from the rounds in calibration.jsonl. Every time is

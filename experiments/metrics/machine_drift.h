@@ -22,8 +22,9 @@ std::vector<double> round_factors(std::span<const nlohmann::json* const> rounds,
 /// from the calibration rounds next to it.
 class MachineDrift {
  public:
-  /// `rounds`: the lines of calibration.jsonl. With rounds of several shards nothing is known, because a line
-  /// does not say which shard's rounds were near it.
+  /// `rounds`: the lines of calibration.jsonl. If the run was measured in several shards (parts, see Shard in
+  /// experiments/run/run_plan.h), nothing is known, because a line does not say which shard's rounds were
+  /// near it.
   explicit MachineDrift(std::span<const nlohmann::json> rounds);
   bool known() const { return !factors_.empty(); }
   /// How much longer the rounds took in the slowest third of the run than in the fastest third: 0.1 means

@@ -22,8 +22,9 @@ std::optional<double> number(const json& object, const char* name) {
   return found->get<double>();
 }
 
-/// The cpu_share that a case would have if its threads always had their processors. Forwards use all threads.
-/// Drafting without a model, the acceptance rule and the bookkeeping use one.
+/// The value of the metric cpu_share (CPU time / (wall time x threads)) that a case would have if its threads
+/// always had their processors. Forwards use all threads. Drafting without a model, the acceptance rule and
+/// the bookkeeping use one.
 std::optional<double> share_of_threads(const json& entry, double threads) {
   const json& metrics = entry.at("metrics");
   const auto draft = number(metrics, "time_draft"), target = number(metrics, "time_target"),

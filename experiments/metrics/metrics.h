@@ -19,16 +19,16 @@ struct MetricValue {
 enum class Better { higher, lower, neither };
 std::string_view to_string(Better better);
 
-/// One metric: everything that reports, comparisons and documentation need. It is computed from raw records
-/// alone.
+/// One metric, with all that a report, a comparison or the documentation needs to know about it. The value of
+/// a metric is computed from raw records alone.
 struct Metric {
   std::string_view name;
   std::string_view unit;
   std::string_view description;
   Better better;
   /// True for a metric of time. Such a metric is null for a case that is not equal to its reference. It is
-  /// also null for a case whose steps were divided over devices; lookahead_devices has the times of that
-  /// case.
+  /// also null for a case whose steps were divided over devices. The times of such a case are in the entry
+  /// "lookahead_devices" of the summary (experiments/analysis/lookahead_devices.h).
   bool timed;
   MetricValue (*compute)(const CaseData&);
 };

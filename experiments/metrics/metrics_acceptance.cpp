@@ -1,5 +1,5 @@
-// Metrics of acceptance. Four of them estimate alpha. All come from the first repeat, because all repeats use
-// the same coins.
+// Metrics of acceptance. Four of them estimate alpha. All metrics of this file are computed from the first
+// repeat. The other repeats would add nothing, because they use the same coins and so have the same steps.
 #include <algorithm>
 #include <array>
 #include <map>

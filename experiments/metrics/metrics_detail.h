@@ -29,7 +29,7 @@ double emitted_tokens(const LineRecord& line);  ///< without the first token of 
 double step_count(const LineRecord& line);
 std::size_t common_repeats(const CaseData& data);  ///< number of repeats that every finished prompt has
 Work target_work(const CaseData& data);            ///< work of the target's decoding forwards in repeat 0
-Work draft_work(const CaseData& data);             ///< the same for the draft
+Work draft_work(const CaseData& data);             ///< work of the draft's forwards in decoding, in repeat 0
 double total_tokens(const CaseData& data);         ///< emitted tokens of repeat 0
 double rows_fed_per_step(const CaseData& data);    ///< target rows per step in repeat 0; 0 without steps
 /// The work of a step in units of rows with logits. This is the number of operations of a step divided by

@@ -33,9 +33,12 @@ struct CaseData {
   nlohmann::json environment;
   nlohmann::json calibration;  ///< see calibration_costs; null without a calibration
   std::shared_ptr<const std::vector<nlohmann::json>> resampled_calibrations;  ///< see resampled_costs
-  std::shared_ptr<const MachineDrift> drift;                      ///< of the run; null without a calibration
-  std::map<std::string, std::pair<double, double>> alpha_forced;  ///< by prompt: sum and positions
-  std::map<std::string, std::pair<double, double>> nll;           ///< by prompt: sum and tokens
+  std::shared_ptr<const MachineDrift> drift;  ///< of the run; null without a calibration
+  /// From teacher.jsonl (experiments/run/teacher.h), by prompt: the sum of the rule's expected acceptance and
+  /// the number of positions.
+  std::map<std::string, std::pair<double, double>> alpha_forced;
+  /// From teacher.jsonl, by prompt: the sum of -log p of the case's text and the number of its tokens.
+  std::map<std::string, std::pair<double, double>> nll;
 
   bool intervals = true;  ///< false: no bootstrap, for parts of a case
   std::string id() const { return config.at("id"); }

@@ -21,10 +21,10 @@ namespace speclab {
 /// between the lines, not in one long round before them. Other processes change the speed of the machine from
 /// second to second, and the costs must be measured while the machine is as fast as it is for the lines.
 ///
-/// A round times forwards at the mean context of the run: the target over n rows (n = 1 .. 5 several times in
-/// every round, larger n less often) and each draft model over 1 and 2 rows. Over all rounds together, each
-/// case also decodes a few short texts that are not lines. These texts show what a step costs besides the
-/// target's forward. The rounds are written to calibration.jsonl (results/SCHEMA.md). The function
+/// A round times forwards at the mean context of the run: the target over n rows (n from 1 to 5 several times
+/// in every round, larger n less often) and each draft model over 1 and 2 rows. Over all rounds together,
+/// each case also decodes a few short texts that are not lines. These texts show what a step costs besides
+/// the target's forward. The rounds are written to calibration.jsonl (results/SCHEMA.md). The function
 /// calibration_costs computes one table from them.
 class Calibration {
  public:

@@ -15,11 +15,12 @@
 namespace speclab {
 
 /// Some strategies carry memory from text to text. This class gives such a strategy the right memory before
-/// each line, so that the line depends on nothing but the record. A pass is one repeat with one seed. When a
-/// line begins, the strategy must know the finished texts of the same pass whose prompts come earlier in the
-/// file of prompts, and nothing else. The memory is wrong when a pass begins, a run is resumed or a line has
-/// failed. Then the strategy is created anew and decodes those texts again. This decoding is neither timed
-/// nor recorded. The method is exact for every strategy, even if its memory cannot be derived from a text.
+/// each line. The line then depends only on lines that are already in the record, not on whether the run was
+/// interrupted or a line failed. A pass is one repeat with one seed. When a line begins, the strategy must
+/// know the finished texts of the same pass whose prompts come earlier in the file of prompts, and nothing
+/// else. The memory is wrong when a pass begins, a run is resumed or a line has failed. Then the strategy is
+/// created anew and decodes those texts again. This decoding is neither timed nor recorded. The method is
+/// exact for every strategy, even if its memory cannot be derived from a text.
 class CaseMemory {
  public:
   /// All arguments must outlive this object.

@@ -8,7 +8,8 @@
 namespace speclab {
 namespace {
 
-constexpr long kMostOpen = 12;  ///< most open decode loops; each holds a KV cache of the target and more
+/// How many decode loops may be open at a time. Each holds a KV cache of the target and other memory.
+constexpr long kMostOpen = 12;
 
 /// The prompt's part of a coin's address. It depends on the prompt's id alone, not on the other prompts.
 std::uint64_t prompt_number(const std::string& id) {

@@ -29,7 +29,7 @@ struct ForwardTime {
 /// not committed, so every forward sees the same context.
 class ForwardTimer {
  public:
-  /// Makes room for forwards of 1 .. most_rows rows. `context` is at least 1. It is reduced if context and
+  /// Makes room for forwards of up to `most_rows` rows. `context` is at least 1. It is reduced if context and
   /// rows together exceed the model's context. Throws Error when the rows leave no position for a context.
   ForwardTimer(const Model& model, int context, int most_rows);
   ~ForwardTimer();

@@ -18,7 +18,7 @@ void shuffle(std::vector<T>& items, Random& random) {
   for (std::size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[random() % i]);
 }
 
-/// Draws places from 0 .. n-1 at random. Every place comes once before any place comes again.
+/// Draws places from 0 to n - 1 at random. Every place comes once before any place comes again.
 class Places {
  public:
   int next(int n, Random& random) {

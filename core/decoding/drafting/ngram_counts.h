@@ -28,7 +28,7 @@ class NgramCounts {
   static constexpr Node kNone = 0xffffffff;
   static constexpr int kMostOrder = 6;
 
-  /// `order` from 1 to kMostOrder; token ids are 0 .. vocab - 1.
+  /// `order` from 1 to kMostOrder; token ids from 0 to vocab - 1.
   NgramCounts(int vocab, int order);
 
   /// Reserves memory for any text of this many tokens. append() does not allocate until then.

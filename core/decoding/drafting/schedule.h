@@ -8,7 +8,7 @@
 
 namespace speclab {
 
-/// The rules by which a Schedule chooses the length of drafts.
+/// The rules by which a Schedule chooses the length of drafts; schedules() says what each one does.
 enum class ScheduleRule { constant, heuristic, heuristic_transient, confidence, product };
 
 /// Describes a schedule, a rule for the length of drafts, for `speclab list schedules`.

@@ -20,7 +20,9 @@ namespace speclab {
 /// one conversation, because each turn contains the previous ones anyway.
 class SuffixMemory {
  public:
+  /// What the index of earlier requests holds: nothing, only what was emitted, or prompts too.
   enum class Remember { nothing, outputs, texts };
+  /// Where a speculation comes from: the text of the sequence itself, or the texts of earlier requests.
   enum class From { nowhere, text, earlier };
 
   /// Makes an index for each sequence of a batch, with room for `capacity` tokens, and one for

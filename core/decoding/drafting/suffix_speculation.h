@@ -31,12 +31,13 @@ struct SuffixSpeculationOptions {
 /// leaf. The sum of the probabilities is the expected number of accepted tokens. The context with the highest
 /// sum wins; if sums are equal, the longest context.
 ///
-/// With contexts "enough" this is the retrieval of Zhao et al. 2023 (alipay's Lookahead) from a trie of
-/// branches. Their trie holds the strings and frequencies of this index if branches have depth() - 1 tokens
-/// after their first one. Contexts of up to 12 tokens are tried. The longest one with at least depth() - 1
-/// nodes after it wins; if none has so many, the shortest one. The most frequent nodes are taken, none
-/// further than depth() tokens from the start of the context. There is one difference: their trie prefers
-/// continuations from the prompt to emitted ones; here all occurrences count the same.
+/// With contexts "enough" this is the retrieval of Zhao et al. 2023 (alipay's Lookahead). They keep pieces of
+/// the text, called branches, in a trie. The trie holds the strings and frequencies of this index if a branch
+/// has depth() - 1 tokens after its first one (SuffixAutomaton::depth). Contexts of up to 12 tokens are
+/// tried. The longest one with at least depth() - 1 nodes after it wins; if none has so many, the shortest
+/// one. The most frequent nodes are taken, none further than depth() tokens from the start of the context.
+/// There is one difference: their trie prefers continuations from the prompt to emitted ones; here all
+/// occurrences count the same.
 class SuffixSpeculation {
  public:
   struct Node {

@@ -11,7 +11,8 @@ namespace speclab {
 /// Collects tokenized documents, to build a file from them (Datastore, NgramFile).
 class TokenCorpus {
  public:
-  /// Ids are 0 .. vocab - 1. `tokenizer` is Tokenizer::sha256, or "" for a model without one.
+  /// Token ids go from 0 to vocab - 1. `tokenizer` is Tokenizer::sha256, or "" for a model without a
+  /// tokenizer.
   TokenCorpus(int vocab, std::string tokenizer);
   /// Adds a document, unless it is empty. Throws Error for an id outside the vocabulary.
   void add(TokenSpan document);

@@ -27,8 +27,9 @@ namespace speclab {
 ///
 /// If an end token, a stop string or a limit lies inside an accepted path, the text ends there. Tests of
 /// later tokens are not recorded. The address of a rule's coin is the absolute position of the token that it
-/// decides. The address of a draft's coin is the step and the node. So no coin is used twice, and a sequence
-/// gets the same tokens, rows and counts whatever other sequences run in the batch.
+/// decides. The address of a draft's coin is the step and the node. So no coin is used twice, and no coin
+/// depends on another sequence. Nor does a row of a forward depend on the other rows (row invariance).
+/// Therefore a sequence gets the same tokens, rows and counts whatever other sequences run in the batch.
 class DecodeLoop {
  public:
   /// Opens the target's sessions. Throws Error when target and draft do not fit each other, the strategy
@@ -37,7 +38,7 @@ class DecodeLoop {
              const StrategyChoice& strategy, LoopOptions options);
   ~DecodeLoop();
 
-  /// Decodes the requests together (1 .. batch of them); nothing may be running. Returns records in the order
+  /// Decodes from 1 to `batch` requests together; nothing may be running. Returns records in the order
   /// of the requests. Checks `stop` before each step. If a stop was requested, the generations end there with
   /// Finish::cancelled. Their records are complete up to that step, except that steps which a device ran by
   /// itself have no row hashes, details and phase times. Throws Error for a prompt that does not fit, for NaN

@@ -1,7 +1,8 @@
 // The device drafts and verifies whole steps; the host reads finished steps. Some steps are always queued
 // ahead. After the text has ended, the same steps run a second time, one by one and with time stamps. The
 // second run gives everything that needs rows on the host (hashes, expected acceptance, ranks) and the times
-// of the phases, so the first run is not slowed down.
+// of the phases, so the first run is not slowed down. There is no second run if the loop records neither
+// hashes nor details (LoopOptions), or if the text was cancelled.
 #include <algorithm>
 #include <numeric>
 
@@ -165,8 +166,8 @@ void DeviceStepsExecutor::finish(RunningSequence& sequence) {
   for (StepRecord& step : out.steps) step.times = PhaseTimes();
   if (out.finish == Finish::cancelled) return;  // a user who cancels does not wait for a second run
   if (setting_.options->hash_rows || setting_.options->details) run_again(sequence);
-  // The phase times come from the second run. The rest of the first run's time is divided equally among all
-  // steps.
+  // The phase times come from the second run. The time that the first run took beyond them is divided equally
+  // among all steps, as phase "other".
   const auto steps = static_cast<std::int64_t>(out.steps.size());
   const std::int64_t rest = std::max<std::int64_t>(0, out.decode_ns - out.stamped_ns);
   for (std::int64_t i = 0; i < steps; ++i)

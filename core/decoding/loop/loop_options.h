@@ -25,7 +25,7 @@ inline std::string_view to_string(VerifyWith verify) {
 
 /// Options of a decode loop, the same for all its generations.
 struct LoopOptions {
-  int batch = 1;     ///< most sequences decoded together
+  int batch = 1;     ///< largest number of sequences that are decoded together
   int capacity = 0;  ///< positions per sequence; 0: the target's context
   VerifyWith verify = VerifyWith::one_pass;
   /// Emulates lookahead parallelism: the tree is divided over this many devices (DividedTree). Each part is a

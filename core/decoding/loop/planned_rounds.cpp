@@ -73,8 +73,8 @@ void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
   mode_ = queue;
   stamps_ = stamps;
   position_ = start.position;
-  // The number of the first round of a loop is a multiple of kPlanLoop, so that the loop runs kPlanLoop
-  // rounds.
+  // A loop stops after a round whose number is a multiple of kPlanLoop, and the next round has the number
+  // queued_ + 1. So that the first loop runs kPlanLoop rounds, queued_ is rounded up to a multiple.
   if (queue == RoundQueue::kLoop) queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;
   start.rounds = read_ = queued_;
   program_->start(*plan_, start);
@@ -85,7 +85,8 @@ void PlannedRounds::queue() {
   const PlanShape& shape = plan.shape;
   const bool loop = mode_ == RoundQueue::kLoop;
   const int rounds = loop ? kPlanLoop : 1;
-  // Each round that is queued but not read may append depth() + 1 tokens to the sequence.
+  // Rounds that are queued but not read, and all but the last of the new ones, may each append depth() + 1
+  // tokens to the sequence before a round begins.
   const std::int64_t most =
       position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.depth() + 1);
   std::int64_t tier = kTier;
@@ -157,7 +158,9 @@ const PlanRound& PlannedRounds::read(const PlanRound& round) {
   return round;
 }
 
-// A hung device would also block the destructors of what it uses, and with them this error.
+// Throws the error about a device that does not answer. The backend must know of it first. Otherwise the
+// destructors that run while the error is on its way would wait for the device, and nobody would see the
+// error.
 void PlannedRounds::give_up(double seconds, bool idle) {
   Backend& backend = target_->model().backend();
   backend.give_up();

@@ -21,7 +21,7 @@ void read_verdict(const PlanRound& round, Acceptance& out);
 /// How the host queues rounds on the device.
 enum class RoundQueue {
   kLaunches,  ///< kernel by kernel
-  kGraph,     ///< each round is one launch of a graph
+  kGraph,     ///< each round is one launch of a graph (core/backend/graph.h)
   kLoop,      ///< one launch of a graph that repeats the round, kPlanLoop times or until the text ends
 };
 
@@ -51,8 +51,9 @@ class PlannedRounds {
   /// Returns the next finished round; valid until the next call. Before it waits, it
   /// queues rounds until `ahead` of them are queued and not read.
   /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.
-  /// If the round does not come in time, gives the device up and throws Error. The time is 60 s, or
-  /// SPECLAB_DEVICE_WAIT_SECONDS in the environment; 5 s at most while the device has nothing to do.
+  /// If the round does not come in time, tells the backend that the device does not answer
+  /// (Backend::give_up) and throws Error. The time is 60 s, or SPECLAB_DEVICE_WAIT_SECONDS in the
+  /// environment; 5 s at most while the device has nothing to do.
   const PlanRound& next(int ahead = kAhead);
   /// Copies the logits of the last queued round to the host: rows of the target and rows of the draft.
   void download(std::span<float> target, std::span<float> draft);

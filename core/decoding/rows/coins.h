@@ -31,7 +31,8 @@ class Coins {
   /// Chooses an index of `weights` (not normalised, sum > 0).
   using Script = std::function<std::size_t(std::span<const double> weights)>;
   /// Called with the address and the value of every number that a decision uses; returns the number to use.
-  /// For the noise of a position (Purpose::gumbel) it gets only the address, and its result is ignored.
+  /// For the noise of a position (Purpose::gumbel) the watch gets only the address, and what it returns is
+  /// ignored.
   using Watch = std::function<double(const Address& address, double number)>;
 
   Coins(std::uint64_t seed, std::uint64_t prompt);
@@ -55,8 +56,9 @@ class Coins {
 
   /// Computes the standard Gumbel noise G of coupled sampling at a position, for the tokens
   /// [first, first + out.size()). G = -log E, where E is exponential and made from a 32-bit uniform
-  /// number. E is accurate even when it is small, because the smallest E wins. G is below 22.9, because E
-  /// is at least 2^-33. The noise has the same bits on every machine (fixed polynomials, no libm, no FMA).
+  /// number. E has a small relative error also when it is tiny. This matters, because the token with the
+  /// smallest E / weight is chosen (race()). G is below 22.9, because E is at least 2^-33. The noise has the
+  /// same bits on every machine (fixed polynomials, no libm, no FMA).
   /// Not available under a script.
   void gumbel(std::int64_t position, Token first, std::span<float> out) const;
   /// Returns the argmax over weights > 0 of log weights[token] + Gumbel(position, token). It is computed

@@ -130,7 +130,7 @@ void Distribution::assign_logits(std::span<const float> logits, const SamplingPa
 }
 
 /// Leaves in kept_ the entries (weight, row index) that survive top-k, then top-p. Entries are ordered by
-/// logit, because exp is not strictly monotone in floats.
+/// logit and not by weight, because in floats different logits may have equal weights.
 void Distribution::truncate(std::span<const float> logits, std::span<const float> exps, float max,
                             float scale, std::size_t top_k, double top_p) {
   const auto weight = [&](const TopEntry& e) { return exps[static_cast<std::size_t>(e.index)]; };
@@ -146,7 +146,7 @@ void Distribution::truncate(std::span<const float> logits, std::span<const float
   } else {
     // Sums the mass by bins of the logit. Only the bin in which the mass reaches top_p has to be sorted.
     constexpr int kBins = 4096;
-    const float bins_per_unit = scale * 47;  // a weight is 0 where its exponent is below -87
+    const float bins_per_unit = scale * 47;  // the bins reach down to exponent -87; below it weights are 0
     const auto bin_of = [&](float z) {
       return static_cast<int>(std::min((max - z) * bins_per_unit, kBins - 1.0f));
     };

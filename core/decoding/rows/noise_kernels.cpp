@@ -83,9 +83,9 @@ Words philox(std::uint32_t index, const PhiloxCounter& counter, PhiloxKey key) {
 }
 
 // Most tokens need no logarithm. `bound` is the smallest E / weight so far. E >= v > x / 2^32. So a token
-// loses if its x / 2^32 exceeds bound * weight (with room for rounding), and always if bound * weight <
-// 2^-33. Only tokens that certainly lose are skipped. So the winner is that of the full race for every vector
-// width.
+// loses if its x / 2^32 exceeds bound * weight (with room for rounding). It always loses if bound * weight <
+// 2^-33, because v is at least 2^-33. Only tokens that certainly lose are skipped. So the winner is that of
+// the full race for every vector width.
 std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key) {
   const F f;
   const I i;

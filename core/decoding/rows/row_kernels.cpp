@@ -34,7 +34,8 @@ void for_sixteen(std::span<const T> row, T pad, const Body& body) {
   }
 }
 
-/// The same for two rows of equal size. body(a, b, out) also writes sixteen values.
+/// Calls body(a, b, out) for each group of sixteen entries of two rows of equal size, with pointers to the
+/// entries and to sixteen values that the body writes.
 template <class T, class Body>
 void for_sixteen(std::span<const float> a, std::span<const float> b, std::span<T> out, const Body& body) {
   std::size_t i = 0;
@@ -50,7 +51,7 @@ void for_sixteen(std::span<const float> a, std::span<const float> b, std::span<T
   }
 }
 
-/// The same without an output.
+/// Calls body(a, b) for each group of sixteen entries of two rows of equal size.
 template <class Body>
 void for_sixteen(std::span<const float> a, std::span<const float> b, const Body& body) {
   std::size_t i = 0;

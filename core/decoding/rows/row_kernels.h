@@ -9,8 +9,8 @@
 
 /// SIMD loops over one vocabulary row (Highway, the widest instruction set of the CPU). Every result has the
 /// same bits for every vector width and on every machine, GPUs included (core/backend/cuda/kernels/law.h):
-/// sums have a fixed order, exp and log are our own polynomials, and no operation is fused. Rows are floats,
-/// [vocab]; sums are doubles. Nothing allocates.
+/// sums have a fixed order, exp and log are our own polynomials, and no multiplication is fused with an
+/// addition (FMA). Rows are floats, [vocab]; sums are doubles. Nothing allocates.
 namespace speclab::row_kernels {
 
 /// The order of every sum over a row. The row is divided into chunks of kSumChunk entries. A chunk has

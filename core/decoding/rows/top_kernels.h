@@ -10,9 +10,10 @@
 /// the same for every vector width.
 namespace speclab::row_kernels {
 
-/// Returns a value that at least `count` entries reach. In a row without a particular order, few more than
-/// `count` reach it. The value is the count-th largest of kSumLanes maxima. Each maximum is over the entries
-/// i with the same i mod kSumLanes. count in 1 .. kSumLanes, at most row.size(). NaN counts as -inf.
+/// Returns a value that at least `count` entries reach. If the entries are in no particular order, usually
+/// only few more entries than `count` reach it. The value is the count-th largest of kSumLanes maxima. Each
+/// maximum is over the entries i with the same i mod kSumLanes. `count` is at least 1 and at most kSumLanes
+/// and row.size(). NaN counts as -inf.
 float reached_by(std::span<const float> row, std::size_t count);
 /// Appends the entries that reach `bar`, by ascending index. `maxima` are those of block_max(): blocks whose
 /// maximum is below the bar are not read.

@@ -17,7 +17,8 @@ class Accepted {
  public:
   Accepted(const TargetRow& target, const CriterionForm& condition)
       : row_(criterion_row(target)), best_(condition.always_best ? target.p->argmax() : -1) {
-    // The bar is in the unit of the row's weights. So one token and the whole set use the same comparison.
+    // bar_ is the weight that a token must reach. It is a weight and not a probability, so that the test of
+    // one token and the mass of the whole set use the same comparison.
     const double bar = condition.typical
                            ? std::min(condition.bar, condition.delta * exact_exp(-row_.entropy()))
                            : condition.bar;

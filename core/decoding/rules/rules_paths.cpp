@@ -8,10 +8,11 @@
 // its rho. If it fails, the leaf is removed, and its parent changes (Sun et al. 2024, arXiv 2403.10444, for
 // chains; "Traversal Verification for Speculative Tree Decoding", arXiv 2505.12398, for trees):
 //
-//   S = sum over x of (rho R(x) - q(x))+,   rho <- S / (S + 1 - rho),   R <- (rho R - q)+ / S.
+//   S = sum over x of (rho R(x) - q(x))+,   rho <- S / (S + 1 - rho),   R <- (rho R - q)+ / S,
 //
-// Then the next child of the parent is tried, down to its first leaf. A parent without further children is a
-// leaf. The pending token always passes. The token after the accepted path is drawn from R of its last node.
+// where y+ is max(y, 0). Then the rule goes to the next child of the parent, and from there always to the
+// first child, until it comes to a leaf. A parent without further children is a leaf. The pending token
+// always passes. The token after the accepted path is drawn from R of its last node.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -2,9 +2,10 @@
 // residual.
 //
 // All rules are one algorithm with different functions f(p) >= p (RatioForm): accept x ~ q with probability
-// min(1, f(p(x)) / q(x)), else draw from norm((f(p) - q)+). The rule uniform_b draws from norm((p - q)+)
-// instead. With f(p) = p this is Leviathan's Algorithm 1, which is lossless. If a node has several children,
-// the normalised residual R takes the place of p after each rejection (Miao et al. 2024, Alg. 2).
+// min(1, f(p(x)) / q(x)), else draw from norm((f(p) - q)+). Here y+ is max(y, 0), and norm divides a vector
+// by its sum. The rule uniform_b draws from norm((p - q)+) instead. With f(p) = p this is Algorithm 1 of
+// Leviathan et al. 2023, which is lossless. If a node has several children, the normalised residual R takes
+// the place of p after each rejection (Miao et al. 2024, Alg. 2).
 #include <algorithm>
 #include <array>
 
@@ -49,8 +50,9 @@ class Remainder {
     return mass;
   }
 
-  /// Becomes norm((f - q)+); q is a row or one-hot. If no mass is left, the law stays unchanged. In that case
-  /// f <= q everywhere, so the rejection before this call had probability zero up to rounding.
+  /// With p for the present law: becomes norm((f(p) - q)+), or norm((p - q)+) with plain_residual; q is a row
+  /// or one-hot. If no mass is left, the law stays unchanged. In that case p equals q up to rounding, so the
+  /// rejection before this call had probability zero up to rounding.
   void subtract(const Distribution* q, Token one_hot, const RatioForm& f) {
     if (p_.one_hot()) return;
     if (q != nullptr && q->one_hot()) {
@@ -154,7 +156,7 @@ double expected(const TargetRow& row, const Distribution* q, Token one_hot, cons
   return Remainder(*row.p, memory).accepted_mass(*q, f);
 }
 
-/// law(x) = min(q, f(p)) + (1 - accepted mass) * residual(x), which is p for f(p) = p.
+/// law(x) = min(q, f(p)) + (1 - accepted mass) * residual(x). If f(p) = p, this law is p.
 template <RatioForm (*kForm)(const RuleOptions&)>
 void output_law(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options,
                 std::vector<double>& law) {
