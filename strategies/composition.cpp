@@ -2,18 +2,19 @@
 // datastore; a draft model is a further source if there is one. Every proposed token has an estimated
 // probability of being right. For a copied token it is the token's frequency times the trust in a match of
 // that length (how often a copy is right after such a match); for a token of the model it is the model's
-// probability. A copy is sure if the probability of its first token reaches the option `sure`. `order: first`
-// lets the surest copy draft alone and falls back to the model if no copy is sure. `order: tree` drafts the
-// copies alone if one is sure; otherwise it makes one small tree of the model's chain, its runner-ups (second
-// best tokens) and the copies. `order: listed` asks the sources one after the other. A token is drafted only
-// if it is worth a row of the target: the probability of its path must reach an option (`worth`,
-// `worth_of_draft` or `worth_of_runner_up`).
+// probability. The best copy is the one whose tokens' probabilities have the largest sum. It is sure if
+// the probability of its first token reaches the option `sure`. `order: first` lets the best copy draft alone
+// if it is sure, otherwise the model. `order: tree` drafts the copies alone if the best one is sure;
+// otherwise it makes one small tree of the model's chain, its runner-ups (second best tokens) and the copies.
+// `order: listed` asks the sources one after the other. A token is drafted only if it is worth a row of the
+// target: the probability of its path must reach an option (`worth`, `worth_of_draft` or
+// `worth_of_runner_up`).
 //
 // Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
 //              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in
 //              Cai et al. 2024, Medusa.
-// Draft cost:  microseconds for copies; the draft's forwards when no copy is sure.
-// Loses when:  tau - 1 is less than the cost of the extra rows and of the draft's forwards.
+// Draft cost:  microseconds for copies; the draft's forwards when the best copy is not sure.
+// Loses when:  tau - 1 is less than the cost, in target forwards, of the extra rows and the draft's forwards.
 
 #include <algorithm>
 #include <array>
@@ -40,8 +41,8 @@ constexpr int kDepth = 64;
 enum Source : unsigned { kDraft, kText, kEarlier, kDatastore, kSources };
 constexpr std::array<std::string_view, kSources> kNames = {"draft", "text", "earlier", "datastore"};
 
-/// The name in the record of a draft with nodes from these sources, such as "draft+text". `sources` has one
-/// bit for each source.
+/// The name that the record gives to a draft whose nodes come from these sources, such as "draft+text".
+/// `sources` has one bit for each source.
 std::string_view name_of(unsigned sources) {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all(1U << kSources);
@@ -324,9 +325,9 @@ class Composition final : public Strategy {
     if (draft.contributions.size() < 2) draft.contributions.clear();
   }
 
-  // Adds a copy to the tree and shares nodes that are already there. Sharing loses no accepted token: the
-  // verifier tests a drawn token before a one-hot one. Once the drawn token is rejected, no exact rule
-  // accepts a second child with the same token. Where the copy diverges from the model's chain, the copy's
+  // Adds a copy to the tree and shares nodes that are already there. Sharing loses no accepted token.
+  // A second child with the same token would be tested after the drawn one, and no exact rule accepts a token
+  // that it has just rejected. Where the copy diverges from the model's chain, the copy's
   // probability is multiplied by (1 - the model's confidence in its own token) before it is compared with
   // `worth`.
   void add_copy(const std::vector<Node>& nodes, int by_model, Draft& draft) {

@@ -62,8 +62,9 @@ struct RowsInFlight {
   /// and `committed` is an upper bound of it. So operations can be queued for a sequence whose length the
   /// host does not know yet.
   const std::int32_t* committed_at = nullptr;
-  /// If not null, memory of the backend holds the number `committed` here. A backend may read it from there,
-  /// so that what it queues is the same for every length of the sequence.
+  /// If not null, the address of a copy of `committed` in memory of the backend. A backend may read the
+  /// number from there, so that what it queues is the same for every length of the sequence. Unlike with
+  /// `committed_at`, `committed` is exact.
   const std::int32_t* committed_copy = nullptr;
   /// Number of rows that earlier forwards added to the sequence and that are still in flight. Paths may
   /// contain them. Positions are below committed + earlier + n.
@@ -218,8 +219,8 @@ class Backend {
   /// out[i] = (x[i] - mean) / sqrt(variance + eps) * weight + bias. [n, d]; out may be x.
   virtual void layer_norm(const float* x, const float* weight, const float* bias, float eps, int n, int d,
                           float* out) = 0;
-  /// rms_norm() in place on each of the `heads` vectors of d numbers that start at x + i * stride, with the
-  /// same weight [d].
+  /// rms_norm() in place on every head of n rows. Row i begins at x + i * stride and has `heads` vectors of d
+  /// numbers, one after the other. All have the same weight [d].
   virtual void rms_norm_heads(float* x, int stride, int heads, const float* weight, float eps, int n,
                               int d) = 0;
   /// Rotates every head of the q and k parts of qkv [n, (heads + 2 kv_heads) * head_dim] by the positions of
@@ -277,7 +278,8 @@ class Backend {
   /// True when all queued operations are done. Launches nothing. Throws Error when the device has failed.
   virtual bool idle();
   /// Tells the backend that its device does not answer any more. From then on every operation throws Error,
-  /// and nothing waits for the device: its memory is not freed. The CPU always answers.
+  /// and nothing waits for the device. Its memory is not freed, because that would wait. The CPU always
+  /// answers.
   virtual void give_up() {}
 
   /// Runs whole decoding steps on the device (core/backend/device_program.h). Null if the device cannot do

@@ -38,7 +38,7 @@ std::string_view name_of(PrefillKernels prefill);
 /// if one can. kAuto means kCuda if a GPU can be used, otherwise kCpu. If --numerics names a class, kAuto
 /// means kCpu, because only the CPU offers several classes.
 BackendKind resolve_backend(const BackendChoice& choice, const std::string& gpu_absent);
-/// True unless the choice means the CPU backend on this machine.
+/// True unless the choice, resolved on this machine, is the CPU backend.
 bool is_device(const BackendChoice& choice);
 /// True if `name`, as a record gives it, is the name of the CPU backend.
 bool is_cpu_backend(std::string_view name);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 // Class f32 needs fused multiply-add, so no code is built for instruction sets without it. The exception is
-// the instruction set of the whole program, which Highway does not let us leave out.
+// the instruction set that the compiler uses for the whole program: Highway always builds for it.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4)
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "core/backend/cpu/kernels.cpp"
@@ -35,18 +35,20 @@ struct Outputs {
   bool accumulate;
 };
 
-// Panels of a register block. The sums of a row fill two vectors: of 8 lanes for one panel, of 16 lanes for
-// two panels. Weights are read fastest as a single stream: with two or four streams (panels), products of one
-// and two rows took 10 % more time (Zen 4, AVX2; not measured with 16 lanes).
+// Panels of a register block. A panel has 16 outputs, so the sums of a row fill two vectors: one panel with 8
+// lanes, two panels with 16 lanes. Each panel is a stream of weights of its own. With 8 lanes one stream is
+// fastest: with two or four, products of one and two rows took 10 % more time (Zen 4, AVX2). This was not
+// measured with 16 lanes.
 constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
 
-// sums[row][panel] = W[panel] x[row], k ascending; rows of sums are `stride` apart. x: the inputs, pairs of
-// the rows interleaved.
+// sums[row][panel] = W[panel] x[row], k ascending; rows of sums are `stride` apart. x: the inputs of the
+// rows, interleaved: inputs 0 and 1 of row 0, of row 1, ..., then inputs 2 and 3 of row 0, and so on.
 template <int kRows, int kPanels>
 HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RESTRICT x,
                         float* HWY_RESTRICT sums, int stride, Ahead ahead) {
   constexpr int kParts = kPanel / kLanes, kVectors = kPanels * kParts;
-  // AVX2 has 16 vector registers, which hold the sums, the weights, an input and, if there is room, the mask.
+  // AVX2 has 16 vector registers, which hold the sums, the weights, an input and, if there is room, the
+  // mask of the upper 16 bits (`upper`).
   constexpr bool kMaskFits = kLanes >= 16 || kRows * kVectors < 12;
   V sum[kRows][kVectors];
   for (int r = 0; r < kRows; ++r) {
@@ -94,9 +96,9 @@ void block_of_group(const RegisterBlock& b, const float* x, float* sums, int str
   else micro<kRows, 1>(b.w, b.in, x, sums, stride, b.ahead);
 }
 
-// Computes the groups [first, end) of a slice of up to kSlicePanels panels. Sums are written to their rows at
-// the end of the slice. Writing a line of 64 bytes to each row after every panel made four and five rows
-// about 10 % slower (Zen 4, AVX2, weights from memory).
+// Computes the groups [first, end) of a slice of up to kSlicePanels panels. The sums go to the rows of y only
+// after the last panel of the slice. Writing the 64 bytes of each panel to every row of y at once made
+// products of four and five rows about 10 % slower (Zen 4, AVX2, weights from memory).
 constexpr int kSlicePanels = 4, kSliceGroups = 10;
 void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, const RowGroups& groups,
                      int first, int end, const Outputs& to) {
@@ -108,8 +110,8 @@ void slice_of_groups(const Bf16* panels, int in, int outputs, const float* x, co
   for (int p = 0; p < count; p += kPanelsAtOnce) {
     const Bf16* w = panels + packed_panel_elements(in) * static_cast<std::size_t>(p);
     const auto* bytes = reinterpret_cast<const char*>(w);
-    // The groups work on a block one after the other. A single group prefetches just ahead of itself. Several
-    // groups together prefetch the next block.
+    // The groups use the same kPanelsAtOnce panels one after the other. A single group prefetches just ahead
+    // of itself. If there are several, each prefetches its share of the next panels.
     for (int g = first; g < end; ++g) {
       const int turns = end - first;
       const Ahead ahead = turns == 1 ? Ahead{bytes + kPrefetchBytes, 64}

@@ -44,8 +44,9 @@ class SentencePieceModel {
 
   const SentencePieceSpec& spec() const { return spec_; }
   /// Appends the ids of a valid UTF-8 text. Control pieces that are written out in the text are ordinary
-  /// text; user-defined pieces are found. Throws Error for a text of hundreds of megabytes (megabytes with a
-  /// character map), because the library counts the bytes of its normalised form in an int.
+  /// text; user-defined pieces become their own ids. Throws Error if the normalised text may have more bytes
+  /// than an int can count, as the library does: from hundreds of megabytes of text, or from a few megabytes
+  /// if a character map can lengthen it.
   void encode(std::string_view text, std::vector<Token>& out) const;
 
   std::optional<Token> bos() const, eos() const, unk() const, pad() const;

@@ -57,8 +57,8 @@ class GridBarrier {
   }
 
  private:
-  /// Returns the first missing block. A missing block has arrived once less often than this one, and every
-  /// other block as often.
+  /// Returns the first missing block. Its count is one less than the count of this block. The counts
+  /// of all blocks that have arrived are equal to it.
   SPECLAB_DEVICE int missing_block() const {
     if (counters_.of_blocks == nullptr) return -1;
     const simt::u32 own = simt::atomic_add(counters_.of_blocks + simt::block_x(), 0);

@@ -50,8 +50,8 @@ template <typename Kernel>
 inline constexpr int kFusedIndex = static_cast<int>(std::tuple_size_v<PersistentKernels>) +
                                    index_among<Kernel>(static_cast<const FusedKernels*>(nullptr));
 
-/// Writes a kernel into a task. Bytes that belong to no member become zero, so that equal kernels have equal
-/// bytes.
+/// Copies a kernel's struct, which holds its arguments, into a task. Bytes that belong to no member become
+/// zero, so that equal kernels have equal bytes.
 template <typename Kernel>
 void put_kernel(Kernel kernel, Task& task) {
   static_assert(sizeof kernel <= kTaskBytes && std::is_trivially_copyable_v<Kernel>);
@@ -62,8 +62,8 @@ void put_kernel(Kernel kernel, Task& task) {
   std::memcpy(task.arguments, &kernel, sizeof kernel);
 }
 
-/// Calls visit(kernel, shape) on the host for the launch that a task stands for. `first`: the number of the
-/// first of these kernels.
+/// Calls visit(kernel, shape) on the host for the launch that a task stands for. Only the kernels
+/// of the tuple are tried; `first` is the number of the first one.
 template <typename Visit, typename... Kernels>
 void with_task(const Task& task, int first, const std::tuple<Kernels...>*, const Visit& visit) {
   const auto visit_as = [&]<typename Kernel>(std::type_identity<Kernel>) {

@@ -120,8 +120,8 @@ std::unique_ptr<DeviceTimer> CudaBackend::make_timer() {
   return std::make_unique<BackendTimer>(launcher_, device_->make_timer());
 }
 
-// First launches the operations that are held back (Launcher::start()), because the caller may be about to
-// release memory that they use.
+// First launches the operations that are held back (Launcher::start()), because the caller often puts the new
+// memory in place of older memory that they use, and so releases it.
 std::shared_ptr<void> CudaBackend::allocate(std::size_t bytes) {
   submit();
   return device_->allocate(bytes);
@@ -179,7 +179,7 @@ PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, in
 }
 
 KvStore CudaBackend::allocate_kv(int layers, int kv_heads, int head_dim, int slots) {
-  constexpr int kMostHeadDim = kSplit * kKvPiece;  // 1024; a tile's queries take 64 KiB then
+  constexpr int kMostHeadDim = kSplit * kKvPiece;  // 1024; the queries of one attention tile then take 64 KiB
   if (head_dim > kMostHeadDim)
     throw Error({"dimensions of a head", std::to_string(head_dim),
                  fmt::format("at most {} on a GPU", kMostHeadDim), "Use --backend cpu."});
