@@ -158,9 +158,8 @@ const PlanRound& PlannedRounds::read(const PlanRound& round) {
   return round;
 }
 
-// Throws the error about a device that does not answer. The backend must know of it first. Otherwise the
-// destructors that run while the error is on its way would wait for the device, and nobody would see the
-// error.
+// Throws the error about a device that does not answer. First tells the backend to give the device up.
+// Otherwise the destructors that run during the unwinding would wait for the device without end.
 void PlannedRounds::give_up(double seconds, bool idle) {
   Backend& backend = target_->model().backend();
   backend.give_up();

@@ -31,7 +31,7 @@ class Coins {
   /// Chooses an index of `weights` (not normalised, sum > 0).
   using Script = std::function<std::size_t(std::span<const double> weights)>;
   /// Called with the address and the value of every number that a decision uses; returns the number to use.
-  /// For the noise of a position (Purpose::gumbel) the watch gets only the address, and what it returns is
+  /// For the noise of a position (Purpose::gumbel) the watch gets only the address, and its result is
   /// ignored.
   using Watch = std::function<double(const Address& address, double number)>;
 

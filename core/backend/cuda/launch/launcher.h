@@ -98,7 +98,7 @@ class Launcher {
       throw;
     }
   }
-  /// Notes a launch. What is recorded is not launched.
+  /// Notes launches, except during a recording: recorded kernels are launched later, by a replay.
   void note(std::string_view kernel, std::size_t times = 1) {
     if (noted_ != nullptr && !recording_) noted_->insert(noted_->end(), times, kernel);
   }

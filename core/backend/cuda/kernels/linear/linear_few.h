@@ -85,8 +85,8 @@ struct LinearFewKernel {
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
     simt::Bytes16 x[2][kRowTiles] = {};  // activations of this block of inputs and of the next one
-    // Missing rows of the last tile are columns whose sums nobody reads. Their lanes read the first row of
-    // the tile again, which costs no traffic.
+    // The last tile may have missing rows. The sums of these columns are not used. Their lanes read the first
+    // row of the tile again, which costs no traffic.
     const int last_row = a.rows - (kRowTiles - 1) * kTileRows - 1,
               last_lane = simt::lane() / 4 <= last_row ? simt::lane() : simt::lane() % 4;
     const simt::u16* activations =
