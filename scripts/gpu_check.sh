@@ -96,7 +96,7 @@ bench=$(program speclab_bench)
 tests=$(program test_on_device)
 scratch=$(mktemp -d) || exit 2
 trap 'rm -rf "$scratch"' EXIT
-failures=0 interrupted=false
+failures=0 succeeded=0 interrupted=false
 use=(--backend "$backend" --device "$device")
 as_json() { echo "{\"$(sed -e 's/=/": /g' -e 's/,/, "/g' <<< "$1")}"; }  # a=1,b=2 -> {"a": 1, "b": 2}
 
@@ -242,4 +242,5 @@ done
 
 if [ $dry_run = false ] && [[ $out == results/gpu/* ]] && command -v python3 > /dev/null; then python3 scripts/gpu_check/gpu_page.py; fi
 echo "gpu_check: $SECONDS s, $(for p in "${run_parts[@]}"; do printf '%s ' "$(record_file "$p")"; done)"
+if [ $dry_run = false ] && [ $failures = 0 ] && [ $succeeded = 0 ] && [ -n "$problem" ]; then exit 2; fi  # no usable GPU
 exit $((failures > 0))

@@ -64,6 +64,7 @@ stage() {
   is_json "$data" || data=/dev/null
   if [ $status = ok ] && [ "$data" = /dev/null ]; then status=failed reason="it wrote no JSON"; fi
   [ $status = failed ] && failures=$((failures + 1))
+  [ $status = ok ] && succeeded=$((succeeded + 1))
   local shown="$*"
   write_stage "$name" $status "$reason" $((SECONDS - begin)) "$cap" "${shown//"$root/"/}" "$data"
   if [ $status != ok ]; then keep_output "$name" "$status"; fi

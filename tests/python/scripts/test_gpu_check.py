@@ -172,7 +172,8 @@ class Stages(Copy):
             "fakes/nvidia-smi", "echo 'NVIDIA-SMI has failed because it could not communicate with the driver'; exit 9"
         )
         self.add("bin/speclab", "echo 'error: backend cuda: got no CUDA driver' >&2; exit 2")
-        self.check("--stages", "machine,forwards_135m", "--out", self.root / "out")
+        result = self.check("--stages", "machine,forwards_135m", "--out", self.root / "out")
+        self.assertEqual(result.returncode, 2)
         found = stages.load_stages(self.root / "out")
         machine = found["machine"]
         self.assertEqual(machine["status"], "unavailable")
