@@ -29,7 +29,8 @@ std::array<Place, 256> places;
 
 void remember(const void* data, std::size_t size, const std::string& any_path) {
   const std::string path =
-      printable(any_path, sizeof Place::path - 1);  // the name may come from a foreign file (index of shards)
+      printable(any_path, sizeof Place::path -
+                              1);  // the name may come from a foreign file, such as the index of a checkpoint
   for (Place& place : places) {
     std::uintptr_t none = 0;
     if (!place.begin.compare_exchange_strong(none, 1)) continue;

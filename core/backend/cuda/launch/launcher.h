@@ -16,8 +16,9 @@
 
 namespace speclab::cuda {
 
-/// True if the kernel of these arguments writes weights. The next kernel may read weights before it waits for
-/// the launch before it (simt.h), so it must not overlap with this one. Such arguments define kWritesWeights.
+/// True if the kernel of these arguments writes weights. Such arguments define kWritesWeights. The launch
+/// after such a kernel must not overlap with it, because kernels may read weights before they wait for the
+/// previous launch (simt.h).
 template <typename Arguments>
 inline constexpr bool kWritesWeights = requires { Arguments::kWritesWeights; };
 
@@ -114,7 +115,7 @@ class Launcher {
     Persistent table;
     std::shared_ptr<void> memory;
     std::size_t room = 0;         // bytes
-    std::uint64_t last_used = 0;  // number of the launch
+    std::uint64_t last_used = 0;  // value of uses_ when the table was last used
   };
 
   Device& device_;

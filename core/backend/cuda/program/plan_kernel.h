@@ -59,7 +59,7 @@ struct LayRows {
   const std::int32_t* parents = nullptr;  ///< [nodes]
   const std::int32_t* depths = nullptr;   ///< [nodes]
   int first = 0, n = 0;
-  int base = 0;      ///< -1, 0 or 1: the depth from which on nodes are in flight; nodes above are committed
+  int base = 0;  ///< -1, 0 or 1: nodes from this depth on are in flight, nodes of smaller depth are committed
   int capacity = 0;  ///< positions
   int offset = 0;    ///< offset of the position embedding
   int draws = -1;    ///< >= 0: the tokens at depth 1 + draws are drawn from this forward, and the kernel also

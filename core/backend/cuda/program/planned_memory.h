@@ -38,8 +38,8 @@ struct Memory {
   Buffer<Law> q_laws, p_laws, raw_laws;
   Buffer<double> q_sums, p_sums, raw_sums;  ///< see Standardise
   Buffer<double> residual;
-  // Where the blocks of a row meet; empty if a row has one block. Only one launch of a round uses it at a
-  // time.
+  // The memory of RowMeeting, through which the blocks of a row exchange results; empty if a row has one
+  // block. Only one launch of a round uses it at a time.
   Buffer<simt::u64> row_best;
   Buffer<simt::u32> row_arrivals;
   Buffer<Verdict> verdict;

@@ -72,7 +72,7 @@ struct Group {
   int inside = 0,
       entering = 0;  ///< for inner blocks: threads that have not left the block; threads that wait to enter
                      ///< the next one
-  const void* counter = nullptr;  ///< last atomic_add of its threads
+  const void* counter = nullptr;  ///< address of the last atomic_add of its threads
 };
 
 /// One simulated thread.

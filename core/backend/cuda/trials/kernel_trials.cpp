@@ -72,7 +72,7 @@ std::string label_of(const LinearFree& form) {
                      : form.many      ? "slices in blocks"
                                       : "slices in warps",
                      form.in_y   ? ", added as they come"
-                     : form.many ? ", many"
+                     : form.many ? ", kernel linear_many"
                                  : "");
 }
 /// Returns the fastest form of a layer, whatever its bits (linear_free_kernel.h). `launch_as(i, form)` starts
