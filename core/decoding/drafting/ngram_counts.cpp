@@ -69,7 +69,7 @@ NgramCounts::Node NgramCounts::add(Node parent, Token token) {
 }
 
 // Updates counts of counts (`numbers`) after the count of one n-gram has grown by one, to `to`. The count is
-// that of its occurrences or that of the different tokens before it.
+// the number of its occurrences, or of the different tokens before it.
 void NgramCounts::move(std::array<std::uint32_t, CountsOfCounts::kMost + 1>& numbers, std::uint32_t to) {
   if (to > 1 && to - 1 <= CountsOfCounts::kMost) --numbers[to - 1];
   if (to <= CountsOfCounts::kMost) ++numbers[to];

@@ -38,7 +38,7 @@ namespace speclab::cuda {
 inline constexpr int kSplit = 128;             ///< positions of a split
 inline constexpr int kAttentionThreads = 128;  ///< each of the four warps takes a quarter of a split
 inline constexpr int kTileQueries = 16;
-inline constexpr int kMostTiles = 4;  ///< per block
+inline constexpr int kMostTiles = 4;  ///< largest number of tiles per block
 inline constexpr int kCombineThreads = 64;
 
 /// Arguments of both kernels. Query h of row i is head h of that row. The heads / kv_heads queries of a row

@@ -53,7 +53,8 @@ class Device {
   /// Calls `explain` when a launch has failed on the device, before the error of the runtime is thrown.
   /// `explain` may throw an Error that says more.
   virtual void explain_failures(std::function<void()> explain) = 0;
-  /// Calls the function of explain_failures(). Call it when a launch reports a failure of the device.
+  /// Calls the function of explain_failures(). Call explain() when a launch reports a failure of the
+  /// device.
   virtual void explain() const {}
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
