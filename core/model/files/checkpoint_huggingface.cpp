@@ -89,7 +89,7 @@ std::vector<StoredTensor> read_weights(const fs::path& directory, const std::vec
 }
 
 /// Removes the tensor `draft_vocab` from the list and returns its contents: the target's token id of each row
-/// of the head. Returns an empty list when there is no such tensor.
+/// of the output head. Returns an empty list when there is no such tensor.
 std::vector<Token> take_head_ids(std::vector<StoredTensor>& tensors, const ModelConfig& config,
                                  const fs::path& directory) {
   const auto found =
@@ -99,7 +99,7 @@ std::vector<Token> take_head_ids(std::vector<StoredTensor>& tensors, const Model
   if (found->type != TensorType::kI32 || found->shape.size() != 1 || found->shape[0] < 1) {
     throw Error({.what = what,
                  .got = fmt::format("{} [{}]", found->type_name, fmt::join(found->shape, ", ")),
-                 .expected = "I32 [rows of the head]",
+                 .expected = "I32 [rows of the output head]",
                  .advice = "Write the draft again."});
   }
   std::vector<Token> ids(static_cast<std::size_t>(found->shape[0]));

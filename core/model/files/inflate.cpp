@@ -156,7 +156,7 @@ void InflateShape::fields(OptionVisitor& visit) {
   size("kv_heads", kv_heads, "key/value heads");
   size("head_dim", head_dim, "dimensions of a head");
   size("ffn", ffn, "width of the feed-forward");
-  size("vocab", vocab, "rows of embedding and head");
+  size("vocab", vocab, "rows of embedding and output head");
 }
 
 Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, const std::string& where)
@@ -215,7 +215,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   }
   if (c.vocab > o.vocab && (!o.head_ids.empty() || o.embedding_of_target)) {
     refuse("vocab", std::to_string(c.vocab),
-           fmt::format("{}: this draft uses its target's embedding or has a reduced head", o.vocab),
+           fmt::format("{}: this draft uses its target's embedding or has a reduced output head", o.vocab),
            "Inflate the other sizes.");
   }
 
