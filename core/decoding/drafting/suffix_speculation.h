@@ -12,6 +12,7 @@ namespace speclab {
 /// with enough continuations.
 enum class SuffixContexts { best, enough };
 
+/// Options of SuffixSpeculation, described in fields().
 struct SuffixSpeculationOptions {
   int length = 8;
   double factor = 1;

@@ -256,7 +256,7 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   const bool masks = parts.config.family == "gpt2" || parts.config.family == "gpt_neox";
   parts.tensors = take_tensors(
       expected, std::move(tensors), directory.string(), "config.json", false, [&](const std::string& name) {
-        // A tied head may be stored twice, and old files contain RoPE's constants and the causal mask.
+        // A tied output head may be stored twice, and old files contain RoPE's constants and the causal mask.
         if ((tied && name == head) || name.ends_with(".rotary_emb.inv_freq")) return true;
         return masks && (name.ends_with(".attn.bias") || name.ends_with(".attention.bias") ||
                          name.ends_with(".masked_bias"));
