@@ -33,7 +33,7 @@ struct Sequence {
   SamplingParams sampling;
   Coins coins{0, 0};
   bool coupled = false;                          ///< coupled sampling: drafts use the target's Gumbel noise
-  const LogitsProcessors* processors = nullptr;  ///< null without context-dependent processors
+  const LogitsProcessors* processors = nullptr;  ///< null when no processor is active
   TokenSpan eos;        ///< tokens that end the text; empty when the text continues after them
   TokenSpan reference;  ///< the autoregressive text of this prompt; empty unless the strategy needs it
   std::int64_t position() const {

@@ -117,7 +117,7 @@ struct GenerationRecord {
   /// Time of the target's prefill, until the first token is known (time to first token). When several loops
   /// share one prefill, each of them records the time of that prefill.
   std::int64_t prefill_ns = 0;
-  std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's begin()
+  std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's observe_prompt() and begin()
   std::int64_t decode_ns = 0;         ///< wall time of all steps
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;

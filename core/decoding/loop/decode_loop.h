@@ -22,8 +22,9 @@ namespace speclab {
 /// loop chooses one when a generation starts. The time of a step is split without gaps into
 /// the phases draft (draft and observe), target (forward), accept (turning rows into distributions, the rule)
 /// and other (bookkeeping, emit, commit, recording). Row hashes, expected acceptance, ranks, distances, the
-/// copy of a step for the record and on_emit are outside the clock. Code inside the clock allocates no memory
-/// once the buffers have grown. With several sequences the times of a step are those of the whole batch.
+/// copy of a step for the record and on_emit are outside the clock: their time is not measured. Code inside
+/// the clock allocates no memory once the buffers have grown. With several sequences the times of a step are
+/// those of the whole batch.
 ///
 /// If an end token, a stop string or a limit lies inside an accepted path, the text ends there. Tests of
 /// later tokens are not recorded. The address of a rule's coin is the absolute position of the token that it
@@ -86,7 +87,7 @@ class DecodeLoop {
   int capacity_ = 0;
   RunningSequence* opening_ =
       nullptr;  ///< the sequence whose observe_prompt() or begin() runs; sessions opened now count for it
-  /// By slot. They outlive the strategy, which may hold sessions that are counted here.
+  /// The sequences, by slot. They outlive the strategy, which may hold sessions whose work they count.
   std::vector<std::unique_ptr<RunningSequence>> slots_;
   std::unique_ptr<Strategy> strategy_;
   Reads reads_;                            ///< what the strategy reads

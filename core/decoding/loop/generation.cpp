@@ -41,7 +41,7 @@ void GenerationOptions::fields(OptionVisitor& visit) {
         "keep the smallest set of tokens with this much mass");
   std::vector<std::string> rules{"auto"};
   for (const AcceptanceRule& entry : acceptance_rules()) rules.emplace_back(entry.name);
-  visit("rule", rule, rules, "acceptance rule; auto: coupled with gumbel coins, else rejection");
+  visit("rule", rule, rules, "acceptance rule; auto: \"coupled\" if coins is gumbel, else \"rejection\"");
   for (const RuleOption* option : all_rule_options()) {
     if (option->number != nullptr)
       visit(option->name, rule_options.*option->number, option->range, option->help);

@@ -25,9 +25,9 @@ enum class DeviceGraph {
   loop,   ///< the host launches one graph that repeats the step
 };
 
-/// Options of one generation that do not depend on the strategy: sampling, rule, limits, processors. Each is
-/// declared once, in fields(). In a config all of them are on one level, also those inside `sampling` and
-/// `rule_options`.
+/// Options of one generation that do not depend on the strategy: sampling, rule, limits, logits processors.
+/// Each is declared once, in fields(). In a config all of them are on one level, also those inside `sampling`
+/// and `rule_options`.
 struct GenerationOptions {
   SamplingParams sampling;    ///< temperature, top_k, top_p
   std::string rule = "auto";  ///< acceptance rule; auto: "coupled" with Gumbel coins, else "rejection"

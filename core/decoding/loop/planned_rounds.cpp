@@ -85,8 +85,8 @@ void PlannedRounds::queue() {
   const PlanShape& shape = plan.shape;
   const bool loop = mode_ == RoundQueue::kLoop;
   const int rounds = loop ? kPlanLoop : 1;
-  // Rounds that are queued but not read, and all but the last of the new ones, may each append depth() + 1
-  // tokens to the sequence before a round begins.
+  // The largest position at which one of the new rounds may begin. Before the last new round, each round that
+  // is queued but not read and each other new round may append depth() + 1 tokens.
   const std::int64_t most =
       position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.depth() + 1);
   std::int64_t tier = kTier;

@@ -15,7 +15,8 @@ struct PrefillCost {
   std::int64_t ns = 0;  ///< wall time
   Work work;
 };
-/// Prefills an empty session and measures the cost. `logits` gets the row of the last token, [head_rows].
+/// Empties the session, prefills it and measures the cost. `logits` gets the row of the last token,
+/// [head_rows].
 /// `taps` are those of Session::prefill; the time includes their callbacks. Throws Error as Session::prefill
 /// does.
 PrefillCost timed_prefill(Session& session, TokenSpan prompt, float* logits,
