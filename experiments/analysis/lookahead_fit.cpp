@@ -140,7 +140,8 @@ std::string held_out_text(const json& tests) {
                           percent("mean_error_other_prompts")});
   }
   return "Median error of the predicted tau on what was left out of the fit. Cells that are not interpolated "
-         "lie outside the hull of the fitted cells (extrapolation).\n" +
+         "lie outside the hull of the fitted cells (extrapolation). \"by the mean\" is the error if the mean "
+         "of the fitted cells is the prediction.\n" +
          to_text(table) + "\n";
 }
 

@@ -222,7 +222,8 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   inputs.max_gamma = (*values)["max-gamma"].as<int>();
   std::optional<double> utilization;
   number("utilization", utilization);
-  require_partner(*values, "utilization", "gamma", "The same share stands for another alpha at each gamma.");
+  require_partner(*values, "utilization", "gamma",
+                  "The same utilization means a different alpha at each gamma.");
   const auto model = parse_model(*values);
   const std::vector<theory::Prediction> found =
       naming_options(options, [&] { return evaluate_all(inputs, utilization, model); });

@@ -63,14 +63,14 @@ struct TokenizerSpec {
   };
   std::vector<Added> added;
 
-  bool ignore_merges = false;       ///< a word that is a token is not merged
+  bool ignore_merges = false;       ///< a word that is itself a token becomes this token; no merges are made
   bool byte_fallback = false;       ///< characters without a token become tokens <0x..>
   bool fuse_unk = false;            ///< neighbouring characters without a token become one unk_symbol
   std::optional<Token> unk_symbol;  ///< replaces a character without a token; absent: the character vanishes
   bool strip_first_space = false;   ///< when decoding
   bool strip_marks_until_text =
       false;  ///< when decoding: each token loses one leading space mark as long as the decoded text is empty
-  bool first_token_without_spaces = false;  ///< when decoding with the decoder Metaspace
+  bool first_token_without_spaces = false;  ///< when decoding (Metaspace): the first token loses its spaces
 
   Tokenizer::Ids ids;
   bool add_bos = false;
