@@ -34,12 +34,12 @@ struct TokenizerSpec {
   std::string file, tokens_at, merges_at, added_at;
 
   Scheme scheme = Scheme::kByteLevel;
-  std::vector<SplitStep> steps;         ///< byte-level only
-  Prefix prefix = Prefix::kNormalizer;  ///< space mark only
-  bool metaspace = false;  ///< space mark only: spaces are marked after added tokens are found, not before
-  bool cut_at_white_space = false;  ///< metaspace only: the parts between white space are marked separately
+  std::vector<SplitStep> steps;         ///< for the scheme kByteLevel
+  Prefix prefix = Prefix::kNormalizer;  ///< for the scheme kSpaceMark
+  bool metaspace = false;  ///< for kSpaceMark: spaces are marked after added tokens are found, not before
+  bool cut_at_white_space = false;  ///< with `metaspace`: parts between white space are marked separately
   bool words_begin_at_marks =
-      false;  ///< metaspace only: every U+2581 begins a word; if false, the text is one word
+      false;  ///< with `metaspace`: every U+2581 begins a word; if false, the text is one word
   std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< for the scheme kSentencePiece
   std::vector<double> unigram_scores;  ///< if not empty: a unigram model over the first unigram_scores.size()
                                        ///< tokens encodes words, and merges are not used
