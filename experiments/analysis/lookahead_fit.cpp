@@ -244,7 +244,7 @@ std::string lookahead_text(const json& summary) {
       add(machine, machine["best"]["W"] == 0 ? "no lookahead" : "best", machine["best"]);
       for (const json& row : machine["published"]) add(machine, "published", row);
     }
-    text += to_text(table) + "\n";
+    text += to_text(table) + "regret: the share of the best predicted speedup that the setting gives up.\n\n";
     for (const json& machine : fit["machines"]) {
       text += lookahead_sentence(machine) + "\n";
       std::vector<std::string> speedups;
