@@ -18,8 +18,8 @@ struct Calibration {
   double t_ar = 0;         ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;         ///< time of a target forward over n rows
   double draft_token = 0;  ///< draft time per drafted token
-  /// The part of a step's draft time that does not depend on the draft length (catching up, lookups without
-  /// a match).
+  /// The part of a step's draft time that does not depend on the draft length: feeding tokens that the draft
+  /// model has not seen yet (catching up), lookups without a match.
   double draft_step = 0;
   double accept_step = 0;  ///< time of the acceptance rule per step, without the forward
   double accept_row = 0;   ///< time of the acceptance rule per row that it reads (about tau rows a step)

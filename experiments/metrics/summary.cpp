@@ -27,7 +27,8 @@ json or_null(const json& object, const char* key) {
   return object.contains(key) ? object[key] : json(nullptr);
 }
 
-/// gamma, or null when the strategy's drafts vary in length by design.
+/// gamma, if it is the length of every draft or the upper limit of that length. Null without a draft model,
+/// for a strategy with the option `fallback`, and for a schedule that changes gamma.
 json gamma_of(const CaseData& data) {
   const json& options = data.options();
   if (data.config["draft"].is_null() || options.contains("fallback")) return nullptr;

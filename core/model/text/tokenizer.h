@@ -43,7 +43,7 @@ class Tokenizer {
     std::vector<std::string> merges;        ///< "left right" by rank
     std::vector<std::int32_t> token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5
                                             ///< unused, 6 byte, others: normal; empty when missing
-    Ids ids;                                ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id, eot, eom
+    Ids ids;  ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id; eot and eom are in end_of_generation
     std::set<std::string, std::less<>>
         stated_roles;  ///< fill-in-the-middle roles that the file states, see control_tokens_by_name
     std::optional<bool> add_bos;       ///< tokenizer.ggml.add_bos_token
