@@ -18,8 +18,8 @@ namespace speclab {
 
 /// Measures the costs that predictions need. These measurements are not lines of the run, so the prediction
 /// for a case never uses the times of that case's lines. The calibration measures in many short rounds
-/// between the lines, not in one long round before them. Other processes change the speed of the machine from
-/// second to second, and the costs must be measured while the machine is as fast as it is for the lines.
+/// between the lines, not in one long round before them. The reason is that other processes change the speed
+/// of the machine from second to second. The rounds must meet the same speeds as the lines.
 ///
 /// A round times forwards at the mean context of the run: the target over n rows (n from 1 to 5 several times
 /// in every round, larger n less often) and each draft model over 1 and 2 rows. Over all rounds together,

@@ -33,7 +33,7 @@ from publish import Page, Problem, command_line, leave, publish
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "scripts/compare/verify_rows.cpp"
-COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # the commit behind the numbers on the pages
+COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # the commit that gave the numbers on the pages
 HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version that this script was written for):
     git clone https://github.com/ggml-org/llama.cpp DIR
     git -C DIR checkout {COMMIT}
@@ -208,7 +208,8 @@ def check(name, got, args, reference):
             )
         if entry.get("verified", 1) < entry.get("drafted", 1) / 2:
             raise Problem(
-                f"{name}: its rows of a verification disagree with its own text: {entry['verified']} of {entry['drafted']}"
+                f"{name}: a forward over its own greedy text gives other best tokens than that text: "
+                f"only {entry['verified']} of {entry['drafted']} rows agree"
             )
         entry["tokens_as_speclab"] = same
 
