@@ -167,7 +167,8 @@ class LlamaCpp:
 
 
 def others_use(before, after, wall):
-    """Mean number of cores that other processes kept busy between two readings. Our children do not count; stolen time does."""
+    """Mean number of cores that other processes kept busy between two readings. The children of this script
+    do not count. Time that the hypervisor took away (steal) counts."""
     return max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / wall
 
 

@@ -203,7 +203,8 @@ std::span<const CombiningRun> combining_runs() {{ return kCombiningRuns; }}
 
 
 def character_map(replacements):
-    """A precompiled_charsmap: a double array in the layout of darts-clone (core/model/text/character_map.h), first fit."""
+    """A precompiled_charsmap: a double array in the layout of darts-clone (core/model/text/character_map.h). Each
+    node gets the first base that fits."""
     texts, trie = b"", {}
     for key, text in replacements.items():
         node = trie
