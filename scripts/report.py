@@ -93,8 +93,8 @@ def share_of_step(case, share, span):
 
 
 def unexplained_share(case):
-    """Share of the step time that the calibration leaves unexplained, and its interval. Leaves out the term of the forwards that are timed in
-    the lines. None for a case without a waterfall."""
+    """Share of the step time that the calibration leaves unexplained, and its interval. What the term machine_drift
+    explains counts as unexplained here, because it is no calibrated cost. None for a case without a waterfall."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None:
         return None
@@ -115,7 +115,8 @@ def unexplained(case):
 
 
 def left_by_drift(case):
-    """The unexplained share after the term of the forwards that are timed in the lines. "" for a waterfall without that term."""
+    """The share that is still unexplained after the term machine_drift ("forwards timed again"). "" without that
+    term."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None or DRIFT not in [term["step"] for term in case.waterfall]:
         return ""

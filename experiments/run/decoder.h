@@ -21,7 +21,8 @@ namespace speclab {
 /// Warm-up and calibration use the other loop, so that they leave nothing in that memory.
 class Decoder {
  public:
-  /// Opens a loop for every case, so that a case that does not fit throws Error before anything is measured.
+  /// Opens a loop for every case. So a case that cannot run with these models throws Error before anything is
+  /// measured.
   Decoder(const Experiment& experiment, const ModelSet& models);
   Decoder(const Decoder&) = delete;  // its loops hold callbacks to it
   Decoder& operator=(const Decoder&) = delete;

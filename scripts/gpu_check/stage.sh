@@ -3,8 +3,8 @@
 declare -A part_of=() cap_of=() planted=()
 names=() mode=list current=0 part_begin=0 stage_process=''
 
-# What SpecLab's programs say, with exit status 2, where there is no usable device or too little of its memory. Every other error with
-# this status is a failure: a launch that CUDA refuses has it, too.
+# What SpecLab's programs print when there is no usable device or too little free memory on it; they then end with status 2. Every other error
+# with this status is a failure. For example, the status is also 2 if CUDA refuses a launch.
 cannot_run='backend cuda: got|--device: got|GPU .*: got (it is busy|compute capability)|memory of .* MiB more: got|unknown option|the program was built without'
 
 part() { current=$1 part_begin=$SECONDS; }

@@ -234,10 +234,10 @@ def main():
     parser.add_argument("--cache", type=Path, default=Path(".cache/train"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
-        "--tokens", type=float, default=None, help="stop after this many (default: 1.5e6, on a GPU 6e7)"
+        "--tokens", type=float, default=None, help="stop after this many tokens (default: 1.5e6, on a GPU 6e7)"
     )
     parser.add_argument("--minutes", type=float, default=None, help="start no round after this time")
-    parser.add_argument("--slots", type=int, default=None, help="sequences at a time (default: 192, on a GPU 2048)")
+    parser.add_argument("--slots", type=int, default=None, help="sequences at a time (default: 128, on a GPU 2048)")
     parser.add_argument(
         "--round",
         type=int,
