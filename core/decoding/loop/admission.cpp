@@ -239,7 +239,7 @@ void DecodeLoop::choose_executor(RunningSequence& sequence) {
   if (wanted == DeviceLoop::on) {
     throw Error({"option device_loop", "on",
                  "steps that a device can run or verify by itself, but here: " + reason,
-                 "\"auto\" leaves such steps to the host."});
+                 "With \"auto\", the host runs the steps that no device can run."});
   }
   reason = on_host_->begin(sequence);
   if (!reason.empty())
