@@ -9,8 +9,9 @@ its raw lines (results/baselines/*) is reported from its summary.json alone, and
 holds one run for each target. These are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
 nothing to show for this run is left out; the report names it with the reason.
 
-The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines. --summary reads
-the output of this command instead of that file, and `speclab report RUN --out FILE.html` does both.
+The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines, and --summary
+takes its output in place of RUN/summary.json. `speclab report RUN --out FILE.html` does both: it computes the numbers anew and
+calls this script with them.
 """
 
 import argparse
@@ -277,7 +278,7 @@ def read_summary(name):
 def report_ladder(options):
     if options.out or options.summary:
         print(
-            f"report: {options.run} holds runs of several targets. Name the folder of one of them with --out and --summary.",
+            f"report: {options.run} holds runs of several targets. With --out or --summary, RUN must be the folder of one target.",
             file=sys.stderr,
         )
         return 2

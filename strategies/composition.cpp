@@ -120,7 +120,7 @@ struct Options {
           "temperature 0, because drawn tokens are always verified");
     visit("worth_of_runner_up", worth_of_runner_up, Range<double>{0, 1},
           "a second best token of the draft model is verified if its path has at least this probability");
-    visit("length", length, Range<int>{1, 64}, "most tokens to copy");
+    visit("length", length, Range<int>{1, 64}, "largest number of tokens to copy");
     visit("nodes", nodes, Range<int>{1, 64},
           "a tree with this many drafted tokens gets no more copies and runner-ups");
     visit("trust", trust, Range<double>{0, 1},

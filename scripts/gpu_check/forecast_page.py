@@ -1,4 +1,5 @@
-"""The parts of the page of gpu_page.py with predictions (forecast.py): forecast, and ratios measured / predicted."""
+"""Writes the parts of gpu_page.py's page that need predictions (forecast.py): the forecast, and the ratios measured /
+predicted."""
 
 import forecast
 

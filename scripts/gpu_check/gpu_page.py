@@ -130,7 +130,8 @@ def linear_times(device):
 
 
 def worst_linear(device, other, most_rows):
-    """Our time divided by that of `other`, worst layer of the 8B shape, at most `most_rows` rows; None if one is missing."""
+    """The largest ratio of our time to that of `other` among the layers of the 8B shape and all measured numbers of rows
+    up to `most_rows`; None if a time is missing."""
     ratios = [
         times["linear"] / times[other] if times.keys() >= {"linear", other} else None
         for shape, by_rows in linear_times(device).items()

@@ -14,7 +14,8 @@ wanted_stage() {  # NAME
 }
 
 # stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is the JSON file that it writes, or "-" for
-# its standard output. Exit status of the command: 0 ok; 77, 127 cannot run here, also 2 if it says so (cannot_run); anything else failed.
+# its standard output. Exit status of the command: 0: ok. 77 or 127: it cannot run here. 2: it cannot run here if it says so (cannot_run),
+# otherwise it failed. 124 or 137: it was stopped at its limit. Anything else: it failed.
 stage() {
   local name=$1 cap=$(($2 * slower)) data=$3
   shift 3

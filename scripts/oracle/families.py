@@ -192,7 +192,7 @@ CASES = {
     "phi3_longrope": ("Phi3", LONGROPE, 56, 46),
     "phi3_longrope_short": ("Phi3", LONGROPE, 40, 9),
 }
-WEIGHTS = {"phi3_longrope": "phi3", "phi3_longrope_short": "phi3"}  # weights of another case, by a link
+WEIGHTS = {"phi3_longrope": "phi3", "phi3_longrope_short": "phi3"}  # case -> the case whose weights it uses, by a link
 CAPACITY = {"phi3_longrope_short": 44}  # capacity of the sessions in the test; default: 64
 CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3": "Gemma3ForCausalLM"}
 CONFIGS = {"Gemma3": "Gemma3TextConfig"}

@@ -6,13 +6,13 @@
 // tree, with any rule. If the rows have the same bits as on the host, the decisions, coins and tokens are the
 // same, too (law.h).
 //
-// Each decision depends on the one before it, so there is one block. With the sums of the target's rows
-// (Accept::p_sums) the kernel reads a few numbers of a row to accept a token. It reads one chunk of a row
-// (kSumChunk entries) to draw a token from a row of the target, or from such a row without one token. Only
-// when it rejects a token that was drawn from a law of the draft does it read whole rows, p and q, once. 512
-// threads then have 32 KiB in flight. For a vocabulary of 128,256 the two rows have 1 MiB, 32 times as much.
-// Reading them takes 32 times the latency: 8 us from L2 (0.25 us each), and 22 us from memory (0.7 us each).
-// All other outcomes take 2 to 3 us (predicted).
+// Each decision depends on the one before it, so there is one block. The costs below are those of the rule
+// `rejection`. With the sums of the target's rows (Accept::p_sums) the kernel reads a few numbers of a row to
+// accept a token. It reads one chunk of a row (kSumChunk entries) to draw a token from a row of the target,
+// or from such a row without one token. Only when it rejects a token that was drawn from a law of the draft
+// does it read whole rows, p and q, once. 512 threads then have 32 KiB in flight. For a vocabulary of 128,256
+// the two rows have 1 MiB, 32 times as much. Reading them takes 32 times the latency: 8 us from L2 (0.25 us
+// each), and 22 us from memory (0.7 us each). All other outcomes take 2 to 3 us (predicted).
 
 namespace speclab::cuda {
 

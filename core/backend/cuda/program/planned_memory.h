@@ -31,7 +31,7 @@ struct TreeRows {
 /// The memory of a plan. Plan::own points to it.
 struct Memory {
   Buffer<PlanState> state;
-  PlanState begin;              ///< initial state of every generation; it has the tree unless the host drafts
+  PlanState begin;  ///< the state from which start_plan() starts; it has the tree unless the host drafts
   std::vector<TreeRows> draft;  ///< [depth]
   TreeRows target;
   Buffer<float> q, p, raw, draft_logits, target_logits;

@@ -48,7 +48,7 @@ class Device {
 
   /// The stream in which launch() (core/backend/cuda/launch/launch.h) starts kernels.
   virtual Stream stream() const = 0;
-  /// Notes the kernel that was just started, for error messages. `kernel` must stay valid.
+  /// Notes the kernel that is about to start, for error messages. `kernel` must stay valid.
   virtual void started(const char* kernel) = 0;
   /// Calls `explain` when a launch has failed on the device, before the error of the runtime is thrown.
   /// `explain` may throw an Error that says more.
