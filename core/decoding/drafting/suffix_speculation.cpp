@@ -29,7 +29,8 @@ void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
   visit("length", length, Range<int>{1, kMostNodes}, "most tokens to speculate");
   visit("factor", factor, Range<double>{0, 64},
         "after m matching tokens, at most factor * m + offset tokens are speculated");
-  visit("offset", offset, Range<double>{-64, 64}, "added to the limit of the option factor");
+  visit("offset", offset, Range<double>{-64, 64},
+        "offset in the limit factor * m + offset, see the option factor");
   visit("min_probability", min_probability, Range<double>{0, 1},
         "stop where the whole path, by frequencies in the text, is less probable than this");
   visit("trust", trust, Range<double>{0, 1},
