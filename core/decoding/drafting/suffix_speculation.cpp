@@ -81,8 +81,8 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
   }
 }
 
-// Tries each length of the context, because the tree after a shorter context may be deeper. This is so even
-// if the shorter context is in the same class of the automaton.
+// Tries each length of the context, also lengths in the same class of the automaton. A shorter context allows
+// a deeper tree, because the context and a path of the tree together have at most text.depth() tokens.
 void SuffixSpeculation::retrieve(const SuffixAutomaton& text, Match context, bool at_end, int limit) {
   const int enough = text.depth() - 1;
   for (int length = std::min({context.length, enough, kContexts}); length > 0; --length) {

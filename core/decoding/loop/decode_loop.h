@@ -88,7 +88,8 @@ class DecodeLoop {
   int capacity_ = 0;
   RunningSequence* opening_ =
       nullptr;  ///< the sequence whose observe_prompt() or begin() runs; sessions opened now count for it
-  /// The sequences, by slot. They outlive the strategy, which may hold sessions whose work they count.
+  /// The sequences, by slot. They are declared before the strategy, so they outlive it. They count the work
+  /// of the sessions that the strategy holds.
   std::vector<std::unique_ptr<RunningSequence>> slots_;
   std::unique_ptr<Strategy> strategy_;
   Reads reads_;                            ///< what the strategy reads
