@@ -71,7 +71,7 @@ struct StepRows {
 struct Outcome {
   const Draft* draft = nullptr;
   const Acceptance* acceptance = nullptr;
-  int emitted = 0;      ///< tokens that this step emitted, after cuts at EOS or the limit
+  int emitted = 0;      ///< tokens that this step emitted: accepted + 1, or fewer if the text ended before
   StepRows rows{};      ///< valid during observe(); empty unless the strategy reads them
   StepStates states{};  ///< valid during observe(); empty unless the strategy reads hidden states
 };

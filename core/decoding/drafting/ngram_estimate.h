@@ -51,8 +51,9 @@ class NgramEstimate {
   /// Call this when the counts will not change any more: computes the law without a context once.
   void freeze(const Counts& counts);
 
-  /// Sets the law to that after `context`. Uses its last order - 1 tokens, or their longest suffix that is
-  /// known. The work is proportional to the number of different tokens that followed these suffixes.
+  /// Sets the law to that after `context`. Uses the last order - 1 tokens of the context, or the longest
+  /// suffix of them that some token followed. The work is proportional to the number of different tokens that
+  /// followed this suffix and the shorter ones.
   void condition(const Counts& counts, TokenSpan context);
 
   // The law after the context of condition():

@@ -29,7 +29,8 @@ void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
   visit("length", length, Range<int>{1, kMostNodes}, "most tokens to speculate");
   visit("factor", factor, Range<double>{0, 64},
         "after m matching tokens, at most factor * m + offset tokens are speculated");
-  visit("offset", offset, Range<double>{-64, 64}, "added to the limit of the option factor");
+  visit("offset", offset, Range<double>{-64, 64},
+        "offset in the limit factor * m + offset, see the option factor");
   visit("min_probability", min_probability, Range<double>{0, 1},
         "stop where the whole path, by frequencies in the text, is less probable than this");
   visit("trust", trust, Range<double>{0, 1},
@@ -80,8 +81,8 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
   }
 }
 
-// Tries each length of the context, because the tree after a shorter context may be deeper. This is so even
-// if the shorter context is in the same class of the automaton.
+// Tries each length of the context, also lengths in the same class of the automaton. A shorter context allows
+// a deeper tree, because the context and a path of the tree together have at most text.depth() tokens.
 void SuffixSpeculation::retrieve(const SuffixAutomaton& text, Match context, bool at_end, int limit) {
   const int enough = text.depth() - 1;
   for (int length = std::min({context.length, enough, kContexts}); length > 0; --length) {

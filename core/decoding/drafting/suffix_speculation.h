@@ -28,9 +28,10 @@ struct SuffixSpeculationOptions {
 /// (Oliaro et al. 2024, SuffixDecoding, Algorithm 1). It tries the longest matching context and each shorter
 /// one that occurs more often. For each context it speculates at most floor(factor * match + offset) tokens,
 /// where match is the length of the context. The probability of a token is its frequency after the context,
-/// times the trust in a match of that length. A path follows the most frequent continuation; a tree grows at
-/// its most probable leaf. The sum of the probabilities is the expected number of accepted tokens. The
-/// context with the highest sum wins; if sums are equal, the longest context.
+/// times the trust in a match of that length (how often a copy after such a match is right). A path follows
+/// the most frequent continuation; a tree grows at its most probable leaf. The sum of the probabilities is
+/// the expected number of accepted tokens. The context with the highest sum wins; if sums are equal, the
+/// longest context.
 ///
 /// With contexts "enough" this is the retrieval of Zhao et al. 2023 (alipay's Lookahead). They keep pieces of
 /// the text, called branches, in a trie. The trie holds the strings and frequencies of this index if a branch

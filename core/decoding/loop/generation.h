@@ -10,8 +10,8 @@
 
 namespace speclab {
 
-/// Whether a device may run whole steps (DevicePlan) or verify the host's drafts (DeviceVerifier). Text and
-/// counts do not depend on this.
+/// Whether a device may take over work of the host: whole steps (DevicePlan), or else the verification of the
+/// host's drafts (DeviceVerifier). Text and counts do not depend on this.
 enum class DeviceLoop {
   off,
   automatic,  ///< the device does it if it can; otherwise the host does

@@ -168,9 +168,10 @@ void PlannedRounds::give_up(double seconds, bool idle) {
        fmt::format("no result after {:.1f} s; the device {}", seconds,
                    idle ? "has nothing left to do" : "is still busy"),
        "its result in the ring that host and device share",
-       fmt::format("A kernel hangs, or another program uses the device. End this program and try --set "
-                   "device_loop=off; {} sets how long it waits for a step.",
-                   kWaitName)});
+       fmt::format(
+           "A kernel hangs, or another program uses the device. End this run of speclab and try again "
+           "with --set device_loop=off. {} sets how long speclab waits for a step.",
+           kWaitName)});
 }
 
 void PlannedRounds::download(std::span<float> target, std::span<float> draft) {

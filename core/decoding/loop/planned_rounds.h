@@ -58,7 +58,7 @@ class PlannedRounds {
   /// Copies the logits of the last queued round to the host: rows of the target and rows of the draft.
   void download(std::span<float> target, std::span<float> draft);
 
-  /// The smallest tier. Each graph has a tier, a power of two, and runs rounds at positions up to its tier.
+  /// The smallest tier. Each graph has a tier, a power of two, and runs rounds at positions below its tier.
   static constexpr int kTier = 256;
   struct GraphKey {
     std::int64_t tier;

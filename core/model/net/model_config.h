@@ -91,7 +91,7 @@ struct ModelConfig {
   /// input is Feed::embeddings, and taps read their output.
   bool bare = false;
   /// Reduced output head: row i of the output head predicts head_ids[i] (ascending); all other tokens have
-  /// q = 0. Empty = all tokens.
+  /// probability 0. Empty = all tokens.
   std::vector<Token> head_ids;
 
   // Differences between families. The defaults are Llama's.

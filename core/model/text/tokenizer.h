@@ -69,7 +69,8 @@ class Tokenizer {
   /// Encodes a text. Ill-formed UTF-8 is read as by Python's bytes.decode("utf-8", "replace"). Special tokens
   /// that are written out in the text become their ids only with `parse_special` (yes for chat templates, no
   /// for foreign text); added tokens that are not special always do. No BOS is added, see add_bos(). Bytes
-  /// without a token vanish, as in `tokenizers`. Takes O(n log n) time in the longest word.
+  /// without a token become the unknown token; without an unknown token they vanish, as in `tokenizers`.
+  /// Takes O(n log n) time in the longest word.
   std::vector<Token> encode(std::string_view text, bool parse_special = false) const;
 
   /// The bytes of a token sequence. They may end within a character, see StreamDecoder. Ids without a token
