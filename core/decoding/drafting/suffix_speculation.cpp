@@ -26,7 +26,7 @@ double share(std::uint32_t count, double occurrences) {
 }  // namespace
 
 void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
-  visit("length", length, Range<int>{1, kMostNodes}, "most tokens to speculate");
+  visit("length", length, Range<int>{1, kMostNodes}, "largest number of tokens to speculate");
   visit("factor", factor, Range<double>{0, 64},
         "after m matching tokens, at most factor * m + offset tokens are speculated");
   visit("offset", offset, Range<double>{-64, 64},
