@@ -41,7 +41,7 @@ std::string_view to_string(DriftSource source);  ///< "lines", "rounds", "both"
 /// How much slower the machine ran during the reference's lines than during those of the case. This is a
 /// factor of the speedup.
 struct Drift {
-  double factor = 1;
+  double factor = 1;  ///< above 1: the machine was slower for the reference, which raised the speedup
   DriftSource source = DriftSource::lines;
 };
 
