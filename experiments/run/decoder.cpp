@@ -8,7 +8,8 @@
 namespace speclab {
 namespace {
 
-/// How many decode loops may be open at a time. Each holds a KV cache of the target and other memory.
+/// How many decode loops may be open at a time, besides those that hold the memory of a case. Each loop holds
+/// a KV cache of the target and other buffers.
 constexpr long kMostOpen = 12;
 
 /// The prompt's part of a coin's address. It depends on the prompt's id alone, not on the other prompts.
