@@ -182,8 +182,8 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   po::options_description options;
   options.add_options()("alpha", po::value<double>(), "P(accept given tested), 0 to 1")(
       "gamma", po::value<int>(), "tokens drafted per step (K)")(
-      "c", po::value<double>(), "time of a draft step / time of a target step")(
-      "c-hat", po::value<double>(), "operations of a draft step / operations of a target step")(
+      "c", po::value<double>(), "time of a draft forward / of a target forward, one row each")(
+      "c-hat", po::value<double>(), "operations of a draft forward / of a target forward, one row each")(
       "t", po::value<std::string>(), "times of a target forward by number of rows: 1:1,5:1.3,9:1.7")(
       "acceptance", po::value<std::string>(), "acceptance by position: .8,.75,.7")(
       "tau", po::value<double>(), "measured tokens per step")(

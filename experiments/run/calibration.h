@@ -43,8 +43,8 @@ class Calibration {
   /// `interrupted` became true.
   void measure(const PromptSpec& prompt, const std::function<bool()>& interrupted);
   /// Returns a function that must be called after each step of a line. Every drift_every steps, this function
-  /// times a forward of as many rows as the step fed and appends the time to `drift`. It does this for the
-  /// first time after drift_every / 2 steps. The number of rows matters, because slow reads of weights slow
+  /// times a forward of as many rows as the step fed and appends the time to `drift`. The first such step is
+  /// the one with index drift_every / 2. The number of rows matters, because slow reads of weights slow
   /// down a forward of many rows less than a forward of few rows. The function skips steps of more rows
   /// than the calibration measures (rows_). The result is empty when drift_every is 0. It is also empty on a
   /// device, because the host must not delay the device's steps.

@@ -62,7 +62,7 @@ class Decoder {
     long last_use = 0;
     bool stays = false;  ///< true when its strategy holds the memory of a case
   };
-  std::vector<Open> loops_;  ///< [cases] for lines, then [cases] for warm-up and calibration with memory
+  std::vector<Open> loops_;  ///< [cases], then [cases] for warm-up and calibration of cases with memory
   std::shared_ptr<PrefillCache> prefills_ = std::make_shared<PrefillCache>();
   long uses_ = 0;
   const Job* job_ = nullptr;  ///< the job that is being decoded

@@ -10,8 +10,8 @@ Backends: nothing outside core/backend includes a header of core/backend/cuda or
 backend. Other code asks the backend for the property that it needs. The two folders include nothing of each other.
 Status goes through print_status() of core/base/standard_streams.h, because other ways of writing to stderr throw or end the
 program when stderr cannot be written.
-Sizes: a folder holds at most 20 modules (files with one stem count once; strategies/ may hold more, one file each). A C++ or
-CUDA file has at most 600 lines (generated *_tables.cpp may be longer).
+Sizes: a folder holds at most 20 modules; files with the same stem are one module. strategies/ may hold more. A C++ or CUDA
+file has at most 600 lines (generated *_tables.cpp may be longer).
 """
 
 import pathlib

@@ -4,8 +4,8 @@
     forecast.py            writes results/gpu/forecast.json
     forecast.py --check    exit status 1 if the file is not up to date
 
-Nothing here was measured on a GPU. Each constant below is published (its source is named) or assumed. Equations, for n rows of one
-sequence after `context` committed tokens:
+Nothing here was measured on a GPU. Each constant below is published (its source is named), assumed, or taken from the program.
+Equations, for n rows of one sequence after `context` committed tokens:
 
     floor of a kernel = max(bytes / bandwidth, operations / arithmetic, on-chip bytes / on-chip bandwidth)
     time of a kernel  = floor + ramp                       ramp: the wait for the first bytes and for the last block
