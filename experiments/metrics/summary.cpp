@@ -170,9 +170,10 @@ json summarise_run(const std::filesystem::path& folder) try {
     for (const auto& [prompt, message] : data->errors)
       errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
     if (data->unequal()) {
-      errors.push_back({{"case", data->id()},
-                        {"prompt", nullptr},
-                        {"message", "its output differs from the reference, so it has no speed"}});
+      errors.push_back(
+          {{"case", data->id()},
+           {"prompt", nullptr},
+           {"message", "the output of the case differs from the reference, so the case has no speed"}});
     }
     if (!data->lines.empty()) times.push_back(decode_times(*data));
     const std::string file = "cases/" + find_case_file(folder, data->id()).filename().string();
