@@ -1,8 +1,9 @@
 // SuffixDecoding: indexes the text so far, and optionally the texts of earlier requests. The index has the
-// frequency of every substring. The strategy finds the longest suffix of the text that occurred before and
-// drafts its most frequent continuations, as a path or as a tree. The longer the match, the more tokens are
-// drafted. All drafted tokens are one-hot. With `contexts: enough` it drafts like the trie of alipay's
-// Lookahead (whose defaults are depth 9, length 63, min_probability 0).
+// frequency of every substring. The strategy looks at the suffixes of the text that occurred before. It takes
+// the one whose continuations promise the most accepted tokens, and drafts its most frequent continuations,
+// as a path or as a tree. The longer the match, the more tokens are drafted. All drafted tokens are one-hot.
+// With `contexts: enough` it takes the longest suffix that has enough continuations, as the trie of alipay's
+// Lookahead does (whose defaults are depth 9, length 63, min_probability 0).
 //
 // Paper:       Oliaro, Jia, Campos, Qiao 2024, "SuffixDecoding: Extreme Speculative Decoding for Emerging AI
 //              Applications", Algorithm 1 and Section 3; Zhao et al. 2023, "Lookahead: An Inference
@@ -84,7 +85,7 @@ constexpr StrategyBenchmark kBenchmarks[] = {
 
 const RegisterStrategy<Options, SuffixDecoding> registered{{
     .name = "suffix_decoding",
-    .summary = "copies the most frequent continuation of the longest suffix of the text that occurred before",
+    .summary = "copies the most frequent continuation of a suffix of the text that occurred before",
     .paper = "Oliaro et al. 2024, SuffixDecoding; Zhao et al. 2023, Lookahead (trie)",
     .draft_source = "copies from the text, and from earlier texts if wanted",
     .stop_rule = "length by match; frequency",

@@ -37,7 +37,8 @@ struct Header {
           "timed decodings of each prompt under each case");
     visit("warmup", experiment.warmup, Range<int>{0, 100}, "untimed prompts per case before the first line");
     visit("teacher_forced", experiment.teacher_forced,
-          "after all lines, estimate alpha on the autoregressive texts, and -log p for lossy cases");
+          "after all lines, estimate alpha on the autoregressive texts, and -log p of the texts that lossy "
+          "cases and their references emitted");
     visit("share_prefills", experiment.share_prefills,
           "prefill a prompt once for all cases that follow one another on it; keeps one more KV cache of the "
           "target for each turn of a conversation");

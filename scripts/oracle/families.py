@@ -188,7 +188,8 @@ CASES = {
         9,
     ),
     # transformers chooses the long or the short factors by the length of the text, the engine by the capacity of the
-    # session. In each of these cases both numbers are above 44, or neither is.
+    # session. Below, text length and capacity (CAPACITY) are 56 and 64, or 40 and 44: both are above the trained context
+    # of 44, or neither is.
     "phi3_longrope": ("Phi3", LONGROPE, 56, 46),
     "phi3_longrope_short": ("Phi3", LONGROPE, 40, 9),
 }
@@ -199,7 +200,8 @@ CONFIGS = {"Gemma3": "Gemma3TextConfig"}
 
 
 def randomise(model, random):
-    """Fills a model with random bf16 numbers. Matrices keep the variance, norms are near their neutral value, biases are large enough to matter."""
+    """Fills a model with random bf16 numbers. Matrices are scaled so that the output of a layer varies about as much as its
+    input. Norms are near their neutral value, and biases are large enough to matter."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.randn(parameter.shape, generator=random)

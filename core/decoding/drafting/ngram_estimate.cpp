@@ -9,8 +9,8 @@
 namespace speclab {
 namespace {
 
-// If the shorter context leaves less mass than this for unseen tokens, that mass is rounding noise, and the
-// tokens get no share.
+// Katz: if the law of the shorter context gives less than this to the tokens that never followed the longer
+// context, that mass is rounding noise, and these tokens get no share.
 constexpr double kNothingLeft = 1e-9;
 
 }  // namespace

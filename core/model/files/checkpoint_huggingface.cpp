@@ -148,8 +148,9 @@ std::vector<Token> read_ids(const ConfigValues& settings, const char* key, int v
   return out;
 }
 
-/// Reads tokenizer.json or, without it, SentencePiece's tokenizer.model. Takes ids from
-/// generation_config.json first, then from config.json.
+/// Reads tokenizer.json or, without it, SentencePiece's tokenizer.model. The ids of
+/// special tokens in generation_config.json take precedence over those in config.json. The end tokens of both
+/// files end a text.
 std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
   const fs::path file = directory / "tokenizer.json";
   const fs::path sentencepiece = directory / "tokenizer.model";

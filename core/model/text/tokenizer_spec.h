@@ -37,7 +37,8 @@ struct TokenizerSpec {
   std::vector<SplitStep> steps;         ///< for the scheme kByteLevel
   Prefix prefix = Prefix::kNormalizer;  ///< for the scheme kSpaceMark
   bool metaspace = false;  ///< for kSpaceMark: spaces are marked after added tokens are found, not before
-  bool cut_at_white_space = false;  ///< with `metaspace`: parts between white space are marked separately
+  /// With `metaspace`: the text is cut at white space, which is dropped; `prefix` then holds for each part.
+  bool cut_at_white_space = false;
   bool words_begin_at_marks =
       false;  ///< with `metaspace`: every U+2581 begins a word; if false, the text is one word
   std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< for the scheme kSentencePiece

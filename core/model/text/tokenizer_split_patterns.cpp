@@ -55,7 +55,8 @@ bool contains(const std::vector<Range>& ranges, char32_t code_point) {
   return above != ranges.begin() && code_point <= std::prev(above)->last;
 }
 
-/// The pattern with escaped line ends and canonically composed, so that both spellings of a set are equal.
+/// The pattern in one form: line ends are escaped, and characters are canonically composed. So a pattern is
+/// recognised with real or escaped line ends, and with its sets normalised or not.
 std::string canonical(std::string_view pattern) {
   std::string text;
   for (const char c : pattern) {

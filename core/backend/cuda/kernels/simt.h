@@ -64,17 +64,16 @@
 //   thread may access the 16 bytes that it writes, or change those that it reads. After the wait this thread
 //   sees the data. Other lanes of the warp see them after a warp_sync, other warps after a block_sync.
 // - Launches of a stream may overlap: on sm_90 a launch may start while the one before it ends (programmatic
-//   dependent launch). So every thread of a kernel calls wait_for_previous() exactly once, and launch_next()
-//   only after it. Before the wait a kernel reads nothing but weights, with load16_streamed or
-//   async_copy16_streamed,
-//   and writes nothing. A thread that ends without having waited fails, because the next launch could then
-//   overtake the one before. Because launch_next() comes after the wait, at most one earlier launch is
-//   unfinished when a kernel begins, and that one writes no weights: what writes weights (pack_weights,
-//   uploads) is followed by a launch that does not overlap (Launcher). A read before the wait fails if
-//   the launch before wrote the memory that is read.
-//   A kernel that does not define kWaits waits and lets the next launch in before its first line, without
-//   calls of its own. A kernel that defines kWaits = true makes both calls itself. Inner blocks and
-//   cooperative launches do not wait, because a cooperative launch never overlaps with the one before it.
+//   dependent launch). So wait_for_previous() is called exactly once by every thread, and launch_next() only
+//   after it. By default both calls are made for the kernel, before its first line (as for Scale above). A
+//   kernel that defines kWaits = true makes both calls itself. Before the wait it reads nothing but weights,
+//   with load16_streamed or async_copy16_streamed, and writes nothing. A thread that ends without having
+//   waited fails, because the next launch could then overtake the one before. Because launch_next() comes
+//   after the wait, at most one earlier launch is unfinished when a kernel begins. That launch does not write
+//   weights, because Launcher never lets a launch overlap with a writer of weights (pack_weights, uploads)
+//   before it. A read before the wait fails if the launch before wrote the memory that is read.
+//   A cooperative launch never overlaps with the launch before it, so it does not wait. Inner blocks run only
+//   in cooperative launches, so they do not wait either.
 // - Only benchmarks may add floats atomically, because the order of atomic additions is not fixed. A kernel
 //   adds numbers in a fixed order (a tree) and calls fma() wherever it wants a multiply-add. nvcc runs with
 //   -fmad=false and g++ with -ffp-contract=off. So arithmetic without functions such as exp gives the same
