@@ -38,6 +38,7 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
   resources.draft = draft_;
   resources.batch = options_.batch;
   resources.capacity = capacity_;
+  resources.costs = options_.costs;
   resources.open_draft = [this] {
     SPECLAB_CHECK(draft_ != nullptr && opening_ != nullptr,
                   "open_draft() outside begin(), or without a draft model");
