@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Makes a bundle in build/gpu/ for a machine that has a GPU, its driver and the CUDA toolkit but nothing else. The bundle holds everything
 # that scripts/gpu_check.sh needs there. It is cut into files of at most 60 MB and into transfers of limited size. Programs are stripped and
-# packed with their libraries (bin/lib, found by $ORIGIN). The C and C++ runtime and CUDA's libraries come from the other machine. A second
-# call does only the work that is left.
+# packed with their libraries (bin/lib, found by $ORIGIN). The C and C++ runtime and CUDA's libraries come from the other machine. If this script
+# runs again, it does only the work that is left.
 #   scripts/gpu_bundle.sh [--transfer MIB] [--tree MIB] [--check]
-# --transfer: most MiB that a call may carry to the other machine, default 64. --tree: how many of them the checkout takes, which is carried
-# with every call; default its size, 0 if the files go alone. build/gpu/transferNN/ holds the files of each call.
+# A "call" is one use of the other machine: it carries at most one transfer there and runs one command. build/gpu/transferNN/ holds the files of call NN.
+# --transfer: most MiB that a call may carry, default 64. --tree: how many of these MiB the checkout takes, if every call carries the checkout too.
+# The default is its size; 0 means that the calls carry no checkout.
 # --check: brings the transfers to an empty folder as the calls do, and runs tests and a dry run there with the commands of the manifest.
 # build/gpu/manifest.json names the files (bytes, SHA-256, call) and the commands; build/gpu/commands.txt and the last output list the commands.
 set -euo pipefail
@@ -93,7 +94,7 @@ else
   pack
 fi
 transfers build/gpu $((limit - 65536)) $part_bytes "$model" build/gpu/bundle.tar.gz
-manifest build/gpu $limit  # the 64 KiB are room for its files
+manifest build/gpu $limit  # adds files to the last transfer; the line above has left 64 KiB for them
 echo "gpu_bundle: in build/gpu, for calls of $mib MiB of which the checkout takes $tree"
 for file in build/gpu/transfer*/*; do
   printf '  %s: %10d  %s\n' "$(basename "$(dirname "$file")")" "$(stat -c %s "$file")" "${file##*/}"

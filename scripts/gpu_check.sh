@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Measures SpecLab on the GPU of this machine in three parts of less than ten minutes each, the most important part first: 1 tests, the 8B
-# shape and speculation; 2 other forwards, kernels and prefill; 3 forwards without overlap and as graphs, comparison,
-# sanitizers and profiles. Needs bash, coreutils, the CUDA
-# toolkit and the driver. The programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
-# After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh); the end of what a stage printed
-# that is not "ok" is in check-partN.log. A stage that runs again replaces its result. If there is a python3, results/gpu/README.md is
+# Measures SpecLab on the GPU of this machine in three parts of less than ten minutes each, the most important part first:
+# 1: tests, forwards of the 8B shape, speculation. 2: other forwards, kernels, prefill. 3: forwards without overlap and as graphs, comparison
+# with transformers, sanitizers, profiles.
+# Needs bash, coreutils, the CUDA toolkit and the driver. The programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
+# After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh). If the status of a stage is not "ok",
+# the end of its output is in check-partN.log. A stage that runs again replaces its result. If there is a python3, results/gpu/README.md is
 # written at the end.
 # If a stage did not finish, its status says why: "unavailable" (a program, a device or a tool is missing, or no time was left), "capped"
 # (its time limit was reached) or "failed". Exit status: 1 if a stage failed, 2 if nothing could begin, else 0.
@@ -14,7 +14,7 @@
 #   scripts/gpu_check.sh --plan   prints parts, stages and limits. Exit status 1 if the stages of a part may take longer than the part.
 #   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/. Options for dry runs alone:
 # --draft DRAFT: the draft of a --model that is not the default. --plant hang=STAGE,slow=STAGE,sticky=SUITE: makes a stage hang or last too
-# long, or makes the tests of a suite fail as after an error of CUDA that stays.
+# long, or makes the tests of a suite fail as after a CUDA error that stays: every later CUDA call of the process fails too.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 2
@@ -221,7 +221,8 @@ if [ ! -e "$model" ]; then
   fail "there is no model $model. Run scripts/get_model.sh, or give --model, or --model-parts with the parts of scripts/gpu_bundle.sh."
 fi
 
-# How long the programs wait for a step that the GPU runs by itself, so that a hanging GPU is named before the limit of the stage ends it.
+# How many seconds the programs wait for a step that the GPU runs by itself. This is less than the time limit of most stages, so that a program
+# can report a hanging GPU before the limit ends the program.
 export SPECLAB_DEVICE_WAIT_SECONDS=${SPECLAB_DEVICE_WAIT_SECONDS:-20}
 interrupt() {
   interrupted=true

@@ -9,8 +9,9 @@ its raw lines (results/baselines/*) is reported from its summary.json alone, and
 holds one run for each target. These are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
 nothing to show for this run is left out; the report names it with the reason.
 
-The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines. --summary reads
-the output of this command instead of that file, and `speclab report RUN --out FILE.html` does both.
+The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines, and --summary
+takes its output in place of RUN/summary.json. `speclab report RUN --out FILE.html` does both: it computes the numbers anew and
+calls this script with them.
 """
 
 import argparse
@@ -93,8 +94,8 @@ def share_of_step(case, share, span):
 
 
 def unexplained_share(case):
-    """Share of the step time that the calibration leaves unexplained, and its interval. Leaves out the term of the forwards that are timed in
-    the lines. None for a case without a waterfall."""
+    """Share of the step time that the calibration leaves unexplained, and its interval. What the term machine_drift
+    explains counts as unexplained here, because it is no calibrated cost. None for a case without a waterfall."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None:
         return None
@@ -115,7 +116,8 @@ def unexplained(case):
 
 
 def left_by_drift(case):
-    """The unexplained share after the term of the forwards that are timed in the lines. "" for a waterfall without that term."""
+    """The share that is still unexplained after the term machine_drift ("forwards timed again"). "" without that
+    term."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None or DRIFT not in [term["step"] for term in case.waterfall]:
         return ""
@@ -276,7 +278,7 @@ def read_summary(name):
 def report_ladder(options):
     if options.out or options.summary:
         print(
-            f"report: {options.run} holds runs of several targets. Name the folder of one of them with --out and --summary.",
+            f"report: {options.run} holds runs of several targets. With --out or --summary, RUN must be the folder of one target.",
             file=sys.stderr,
         )
         return 2

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Builds SpecLab and runs the slow tests, which scripts/test.sh leaves out:
-# - On the real target, with 60 prompts of 128 tokens, every lossless strategy, schedule and rule must give bitwise the text and the
-#   logits rows of autoregressive decoding, and a draft that is the target itself must always be accepted.
+# - On the real target, every lossless strategy must give bitwise the text and the logits rows of autoregressive decoding, on 60 prompts
+#   with 128 new tokens each. So must every lossless rule and schedule, on one prompt of each category. With coupled sampling at
+#   temperature 1 only the texts are compared. A draft that is the target itself must always be accepted.
 # - The joint law of 100,000 sampled texts of a tiny target must be the target's, for every strategy and lossless rule.
 # They take 28 minutes on two cores with AVX2 (2026-11-21) and 100 MB of disk.
 #   scripts/test_slow.sh            from the beginning
 #   scripts/test_slow.sh --resume   continues an earlier call that was stopped, with the same binary on the same machine; runs that
 #                                   are finished are only checked
-#   scripts/test_slow.sh --trial    checks that these tests work, with two prompts of 16 tokens, in a few minutes
+#   scripts/test_slow.sh --trial    checks that these tests work, with two prompts and 16 new tokens each, in a few minutes
 # The records (results/SCHEMA.md) stay in build/release/slow.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

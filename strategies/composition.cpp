@@ -2,13 +2,13 @@
 // datastore; a draft model is a further source if there is one. Every proposed token has an estimated
 // probability of being right. For a copied token it is the token's frequency times the trust in a match of
 // that length (how often a copy is right after such a match); for a token of the model it is the model's
-// probability. The best copy is the one whose tokens' probabilities have the largest sum. It is sure if
-// the probability of its first token reaches the option `sure`. `order: first` lets the best copy draft alone
-// if it is sure, otherwise the model. `order: tree` drafts the copies alone if the best one is sure;
-// otherwise it makes one small tree of the model's chain, its runner-ups (second best tokens) and the copies.
-// `order: listed` asks the sources one after the other. A token is drafted only if it is worth a row of the
-// target: the probability of its path must reach an option (`worth`, `worth_of_draft` or
-// `worth_of_runner_up`).
+// probability. The best copy is the one whose tokens' probabilities have the largest sum. It is sure if the
+// probability of its first token reaches the option `sure`. `order: first` lets the best copy draft alone if
+// it is sure, otherwise the model. `order: tree` drafts the copies alone if the best one is sure; otherwise
+// it makes one small tree of the model's chain, its runner-ups (second best tokens) and the copies.
+// `order: listed` asks the sources one after the other; the first one that finds anything drafts. A token is
+// drafted only if it is worth a row of the target: the probability of its path must reach an option
+// (`worth`, `worth_of_draft` or `worth_of_runner_up`).
 //
 // Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
 //              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in
@@ -120,7 +120,7 @@ struct Options {
           "temperature 0, because drawn tokens are always verified");
     visit("worth_of_runner_up", worth_of_runner_up, Range<double>{0, 1},
           "a second best token of the draft model is verified if its path has at least this probability");
-    visit("length", length, Range<int>{1, 64}, "most tokens to copy");
+    visit("length", length, Range<int>{1, 64}, "largest number of tokens to copy");
     visit("nodes", nodes, Range<int>{1, 64},
           "a tree with this many drafted tokens gets no more copies and runner-ups");
     visit("trust", trust, Range<double>{0, 1},

@@ -49,7 +49,8 @@ struct Options {
     visit("W", W, Range<int>{0, 256},
           "window: number of positions ahead in the iteration; 0: no window, the pool fills from the text");
     visit("N", N, Range<int>{2, 32}, "n-gram size: N - 1 iterates in the window, N - 1 tokens in a guess");
-    visit("G", G, Range<int>{-1, 256}, "most guesses that the pool keeps for each token; -1: no limit");
+    visit("G", G, Range<int>{-1, 256},
+          "largest number of guesses that the pool keeps for each token; -1: no limit");
     visit("V", V, Range<int>{0, 256},
           "guesses verified in a step, newest first; 0: as many as G, or 64 if G is -1");
     visit("full_match_bonus", full_match_bonus, "a completely matching guess gives one more token, N in all");

@@ -9,8 +9,8 @@
 // Paper:       Saxena 2023, "Prompt Lookup Decoding"; Yang et al. 2023, "Inference with Reference: Lossless
 //              Acceleration of Large Language Models" (LLMA). ngram_min is LLMA's trigger length n, length is
 //              its number k of copied tokens, and ngram_max is 5 in its code. `by_match` copies at most as
-//              many tokens as have matched. SuffixDecoding (Oliaro et al. 2024) copies at most alpha times
-//              the match; here alpha = 1.
+//              many tokens as have matched. SuffixDecoding (Oliaro et al. 2024) copies at most the length of
+//              the match times a factor, which the paper calls alpha; here the factor is 1.
 // Draft cost:  microseconds to search the text on the host; with a fallback also gamma draft forwards.
 // Loses when:  the text repeats nothing, or a forward of many rows is expensive. Then chance matches of one
 //              token only cost time.
@@ -55,7 +55,7 @@ struct Options {
   void fields(OptionVisitor& visit) {
     visit("ngram_max", ngram_max, Range<int>{1, 64}, "longest suffix of the text to look up");
     visit("ngram_min", ngram_min, Range<int>{1, 64}, "shortest suffix to look up");
-    visit("length", length, Range<int>{1, 64}, "most tokens to copy");
+    visit("length", length, Range<int>{1, 64}, "largest number of tokens to copy");
     visit("by_match", by_match, "copy no more tokens than have matched, because a long match is safer");
     visit("match", match,
           {{Match::leftmost, "leftmost"}, {Match::latest, "latest"}, {Match::frequent, "frequent"}},

@@ -62,10 +62,10 @@ struct PlanShape {
   int draft_columns = 0;                    ///< logits per row of the draft
   std::vector<Token> draft_ids;             ///< token of each column, ascending; empty: column i is token i
   int target_offset = 0, draft_offset = 0;  ///< ModelConfig::position_offset
-  int target_capacity = 0, draft_capacity = 0;  ///< positions of the sessions
-  /// Not 0: the host drafts any tree of at most this many nodes, with the pending token, and passes it to
-  /// DeviceProgram::start() for each round. `widths` is then empty, and the fields of the draft model are not
-  /// read.
+  int target_capacity = 0, draft_capacity = 0;  ///< positions that each session holds
+  /// Not 0: the host drafts any tree of at most this many nodes, the pending token included, and passes the
+  /// tree to DeviceProgram::start() for each round. `widths` is then empty, and the fields of the draft model
+  /// are not read.
   int given = 0;
   bool given_laws = false;  ///< the host samples some tokens and passes their distributions (PlanDraft::laws)
   bool operator==(const PlanShape&) const = default;

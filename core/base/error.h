@@ -9,7 +9,8 @@
 namespace speclab {
 
 /// Reports something wrong in the outside world: a file, a config, an option, a device. The four parts make
-/// one message: "WHAT: got GOT, expected EXPECTED. ADVICE". Empty parts are left out. Exit code 2.
+/// one message: "WHAT: got GOT, expected EXPECTED. ADVICE". Empty parts are left out. A command that an Error
+/// ends has exit code 2.
 class Error : public std::runtime_error {
  public:
   struct Text {
@@ -25,7 +26,8 @@ class Error : public std::runtime_error {
   Text text_;
 };
 
-/// Reports a programming error that SPECLAB_CHECK found. Exit code 3, "bug: ...".
+/// Reports a programming error that SPECLAB_CHECK found. A command that a Bug ends prints "bug: ..." and has
+/// exit code 3.
 class Bug : public std::logic_error {
  public:
   using std::logic_error::logic_error;

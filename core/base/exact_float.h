@@ -59,7 +59,7 @@ SPECLAB_EXACT float fraction_of(std::uint32_t x) {
 /// A standard exponential number from 32 random bits: -log(1 - (x + 1/2) / 2^32).
 SPECLAB_EXACT float exponential(std::uint32_t x) {
   const float v = fraction_of(x), w = fraction_of(~x);
-  const auto shifted = static_cast<std::int32_t>(exact_bits(w) - 0x3f3504f3u);  // sqrt(1/2)
+  const auto shifted = static_cast<std::int32_t>(exact_bits(w) - 0x3f3504f3u);  // bits of sqrt(1/2)
   const std::int32_t e = shifted >> 23;
   const float mantissa = exact_float(exact_bits(w) - (static_cast<std::uint32_t>(e) << 23));
   const auto ef = static_cast<float>(e);

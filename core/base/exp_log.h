@@ -27,7 +27,7 @@ SPECLAB_EXACT double exact_log(double x) {
   bits -= static_cast<std::int64_t>(static_cast<std::uint64_t>(e) << 52);
   double mantissa;
   std::memcpy(&mantissa, &bits, sizeof mantissa);
-  const double t = mantissa - 1, s = t / (t + 2), s2 = s * s;  // 2 artanh(s)
+  const double t = mantissa - 1, s = t / (t + 2), s2 = s * s;  // log(mantissa) = 2 artanh(s)
   double y = 1.0 / 21;
   for (int k = 9; k >= 0; --k) y = y * s2 + 1.0 / (2 * k + 1);
   return static_cast<double>(e) * 0.69314718055994530942 + (s + s) * y;

@@ -28,8 +28,8 @@ struct Place {
 std::array<Place, 256> places;
 
 void remember(const void* data, std::size_t size, const std::string& any_path) {
-  const std::string path =
-      printable(any_path, sizeof Place::path - 1);  // the name may come from a foreign file (index of shards)
+  // The name may come from an untrusted file, such as the index of a checkpoint.
+  const std::string path = printable(any_path, sizeof Place::path - 1);
   for (Place& place : places) {
     std::uintptr_t none = 0;
     if (!place.begin.compare_exchange_strong(none, 1)) continue;
@@ -53,7 +53,8 @@ const char* MappedFile::path_at(const void* address) noexcept {
   const auto at = reinterpret_cast<std::uintptr_t>(address);
   for (const Place& place : places) {
     const std::uintptr_t begin = place.begin.load();
-    // The signal gives the address of a byte, which may lie past the end of the file in its last page.
+    // The signal gives the address of a byte, which may lie in the last page of the mapping but past the end
+    // of the file. So the size is rounded up to 64 KiB, which is at least a whole page.
     if (begin > 1 && at >= begin && at - begin < (place.size.load() + 65'535) / 65'536 * 65'536)
       return place.path;
   }

@@ -80,7 +80,7 @@ const StrategyEntry& baseline_strategy() {
   const auto& all = entries();
   const auto found =
       std::find_if(all.begin(), all.end(), [](const StrategyEntry& entry) { return entry.info.is_baseline; });
-  SPECLAB_CHECK(found != all.end(), "no strategy is registered as the baseline");
+  SPECLAB_CHECK(found != all.end(), "no strategy is registered as the reference");
   return *found;
 }
 

@@ -54,11 +54,12 @@ struct StrategyInfo {
 /// strategy has its own type of options.
 struct StrategyEntry {
   StrategyInfo info;
-  std::shared_ptr<void> (*new_options)(const void* copy_of);  ///< nullptr: defaults
+  /// Makes a copy of these options, or the default options if `copy_of` is null.
+  std::shared_ptr<void> (*new_options)(const void* copy_of);
   void (*fields)(void* options, OptionVisitor& visit);
   std::unique_ptr<Strategy> (*make)(const void* options, const Resources& resources);
-  bool (*carries_memory)(const void* options) = nullptr;  ///< nullptr: never
-  bool (*has_budget)(const void* options) = nullptr;      ///< nullptr: never
+  bool (*carries_memory)(const void* options) = nullptr;  ///< null: never does
+  bool (*has_budget)(const void* options) = nullptr;      ///< null: never has one
 };
 
 /// A strategy with its options, as a value. This is how a config becomes a Strategy:

@@ -34,7 +34,7 @@ struct Sequence {
   SamplingParams sampling;
   Coins coins{0, 0};
   bool coupled = false;                          ///< coupled sampling: drafts use the target's Gumbel noise
-  const LogitsProcessors* processors = nullptr;  ///< null without context-dependent processors
+  const LogitsProcessors* processors = nullptr;  ///< null when no processor is active
   TokenSpan eos;        ///< tokens that end the text; empty when the text continues after them
   TokenSpan reference;  ///< the autoregressive text of this prompt; empty unless the strategy needs it
   std::int64_t position() const {
@@ -72,7 +72,7 @@ struct StepRows {
 struct Outcome {
   const Draft* draft = nullptr;
   const Acceptance* acceptance = nullptr;
-  int emitted = 0;      ///< tokens that this step emitted, after cuts at EOS or the limit
+  int emitted = 0;      ///< tokens that this step emitted: accepted + 1, or fewer if the text ended before
   StepRows rows{};      ///< valid during observe(); empty unless the strategy reads them
   StepStates states{};  ///< valid during observe(); empty unless the strategy reads hidden states
 };

@@ -64,11 +64,11 @@ struct DraftedToken {
       -1;  ///< total variation between the rule's one-step output law and p; -1 for lossless rules
 };
 
-/// A probe: a node that was fed to the target for its logits only and cannot be accepted (NodeKind::probe).
+/// A probe or a relay (NodeKind): a node that was fed to the target but cannot be accepted.
 struct ProbedToken {
   Token id = -1;
   int parent = 0;   ///< node index
-  Token best = -1;  ///< best token of the target's row; -1 when the row was not computed
+  Token best = -1;  ///< best token of the target's row; -1 for a relay, whose row is not computed
 };
 
 /// Says which source drafted which nodes of a tree that several sources built. The nodes from `first` to
@@ -117,7 +117,7 @@ struct GenerationRecord {
   /// Time of the target's prefill, until the first token is known (time to first token). When several loops
   /// share one prefill, each of them records the time of that prefill.
   std::int64_t prefill_ns = 0;
-  std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's begin()
+  std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's observe_prompt() and begin()
   std::int64_t decode_ns = 0;         ///< wall time of all steps
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;

@@ -68,7 +68,7 @@ using Times = std::vector<std::vector<double>>;
 
 struct Ratio {
   double value;
-  std::optional<Interval> ci;   ///< prompt bootstrap; absent with one prompt
+  std::optional<Interval> ci;   ///< bootstrap over prompts; absent with one prompt
   std::vector<double> repeats;  ///< the ratio of each repeat; `value` is their median
   std::size_t prompts = 0;      ///< number of prompts behind the interval
 };

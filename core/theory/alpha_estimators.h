@@ -10,22 +10,24 @@
 
 /// Estimates acceptance from the rounds (steps) of a run of chain drafts, and tests the i.i.d. assumption of
 /// Leviathan et al. 2023. Rounds of one prompt depend on each other, so every estimate carries a bootstrap
-/// interval over prompts beside the textbook interval.
+/// interval over prompts beside the textbook interval. An acceptance test is one decision of the rule about
+/// a drafted token.
 namespace speclab::theory {
 
 /// The rounds of a run, [prompts][rounds]. If a run has several repeats, pass only one of them: repeats reuse
 /// the coins and add no data.
 using RunRounds = std::span<const PromptRounds>;
 
-/// A ratio of two sums over a run, with intervals. The functions below return none when the denominator is 0.
+/// A ratio of two sums over a run, with intervals. The functions below return nothing when the denominator
+/// is 0.
 struct Estimate {
   double value = 0;
-  double terms = 0;                       ///< the denominator: number of tests, drafted tokens or steps
-  std::optional<stats::Interval> wilson;  ///< only for proportions; assumes that all tests are independent
+  double terms = 0;  ///< the denominator: number of acceptance tests, positions, drafted tokens or steps
+  std::optional<stats::Interval> wilson;  ///< only for proportions; assumes independent acceptance tests
   std::optional<stats::Interval> ci;      ///< bootstrap over prompts: the interval to report
 };
 
-/// The maximum-likelihood estimate of alpha: A / (A + R) with A = accepted tests and R = rejections. The
+/// The maximum-likelihood estimate of alpha: A / (A + R) with A = accepted tokens and R = rejections. The
 /// number of accepted tokens of a step is taken as geometric and censored at the step's gamma; gammas may
 /// differ between steps. The standard error is about sqrt(alpha (1 - alpha) / (A + R)).
 std::optional<Estimate> alpha_mle(RunRounds run, const stats::BootstrapOptions& options = {});
@@ -41,12 +43,12 @@ std::optional<Estimate> alpha_teacher_forced(std::span<const std::vector<double>
                                              const stats::BootstrapOptions& options = {});
 
 /// Tests whether alpha_mle and alpha_min agree. This is a strong check of the rule, the rows and the
-/// bookkeeping. For each test let a be 1 if it accepts and 0 otherwise, and e the expected acceptance.
-/// Whatever the prefixes are, the sum of (a - e) over all tests has mean 0, and its variance is the sum of e
-/// (1 - e). So z is distributed like N(0, 1).
+/// bookkeeping. For each acceptance test let a be 1 if the token is accepted and 0 otherwise, and e the
+/// expected acceptance. Whatever the prefixes are, the sum of (a - e) over all acceptance tests has mean 0,
+/// and its variance is the sum of e (1 - e). So z is distributed like N(0, 1).
 struct Agreement {
   double difference = 0;  ///< alpha_mle - alpha_min
-  double z = 0;           ///< infinite if they differ although no test was random
+  double z = 0;           ///< infinite if the two differ although no acceptance test was random
   double p_value = 1;     ///< two-sided
 };
 std::optional<Agreement> estimators_agree(RunRounds run);
@@ -66,7 +68,7 @@ double alpha_from_utilization(double utilization, int gamma);
 /// 1 when it rises. Acceptance rises along the draft when a run has easy and hard rounds, because only easy
 /// rounds get far. (If Eq. 1 took the teacher-forced alpha instead, which is the mean over prefixes, the
 /// ratio of such runs would be above 1 by Jensen's inequality. The two alphas differ because easy rounds are
-/// tested more often.) Absent without tests.
+/// tested more often.) Absent if no token was tested.
 std::optional<Estimate> tokens_over_eq1(RunRounds run, const stats::BootstrapOptions& options = {});
 
 /// Acceptance by position in the draft. Entry [i] belongs to drafted token i + 1; the last entry is the last
@@ -112,8 +114,9 @@ struct SerialCorrelation {
 std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags = 5);
 
 /// Tests whether prompts differ in alpha by more than chance: chi2 = sum over prompts of (A_p - n_p a)^2 /
-/// (n_p a (1 - a)) with (prompts - 1) degrees. Prompt p has n_p tests, of which A_p accept; a is alpha over
-/// all prompts. factor = chi2 / degrees is about 1 under the null hypothesis. Absent when alpha is 0 or 1.
+/// (n_p a (1 - a)) with (prompts - 1) degrees. Prompt p has n_p tested tokens, A_p of them accepted; a is
+/// alpha over all prompts. factor = chi2 / degrees is about 1 under the null hypothesis. Absent when alpha is
+/// 0 or 1.
 struct Dispersion {
   double factor = 1;
   Test chi2;

@@ -75,6 +75,8 @@ OptimalGamma optimal_gamma(double alpha, double c, int max_gamma) {
   require_probability("alpha", alpha);
   require_non_negative("c", c);
   require_gamma("max_gamma", max_gamma);
+  if (c == 0 && alpha > 0)  // every further token helps, also where alpha^(g+1) is too small for a double
+    return {max_gamma, walltime_improvement(alpha, max_gamma, c), true};
   // Let S(g) be Theorem 3.8 and E(g) Eq. 1 at gamma = g. S(g+1) > S(g) iff gain(g) = alpha^(g+1) (g c + 1) -
   // c E(g) > 0, and gain(g) - gain(g-1) = -alpha^g (1 - alpha)(g c + 1) <= 0: once the gain is zero or less,
   // it stays so.

@@ -10,9 +10,9 @@
 /// All forms assume that gamma is fixed, that no step is cut by an end of text, and that the run is long. tau
 /// counts the tokens emitted per target call *including* the correction or bonus, so 1 <= tau <= gamma + 1.
 ///
-/// c = time of one draft step / time of one target step. c_hat = arithmetic operations of one draft step /
-/// arithmetic operations of one target step. t_verify = t(gamma + 1) = time of a target forward over gamma +
-/// 1 rows / time over one row. Leviathan et al. assume t_verify = 1.
+/// c = time of one draft forward / time of one target forward, one row each. c_hat = the same ratio in
+/// arithmetic operations. t_verify = t(gamma + 1) = time of a target forward over gamma + 1 rows / time over
+/// one row. Leviathan et al. assume t_verify = 1.
 ///
 /// All functions throw Error for alpha outside [0, 1], gamma outside [0, kMaxGamma], and a negative or
 /// infinite cost. They are exact at the ends of the domain (alpha = 0 and 1, c = 0, gamma = 0) and lose no

@@ -36,7 +36,7 @@ void add_utilization(const PredictionInputs& in, std::optional<double> utilizati
   if (!utilization) return;
   if (!in.gamma) {
     throw Error({"utilization", "no gamma", "gamma, the tokens drafted per step",
-                 "The same share of accepted drafted tokens stands for another alpha at each gamma."});
+                 "The same utilization means a different alpha at each gamma."});
   }
   out.push_back({"implied_alpha_utilization",
                  alpha_from_utilization(*utilization, *in.gamma),
@@ -66,7 +66,7 @@ void add_best_length(const PredictionInputs& in, std::vector<Prediction>& out) {
   const OptimalGamma best =
       optimal_gamma_positional(in.acceptance, *in.c, in.target ? *in.target : RowTimes());
   const std::string assumed =
-      std::string(best.at_limit ? "still growing at the last known position"
+      std::string(best.at_limit ? "the speedup still grows at the last known position"
                                 : "acceptance at a position does not depend on gamma") +
       "; " + assumed_times(in);
   out.push_back({"optimal_gamma_positional",

@@ -29,7 +29,7 @@ std::string drift_name(DriftSource source) {
 
 std::string drift_text(const Drift& drift) {
   const std::string slower =
-      fmt::format("the machine was {:.1f} % {} for this case than for the baseline",
+      fmt::format("the machine was {:.1f} % {} for this case than for the reference",
                   percent(std::abs(1 / drift.factor - 1)), drift.factor < 1 ? "slower" : "faster");
   const std::string with_t = "; they have the case's own row counts, so an error of t(n) is in this term too";
   switch (drift.source) {

@@ -12,14 +12,14 @@
 /// effect of dropping one idealisation.
 namespace speclab::theory {
 
-/// Mean costs from a calibration run with the same machine, model and context length. They never come from
-/// the case that is explained. All times are in one unit.
+/// Mean costs from a calibration with the machine, the models and the context length of the case that is
+/// explained. They never come from the lines of that case. All times are in one unit.
 struct Calibration {
   double t_ar = 0;         ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;         ///< time of a target forward over n rows
   double draft_token = 0;  ///< draft time per drafted token
-  /// The part of a step's draft time that does not depend on the draft length (catching up, lookups without
-  /// a match).
+  /// The part of a step's draft time that does not depend on the draft length: feeding tokens that the draft
+  /// model has not seen yet (catching up), lookups without a match.
   double draft_step = 0;
   double accept_step = 0;  ///< time of the acceptance rule per step, without the forward
   double accept_row = 0;   ///< time of the acceptance rule per row that it reads (about tau rows a step)
@@ -41,7 +41,7 @@ std::string_view to_string(DriftSource source);  ///< "lines", "rounds", "both"
 /// How much slower the machine ran during the reference's lines than during those of the case. This is a
 /// factor of the speedup.
 struct Drift {
-  double factor = 1;
+  double factor = 1;  ///< above 1: the machine was slower for the reference, which raised the speedup
   DriftSource source = DriftSource::lines;
 };
 

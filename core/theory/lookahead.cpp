@@ -14,9 +14,10 @@ namespace speclab::theory {
 namespace {
 
 constexpr double kMostAlpha = .999;
-constexpr int kCoarse =
-    24;  // starting points of the search over alpha; there are many because the error may have two minima
-constexpr int kBits = 24;
+// Number of grid points of the coarse search over alpha. There are many, because the error may have two
+// minima.
+constexpr int kCoarse = 24;
+constexpr int kBits = 24;  // precision of a minimum, in bits
 
 double branches(const LookaheadShape& shape, double share) {
   if (shape.W == shape.G) return shape.W;

@@ -15,8 +15,8 @@ namespace speclab::theory {
 struct LookaheadTest {
   int predictions = 0;
   double error = 0;  ///< median of |predicted / measured - 1|
-  double mean_error =
-      0;  ///< the same median when every cell is predicted to have the mean S of the fitted cells
+  /// The same median when every cell is predicted to have the mean S of the fitted cells.
+  double mean_error = 0;
 };
 
 /// One way to leave cells out of the fit.

@@ -103,7 +103,7 @@ class CostList {
     const Machine& device = *in_.machine;
     const char* roofline = "predicted: the device reaches these rates, and operations and bytes overlap";
     add("model_ridge_rows", ridge_rows(in_.target, device), "rows", "(peak / bandwidth) weight_bytes / 2",
-        "above so many rows of all sequences, weights take more time to multiply than to read");
+        "above this number of rows over all sequences, weights take longer to multiply than to read");
     const double seconds = roofline_seconds(cost, device), one = roofline_seconds(step(in_.target), device);
     add("model_seconds", seconds, "seconds", "max(operations / peak, bytes / bandwidth) + overhead",
         roofline);

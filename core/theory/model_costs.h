@@ -16,7 +16,7 @@ struct ModelCostInputs {
   std::optional<DecoderShape> draft = {};
   double context = 0;  ///< committed tokens in the KV cache of each sequence
   int batch = 1;       ///< sequences of one forward
-  int rows = 1;        ///< rows of each sequence in a forward, a chain; all have logits
+  int rows = 1;        ///< rows of each sequence in a forward; they form a chain, and all have logits
   /// Number of drafted nodes at depth 1, 2, ... of a tree. Empty: the forward feeds a chain of `rows`. Else
   /// `rows` is not used: the forward feeds the pending token and the nodes.
   std::vector<int> tree = {};

@@ -24,9 +24,10 @@ struct PredictionInputs {
   std::optional<double> alpha;
   std::optional<int> gamma;             ///< K in Chen et al. 2023; absent when the draft length varies
   std::optional<DraftLengths> lengths;  ///< how often each draft length occurred, when it varies
-  std::optional<double> c;              ///< time of one draft step / of one target step
-  std::optional<double> c_hat;          ///< operations of one draft step / of one target step
-  std::optional<RowTimes> target;       ///< measured time of a target forward by number of rows
+  /// Time of the draft model's forwards for one drafted token / of a target forward over one row.
+  std::optional<double> c;
+  std::optional<double> c_hat;     ///< operations per token, draft / target
+  std::optional<RowTimes> target;  ///< measured time of a target forward by number of rows
   /// Resamples of the calibration, for intervals of the optima, which depend on c and t(n). Empty: no
   /// intervals.
   std::vector<ResampledCosts> resampled;

@@ -147,8 +147,8 @@ class CaseComparer {
     if (!why.empty()) return metrics;
     if (!(lines ? one.run.complete : one.summary.value("complete", false)))
       why = fmt::format("{} is not complete", name);
-    else if (metrics.is_null()) why = fmt::format("it is not in the summary of {}", name);
-    else if (errors > 0) why = fmt::format("it has errors in {}", name);
+    else if (metrics.is_null()) why = fmt::format("the case is not in the summary of {}", name);
+    else if (errors > 0) why = fmt::format("the case has errors in {}", name);
     return metrics;
   }
 

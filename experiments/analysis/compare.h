@@ -71,12 +71,12 @@ struct Comparison {
 ///
 /// Texts: decoding is deterministic. On one machine and numerics class, the same case with the same options,
 /// models, prompt and seed gives the same token ids, lossy or not. So a changed text is a failure. If the
-/// workloads differ and the options allow that, a changed text is a failure only for greedy decoding, coupled
-/// sampling and lossless autoregressive decoding. In other cases the text depends on the drafts, and drafts
-/// may depend on other prompts of the run.
+/// workloads differ and the options allow that, a changed text is a failure only for lossless cases whose
+/// text cannot depend on the drafts: greedy decoding, coupled sampling and the autoregressive case. In other
+/// cases the text may depend on the drafts, and drafts may depend on other prompts of the run.
 ///
-/// Times are compared per emitted token on the texts that both runs have. There is no verdict without two
-/// repeats in both runs, because the noise is unknown, and none when one of the runs was made on a busy
+/// Times are compared per emitted token on the texts that both runs have. The verdict is "unclear" without
+/// two repeats in both runs, because the noise is then unknown, and when one of the runs was made on a busy
 /// machine.
 ///
 /// Gates are computed from the lines that both runs have. If a run has no raw lines, both runs must be

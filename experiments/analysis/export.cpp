@@ -104,7 +104,7 @@ json verified_histogram(const Counts& n) {
 
 struct Name {
   std::string_view tool;
-  const char* path;  ///< JSON pointer of the tool's name
+  const char* path;  ///< JSON pointer to the place of the value; its parts are the tool's names
   json (*value)(const Counts&);
 };
 

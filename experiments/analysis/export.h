@@ -14,7 +14,7 @@ namespace speclab {
 /// - vLLM: vllm/v1/spec_decode/metrics.py (016a8587); fields of a request, and which steps are drafts: its
 ///   manual, features/speculative_decoding/acceptance_metrics (0.32.0; table of fields from 02cf515f)
 /// - SGLang 0.5.23, python/sglang/srt: managers/tokenizer_manager.py (meta_info), metrics_reporter.py and
-///   metrics_collector.py (gauges); names without the bonus since pull request 23530
+///   metrics_collector.py (gauges); since pull request 23530 SGLang has names for counts without the bonus
 /// - llama.cpp 0c1e57098, tools/server: server-common.cpp (timings), server-context.cpp (log),
 ///   server-task.cpp (/metrics); examples/speculative-simple/speculative-simple.cpp
 /// - Spec-Bench fd2c1cd7: evaluation/eval.py writes what evaluation/speed.py reads (Xia et al. 2024)

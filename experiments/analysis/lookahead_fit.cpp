@@ -140,7 +140,8 @@ std::string held_out_text(const json& tests) {
                           percent("mean_error_other_prompts")});
   }
   return "Median error of the predicted tau on what was left out of the fit. Cells that are not interpolated "
-         "lie outside the hull of the fitted cells (extrapolation).\n" +
+         "lie outside the hull of the fitted cells (extrapolation). \"by the mean\" is the error if the mean "
+         "of the fitted cells is the prediction.\n" +
          to_text(table) + "\n";
 }
 
@@ -243,7 +244,7 @@ std::string lookahead_text(const json& summary) {
       add(machine, machine["best"]["W"] == 0 ? "no lookahead" : "best", machine["best"]);
       for (const json& row : machine["published"]) add(machine, "published", row);
     }
-    text += to_text(table) + "\n";
+    text += to_text(table) + "regret: the share of the best predicted speedup that the setting gives up.\n\n";
     for (const json& machine : fit["machines"]) {
       text += lookahead_sentence(machine) + "\n";
       std::vector<std::string> speedups;

@@ -264,7 +264,7 @@ std::string to_verdict_text(const json& verdict) {
               ? fmt::format("Here a second row costs more than {:.0f} % of a forward.", 100 * (kFree - 1))
               : fmt::format("Here a forward over {} rows takes at most {:.0f} % longer than over one.",
                             verdict["free_rows"].dump(), 100 * (kFree - 1));
-  text += " The same law recommends for machines with more free rows:\n\n";
+  text += " If more rows cost no more than one row (\"free rows\"), the same law recommends:\n\n";
   Table machines{.header = {"free rows", "W", "N", "G", "tau", "speedup"},
                  .rows = {},
                  .right = {true, true, true, true, true, true}};

@@ -36,7 +36,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMostTokens = 10'000'000;
-constexpr int kHeldOut = 20'000;  // the tokens after the indexed text, which are looked up
+constexpr int kHeldOut = 20'000;  // number of tokens after the indexed text; the benchmarks look them up
 
 std::int64_t thread_cpu_ns() {
   timespec time{};

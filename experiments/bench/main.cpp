@@ -38,8 +38,8 @@ int run(int argc, char** argv) {
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
       "draft", po::value(&draft), "draft model of the target: a GGUF file or a directory")(
-      "text", po::value(&text), "file with a long text for copies/; default: a made-up text")("help",
-                                                                                              "this text");
+      "text", po::value(&text),
+      "file with a long text for the benchmarks copies/...; default: a made-up text")("help", "this text");
   add_backend_options(options, backend);
   const auto parsed = po::command_line_parser(argc, argv).options(options).allow_unregistered().run();
   po::variables_map values;

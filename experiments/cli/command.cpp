@@ -126,9 +126,10 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
       "kernels", po::value<std::string>()->default_value("launches")->notifier([&](const std::string& name) {
         choice.kernels = parse_cuda_kernels(name);
       }),
-      "GPU only: launches (one per operation), serial (launches that never overlap), graphs (launches, and "
-      "forwards that repeat are one graph), persistent (one cooperative launch for a forward or a drafted "
-      "chain), or auto (persistent for models up to 1 GiB). Results are bitwise equal")(
+      "GPU only: launches (one per operation, or per few fused operations), serial (launches that never "
+      "overlap), graphs (as launches, but a forward that repeats is one CUDA graph), persistent (one "
+      "cooperative launch for a forward or a drafted chain), or auto (persistent for models up to 1 GiB). "
+      "Results are bitwise equal")(
       "prefill", po::value<std::string>()->default_value("own")->notifier([&](const std::string& name) {
         choice.prefill = parse_prefill_kernels(name);
       }),

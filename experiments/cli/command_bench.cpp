@@ -159,9 +159,9 @@ void print_measuring(const json& measuring) {
                           fmt::format("{:.3f} %", 100 * entry["share"].get<double>())});
   }
   fmt::print(
-      "What measuring adds to a step, in microseconds:\n{}\nRow hashes, ranks and the record are made while "
-      "the "
-      "clock is stopped. Only reading the clock is part of a step's time.\n",
+      "What measuring adds to a step, in microseconds:\n{}\nRow hashes, ranks of tested tokens and the JSON "
+      "of the record are made outside the measured time. Of these costs, only reading the clock is part of a "
+      "step's time.\n",
       to_text(table));
 }
 

@@ -74,8 +74,9 @@ void add_model_options(po::options_description& options) {
                         "a model (DIR or GGUF): what its forwards cost, from its shape alone")(
       "draft", po::value<std::string>(), "with --model: the draft model, for c_hat and c")(
       "context", po::value<double>()->default_value(0), "with --model: tokens in the KV cache")(
-      "rows", po::value<int>()->default_value(1), "with --model: rows of a forward, a chain (gamma + 1)")(
-      "tree", po::value<std::string>(), "with --model, for a tree instead of --rows: nodes by depth, 4,8,8")(
+      "rows", po::value<int>()->default_value(1), "with --model: rows of a forward over a chain, gamma + 1")(
+      "tree", po::value<std::string>(),
+      "with --model, instead of --rows: drafted nodes at depth 1, 2, ... of a tree, such as 4,8,8")(
       "batch", po::value<int>()->default_value(1), "with --model: sequences of a forward")(
       "weight-bytes", po::value<double>()->default_value(2), "with --model: bytes per weight; 2 for bf16")(
       "kv-bytes", po::value<double>()->default_value(2), "with --model: bytes per number in the KV cache")(
@@ -181,8 +182,8 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   po::options_description options;
   options.add_options()("alpha", po::value<double>(), "P(accept given tested), 0 to 1")(
       "gamma", po::value<int>(), "tokens drafted per step (K)")(
-      "c", po::value<double>(), "time of a draft step / time of a target step")(
-      "c-hat", po::value<double>(), "operations of a draft step / operations of a target step")(
+      "c", po::value<double>(), "time of a draft forward / of a target forward, one row each")(
+      "c-hat", po::value<double>(), "operations of a draft forward / of a target forward, one row each")(
       "t", po::value<std::string>(), "times of a target forward by number of rows: 1:1,5:1.3,9:1.7")(
       "acceptance", po::value<std::string>(), "acceptance by position: .8,.75,.7")(
       "tau", po::value<double>(), "measured tokens per step")(
@@ -191,7 +192,7 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "utilization", po::value<double>(),
       "accepted / drafted tokens, the acceptance rate of llama.cpp and vLLM; with --gamma")(
       "W", po::value<int>(),
-      "lookahead decoding: window size; --alpha is then P(accept) of a token of a guess")(
+      "lookahead decoding: columns of the window; --alpha is then P(accept) of a token of a guess")(
       "N", po::value<int>(), "lookahead decoding: n-gram size")(
       "G", po::value<int>(), "lookahead decoding: number of guesses; default: W")(
       "f", po::value<double>(), "lookahead decoding: one step in f has a good guess")(
@@ -222,7 +223,8 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   inputs.max_gamma = (*values)["max-gamma"].as<int>();
   std::optional<double> utilization;
   number("utilization", utilization);
-  require_partner(*values, "utilization", "gamma", "The same share stands for another alpha at each gamma.");
+  require_partner(*values, "utilization", "gamma",
+                  "The same utilization means a different alpha at each gamma.");
   const auto model = parse_model(*values);
   const std::vector<theory::Prediction> found =
       naming_options(options, [&] { return evaluate_all(inputs, utilization, model); });

@@ -31,13 +31,13 @@ const std::vector<std::string> kSections = {"target",  "drafts", "prompts",     
 struct Header {
   Experiment& experiment;
   void fields(OptionVisitor& visit) {
-    visit("name", experiment.name, "of the experiment");
-    visit("description", experiment.description, "one sentence");
+    visit("name", experiment.name, "name of the experiment");
+    visit("description", experiment.description, "what the experiment is, in one sentence");
     visit("repeats", experiment.repeats, Range<int>{1, 1000},
           "timed decodings of each prompt under each case");
     visit("warmup", experiment.warmup, Range<int>{0, 100}, "untimed prompts per case before the first line");
     visit("teacher_forced", experiment.teacher_forced,
-          "estimate alpha on the autoregressive texts after the timed runs");
+          "after all lines, estimate alpha on the autoregressive texts, and -log p for lossy cases");
     visit("share_prefills", experiment.share_prefills,
           "prefill a prompt once for all cases that follow one another on it; keeps one more KV cache of the "
           "target for each turn of a conversation");
@@ -49,7 +49,7 @@ struct PromptSettings {
   PromptSource& source;
   std::string file;
   void fields(OptionVisitor& visit) {
-    visit("file", file, "JSONL");
+    visit("file", file, "JSONL file of prompts");
     visit("limit", source.limit, Range<int>{0, 1 << 30}, "first n prompts; 0 = all");
     visit("per_category", source.per_category, Range<int>{0, 1 << 30}, "first n of each category; 0 = all");
     visit("categories", source.categories, "only these; empty = all");

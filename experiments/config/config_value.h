@@ -12,7 +12,8 @@ namespace speclab {
 /// True for an integer of 0 or more.
 bool is_natural(const nlohmann::json& value);
 
-/// Reads "from" of a model in a config. It says where to get the model. Throws Error if it is not a text.
+/// Reads "from" of a model in a config, a text that says where to get the model. Throws Error if "from" is
+/// not a text.
 std::string read_from(const nlohmann::json& model, const std::string& where);
 
 }  // namespace speclab

@@ -37,7 +37,7 @@ struct RowsStay {
 };
 
 /// Returns the table with the costs that the steps of a case really pay. Rows that stay on the device cost
-/// the time by its own clock; rows that the host reads cost the time until they are there. Adds
+/// the time by its own clock; rows that the host reads cost the time until they are on the host. Adds
 /// "reference_ns", the forward of one row that the reference pays. Returns the same table if all times are
 /// the host's.
 nlohmann::json costs_as_paid(const nlohmann::json& table, const RowsStay& own, const RowsStay& reference);

@@ -202,7 +202,8 @@ const std::array kAcceptanceMetrics = {
     Metric{"joint_at", "", "running product of acceptance_at", kHigh, false, joint_at},
     Metric{"accepted_histogram", "steps", "[n]: steps with n accepted tokens", kNone, false,
            accepted_histogram},
-    Metric{"drafted_per_step", "tokens/step", "mean length of drafts", kNone, false, drafted_per_step},
+    Metric{"drafted_per_step", "tokens/step", "mean number of drafted tokens per step", kNone, false,
+           drafted_per_step},
     Metric{
         "misplaced_ngrams", "",
         "Jacobi decoding: share of wrong token triples in a guessed block that occur elsewhere in the text",

@@ -27,7 +27,8 @@ json or_null(const json& object, const char* key) {
   return object.contains(key) ? object[key] : json(nullptr);
 }
 
-/// gamma, or null when the strategy's drafts vary in length by design.
+/// gamma, if it is the length of every draft or the upper limit of that length. Null without a draft model,
+/// for a strategy with the option `fallback`, and for a schedule that changes gamma.
 json gamma_of(const CaseData& data) {
   const json& options = data.options();
   if (data.config["draft"].is_null() || options.contains("fallback")) return nullptr;
@@ -169,9 +170,10 @@ json summarise_run(const std::filesystem::path& folder) try {
     for (const auto& [prompt, message] : data->errors)
       errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
     if (data->unequal()) {
-      errors.push_back({{"case", data->id()},
-                        {"prompt", nullptr},
-                        {"message", "its output differs from the reference, so it has no speed"}});
+      errors.push_back(
+          {{"case", data->id()},
+           {"prompt", nullptr},
+           {"message", "the output of the case differs from the reference, so the case has no speed"}});
     }
     if (!data->lines.empty()) times.push_back(decode_times(*data));
     const std::string file = "cases/" + find_case_file(folder, data->id()).filename().string();

@@ -20,7 +20,7 @@ namespace speclab {
 /// know the finished texts of the same pass whose prompts come earlier in the file of prompts, and nothing
 /// else. The memory is wrong when a pass begins, a run is resumed or a line has failed. Then the strategy is
 /// created anew and decodes those texts again. This decoding is neither timed nor recorded. The method is
-/// exact for every strategy, even if its memory cannot be derived from a text.
+/// exact for every strategy, also for one whose memory depends on more than the emitted tokens.
 class CaseMemory {
  public:
   /// All arguments must outlive this object.

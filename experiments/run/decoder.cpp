@@ -8,7 +8,8 @@
 namespace speclab {
 namespace {
 
-/// How many decode loops may be open at a time. Each holds a KV cache of the target and other memory.
+/// How many decode loops may be open at a time, besides those that hold the memory of a case. Each loop holds
+/// a KV cache of the target and other buffers.
 constexpr long kMostOpen = 12;
 
 /// The prompt's part of a coin's address. It depends on the prompt's id alone, not on the other prompts.
@@ -75,7 +76,7 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
     };
   }
   options.on_emit = [this](int, const StepRecord& step, TokenSpan) {
-    if (job_->after_step && step.emitted > 0) job_->after_step(step);  // the record of prefill is empty
+    if (job_->after_step && step.emitted > 0) job_->after_step(step);  // the step after prefill is empty
     if (job_->interrupted && job_->interrupted()) stop_.request_stop();
   };
   return std::make_unique<DecodeLoop>(models_.target(), models_.draft(spec.draft), strategy, options);

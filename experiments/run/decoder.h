@@ -21,8 +21,8 @@ namespace speclab {
 /// Warm-up and calibration use the other loop, so that they leave nothing in that memory.
 class Decoder {
  public:
-  /// Opens a loop for every case, so that a case that does not fit throws Error before anything is measured.
-  /// `costs`: the table of cases with the option "budget": "auto"; null if there is no such case.
+  /// Opens a loop for every case. So a case that cannot run with these models throws Error before anything is
+  /// measured. `costs`: the table of cases with the option "budget": "auto"; null if there is no such case.
   Decoder(const Experiment& experiment, const ModelSet& models,
           std::shared_ptr<const StepCosts> costs = nullptr);
   Decoder(const Decoder&) = delete;  // its loops hold callbacks to it
@@ -64,7 +64,7 @@ class Decoder {
     long last_use = 0;
     bool stays = false;  ///< true when its strategy holds the memory of a case
   };
-  std::vector<Open> loops_;  ///< [cases] for lines, then [cases] for warm-up and calibration with memory
+  std::vector<Open> loops_;  ///< [cases], then [cases] for warm-up and calibration of cases with memory
   std::shared_ptr<PrefillCache> prefills_ = std::make_shared<PrefillCache>();
   long uses_ = 0;
   const Job* job_ = nullptr;  ///< the job that is being decoded

@@ -22,8 +22,9 @@ double step_ns_of(const GenerationRecord& record) {
   return static_cast<double>(record.decode_ns) / static_cast<double>(record.steps.size());
 }
 
-/// Adds device_step_ns to the entry: steps that the device runs by itself, by the way in which they are
-/// queued. A way that the device does not know is left out, and device_step_problem says why.
+/// Adds device_step_ns to the entry: mean times of steps that the device runs by itself, for each way in
+/// which they can be queued. A way that this device does not know is left out, and device_step_problem says
+/// why.
 void time_device_steps(DecodeLoop& loop, Request request, const EngineTimesOptions& options, json& entry) {
   request.options.device_loop = DeviceLoop::on;
   for (const auto& [name, graph] :

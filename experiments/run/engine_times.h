@@ -27,9 +27,10 @@ struct EngineTimesOptions {
 /// On a device an entry also has {"device_rows_ns": {n: []}, "kernels": {n: {name: launches}},
 /// "device_step_ns": {"off": [], "round": [], "loop": []}}. rows_ns are times by the host's clock, until all
 /// rows of logits are on the host. device_rows_ns are times of the same forwards by the device's clock, until
-/// the logits are computed. device_step_ns are steps that the device runs by itself, by the option
-/// device_graph; if it cannot queue them in one of these ways, "device_step_problem" says why.
-/// cpu_per_wall is the CPU time of all threads divided by wall time, over everything timed at this context.
+/// the logits are computed. device_step_ns are mean times of steps that the device runs by itself, for each
+/// value of the option device_graph, which says how the steps are queued. If the device cannot queue them in
+/// one of these ways, "device_step_problem" says why. cpu_per_wall is the CPU time of all threads divided by
+/// wall time, over everything timed at this context.
 nlohmann::json engine_times(const ModelSet& models, const EngineTimesOptions& options);
 
 /// Formats engine times as a table: medians, t(n)/t(1), and the shares of the machine's read bandwidth (bytes

@@ -13,7 +13,8 @@ namespace speclab {
 
 /// The result of comparing a line with the autoregressive line of the same prompt and seed.
 struct ReferenceCheck {
-  std::optional<bool> matches;  ///< null: equality is not promised (another sample, or a lossy rule)
+  /// Null when equality is not promised, because the line is another sample or its rule is lossy.
+  std::optional<bool> matches;
   /// Index of the first token or logits row that differs; null when none differs or nothing is promised.
   std::optional<int> first_divergence;
 };

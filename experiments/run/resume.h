@@ -32,7 +32,7 @@ nlohmann::json targets_header(const std::vector<Experiment>& experiments, const 
 
 /// Returns "options" of environment.json: the command line's options for backend and device.
 nlohmann::json to_json(const BackendChoice& choice);
-/// Replaces the options that the command line leaves out by the recorded ones.
+/// Takes the recorded value of each option that the command line leaves out.
 void take_recorded_options(const std::filesystem::path& folder,
                            const boost::program_options::variables_map& values, BackendChoice& choice);
 

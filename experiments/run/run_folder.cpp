@@ -68,7 +68,7 @@ void require_short_path(const fs::path& path) {
                .got = fmt::format("a path of {} bytes", path.native().size()),
                .expected = fmt::format("at most {} bytes, because a file in a run folder needs {} more",
                                        PATH_MAX - kMostBytesBelow - 1, kMostBytesBelow),
-               .advice = "Change to a folder nearer to it, and give --out a relative path."});
+               .advice = "Change to a folder near the run's folder, and give --out a relative path."});
 }
 
 /// Throws Error when the folder holds lines that a new run would take for its own.

@@ -107,7 +107,7 @@ struct Bench {
   Calibration& calibration;
   const RunLines& lines;
   CaseMemory& memory;
-  DeviceWatch* gpu;  ///< null: none
+  DeviceWatch* gpu;  ///< null when no GPU can be watched
   const std::function<bool()>& interrupted;
 };
 

@@ -19,7 +19,8 @@ namespace speclab {
 ///   decoding.
 /// - {"kind": "nll", "case", "prompt", "seed", "sum", "tokens"}: -log p of the case's own text under the
 ///   target at temperature 1, for lossy cases and their references.
-/// Lines of an earlier run are kept. `texts(case, prompt, seed)` returns a finished line of repeat 0 or null.
+/// Lines that an interrupted run has left in the file are kept. `texts(case, prompt, seed)` returns a
+/// finished line of repeat 0 or null.
 class TeacherForcing {
  public:
   using Texts = std::function<const LineRecord*(const std::string& case_id, const std::string& prompt,

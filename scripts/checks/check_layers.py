@@ -3,14 +3,15 @@
 
     check_layers.py [ROOT]
 
-Layers: base < measure < backend < model < decoding < theory < strategies < experiments. A file includes only files of layers
-further left. Strategies do not include each other. They include no header of measure, backend/cpu, backend/cuda or JSON.
+Layers: base < measure < backend < model < decoding < theory < strategies < experiments. A file includes only files of
+its own layer and of layers further left. Strategies do not include each other. They include no header of measure,
+backend/cpu, backend/cuda or JSON.
 Backends: nothing outside core/backend includes a header of core/backend/cuda or core/backend/cpu, or compares the name of a
 backend. Other code asks the backend for the property that it needs. The two folders include nothing of each other.
 Status goes through print_status() of core/base/standard_streams.h, because other ways of writing to stderr throw or end the
 program when stderr cannot be written.
-Sizes: a folder holds at most 20 modules (files with one stem count once; strategies/ may hold more, one file each). A C++ or
-CUDA file has at most 600 lines (generated *_tables.cpp may be longer).
+Sizes: a folder holds at most 20 modules; files with the same stem are one module. strategies/ may hold more. A C++ or CUDA
+file has at most 600 lines (generated *_tables.cpp may be longer).
 """
 
 import pathlib

@@ -102,7 +102,8 @@ class Llama:
                 "-t",
                 self.threads,
                 "-c",
-                # lookahead needs contiguous cells for its window in every step. The cells that it used before have holes.
+                # lookahead needs contiguous cells of the KV cache for its window in every step. The cells of earlier
+                # steps are freed in part, so they leave holes.
                 context + tokens + (4096 if name == LLAMA[2] else 512),
                 "-n",
                 tokens - (2 if name == LLAMA[2] else 1),

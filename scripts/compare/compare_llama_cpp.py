@@ -33,7 +33,7 @@ from publish import Page, Problem, command_line, leave, publish
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DRIVER = ROOT / "scripts/compare/verify_rows.cpp"
-COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # the commit behind the numbers on the pages
+COMMIT = "c392e5094deaf2d1a7c18683214f007fad3fe42b"  # the commit that gave the numbers on the pages
 HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version that this script was written for):
     git clone https://github.com/ggml-org/llama.cpp DIR
     git -C DIR checkout {COMMIT}
@@ -167,7 +167,8 @@ class LlamaCpp:
 
 
 def others_use(before, after, wall):
-    """Mean number of cores that other processes kept busy between two readings. Our children do not count; stolen time does."""
+    """Mean number of cores that other processes kept busy between two readings. The children of this script
+    do not count. Time that the hypervisor took away (steal) counts."""
     return max(0.0, (after[0] - before[0]) - (after[1] - before[1])) / wall
 
 
@@ -208,7 +209,8 @@ def check(name, got, args, reference):
             )
         if entry.get("verified", 1) < entry.get("drafted", 1) / 2:
             raise Problem(
-                f"{name}: its rows of a verification disagree with its own text: {entry['verified']} of {entry['drafted']}"
+                f"{name}: a forward over its own greedy text gives other best tokens than that text: "
+                f"only {entry['verified']} of {entry['drafted']} rows agree"
             )
         entry["tokens_as_speclab"] = same
 

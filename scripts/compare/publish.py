@@ -6,7 +6,7 @@ import shlex
 import statistics
 import sys
 
-QUIET = 0.1  # most cores that other processes may take: median over the measurements, like the results
+QUIET = 0.1  # most cores that other processes may take on a quiet machine (median over the measurements)
 
 
 class Problem(Exception):

@@ -41,7 +41,7 @@ def draw(run):
         bottom.plot(*zip(*joint), **look)
         if case.metric("alpha") is not None:
             bottom.plot(x, [case.metric("alpha") ** i for i in x], color=look["color"], linestyle=":", linewidth=0.7)
-    top.set(ylabel="accepted given reached", ylim=(0, 1.03))
+    top.set(ylabel="accepted given tested", ylim=(0, 1.03))
     bottom.set(xlabel="position in the draft", ylabel="accepted (joint)", ylim=(0, 1.03))
     style.integer_axis(bottom.xaxis, range(1, longest + 1) if longest <= 12 else range(1, longest + 1, 3))
     handles.append(bottom.plot([], [], ":", color="#444444", linewidth=0.7)[0])

@@ -76,7 +76,7 @@ FIGURES = [
         "confidence",
         "Draft confidence against acceptance",
         "Top: share of tested tokens that were accepted, by the draft's probability for them, with 95 % intervals (bins of 5 tokens or more). "
-        "Grey: share = probability. Bottom: how the drafted tokens are spread.",
+        "Grey: share = probability. Bottom: how the tested tokens are spread over the bins.",
         draw,
     )
 ]

@@ -22,7 +22,8 @@ def draw(run):
     if len(gammas) > MOST_GAMMAS:
         gammas = [gammas[round(i * (len(gammas) - 1) / (MOST_GAMMAS - 1))] for i in range(MOST_GAMMAS)]
     cases = [case for case in cases if case.gamma in gammas]
-    # All curves use one c and one c_hat, those of the fastest draft. Points of other drafts are drawn open.
+    # All curves use one c and one c_hat, the medians over the cases of one draft (that of `main`). Points of other
+    # drafts are drawn open.
     main = max(cases, key=lambda case: (case.draft is not None, not case.lossy, case.metric("speedup")))
     middle = lambda name: statistics.median(
         [case.metric(name) for case in cases if case.draft == main.draft and case.metric(name) is not None] or [0.0]

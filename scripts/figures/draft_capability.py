@@ -15,7 +15,7 @@ def draw(run):
         raise NotApplicable("fewer than three drafts were measured")
     cases = sorted(best.values(), key=lambda case: case.metric("c"))
     figure, (top, bottom) = style.figure(3.9, rows=2, sharex=True)
-    # Separate models and subsets of the target's layers: their costs differ by a factor of a hundred.
+    # The two kinds of drafts get curves of their own, because their costs differ by a factor of a hundred.
     models = run.environment["models"]
     skips = {case.draft for case in cases if models[case.draft]["sha256"] == models["target"]["sha256"]}
     kinds = [

@@ -33,7 +33,7 @@ class NotApplicable(Exception):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Case:
-    """An entry of "cases" in summary.json, with the same names."""
+    """An entry of "cases" in summary.json. Each field of the entry is an attribute of the same name."""
 
     data: dict
     run: "Run"

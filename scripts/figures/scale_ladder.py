@@ -10,7 +10,8 @@ SAME_PLACE = 1.15  # targets whose c differs by less share a label
 
 
 def places(points, order):
-    """Where to write the names of targets above the points of a draft: [(names, c, height)]. c depends little on the draft length."""
+    """Where to write the names of targets above the points of a draft: [(names, c, height)]. Takes the c of a target from
+    its first point, because c depends little on the draft length."""
     found = []
     for name in order:
         own = [case for target, case in points if target == name]

@@ -38,7 +38,7 @@ def together(pieces):
 
 
 def line_coverage(export, target):
-    """The share of lines of the target's parser (core/model/TARGET*.cpp) that were executed, in per cent."""
+    """The share of lines of the target's parser (core/model/files/TARGET*.cpp) that were executed, in per cent."""
     files = [file for data in export["data"] for file in data["files"]]
     lines = {pathlib.PurePath(file["filename"]).name: file["summary"]["lines"]["percent"] for file in files}
     return {name: round(lines[name], 1) for name in sorted(lines) if name.startswith(target) and name.endswith(".cpp")}

@@ -4,11 +4,11 @@
     forecast.py            writes results/gpu/forecast.json
     forecast.py --check    exit status 1 if the file is not up to date
 
-Nothing here was measured on a GPU. Each constant below is published (its source is named) or assumed. Equations, for n rows of one
-sequence after `context` committed tokens:
+Nothing here was measured on a GPU. Each constant below is published (its source is named), assumed, or taken from the program.
+Equations, for n rows of one sequence after `context` committed tokens:
 
     floor of a kernel = max(bytes / bandwidth, operations / arithmetic, on-chip bytes / on-chip bandwidth)
-    time of a kernel  = floor + ramp                       the ramp: first bytes under way, last block at its end
+    time of a kernel  = floor + ramp                       ramp: the wait for the first bytes and for the last block
     forward           = sum of the times of its kernels + launches x gap(form)
     persistent form   = sum of the floors + tasks x (barrier + ramp of a task) + gap
 
@@ -33,7 +33,8 @@ FILE = ROOT / "results/gpu/forecast.json"
 # Launches of a forward with separate launches: kernels of a layer, and the others. One row: the products compute the norms themselves.
 # More rows: each of the two norms of a layer is a kernel. The products of a layer are QKV, output, gate and up, down.
 # At up to 16 rows the rotation is a part of the product before it, unless a block of this product has one tile of outputs (rotates()).
-# At one row and up to eight splits of the context, the sum of attention is a part of the product after it; launches() assumes this.
+# At one row and up to eight splits of the context, the sum of attention is a part of the product after it. launches()
+# assumes that a context has no more than eight splits.
 LAYER_KERNELS = {
     "one_row": {"linear": 4, "attention_splits": 1},
     "few_rows": {"rms_norm": 2, "linear": 4, "attention_splits": 1, "attention_sum": 1},
@@ -193,7 +194,8 @@ def linear(name, launches, outputs, inputs, n, accumulate=False):
 
 
 def slices_of(outputs, inputs):
-    """Slices of the sum of a linear layer, as core/backend/cuda/kernels/linear/linear.h computes them."""
+    """Number of slices into which a linear layer divides its sum over the inputs, as in
+    core/backend/cuda/kernels/linear/linear.h."""
     slices = 1
     while slices < 8 and math.ceil(outputs / 16) * slices < 1024 and math.ceil(inputs / 32) >= 8 * slices:
         slices *= 2
@@ -313,7 +315,8 @@ def step(device, shape, context, queued):
 
 
 def download(device, shape, n):
-    """Seconds for n rows of logits to reach the host through pinned halves, without overlap of the last copy on the host."""
+    """Seconds for n rows of logits to reach the host. The device fills the halves of a pinned buffer in turn, and
+    the host copies them on. Nothing overlaps the last copy on the host."""
     return n * shape.vocab * 4 / device.to_host
 
 
@@ -328,7 +331,8 @@ def ratio(device, shape, n, form="launches"):
 
 
 def speedup_share(device, shape, gamma=4):
-    """Speedup of a step that the device runs, over tau / (1 + gamma c): what verification of more rows and the rest of a step cost."""
+    """Speedup with steps that the device runs, divided by tau / (1 + gamma c). It is below 1, because verifying more
+    rows and the rest of a step take time."""
     one, draft = forward(device, shape, 1, CONTEXT), forward(device, DRAFT, 1, CONTEXT)
     rest = after_forward(device, step_kernels(shape.vocab, gamma + 1, shape.layers, shape.kv, 0)[:2])
     return (one + gamma * draft) / (forward(device, shape, gamma + 1, CONTEXT) + gamma * draft + rest)

@@ -1,4 +1,5 @@
-"""The parts of the page of gpu_page.py that hold predictions (forecast.py): the forecast, and measurements over it."""
+"""Writes the parts of gpu_page.py's page that need predictions (forecast.py): the forecast, and the ratios measured /
+predicted."""
 
 import forecast
 
@@ -18,8 +19,8 @@ def over(measured, predicted):
 
 
 def comparison(name, forwards, linear_times):
-    """Every measured time that has a prediction, over it. `forwards(stage)` gives the Forwards of gpu_page.py, and linear_times are those
-    of its linear_times()."""
+    """A table of every measured time that has a prediction, with the ratio measured / predicted. `forwards(stage)`
+    gives the Forwards of gpu_page.py, and linear_times is the result of its linear_times()."""
     gpu, rows = forecast_of(name), []
     if gpu is None:
         return f"There is no forecast for this GPU; there is one for {', '.join(forecast.DEVICES)}."

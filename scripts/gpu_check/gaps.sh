@@ -6,7 +6,8 @@ set -uo pipefail
 command -v nsys > /dev/null || { echo "nsys is not installed" >&2; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# nsys records the range that the command marks (speclab generate --profile-steps), without the packing of weights and the prompt.
+# nsys records only the range that the command marks (speclab generate --profile-steps): the decoding steps, not the packing of weights and not
+# the prefill.
 log=$(nsys profile --trace=cuda --cuda-graph-trace=node --sample=none --cpuctxsw=none --capture-range=cudaProfilerApi --capture-range-end=stop \
   --output="$folder/report" "$@" 2>&1) &&
   nsys stats --report cuda_gpu_trace --format csv --force-export=true "$folder/report.nsys-rep" > "$folder/trace" 2> "$folder/problem"

@@ -18,8 +18,8 @@ Uses the standard library only, because the machine may have nothing else. Every
     kernels              Google Benchmark's JSON; each goal names its benchmark
     profile, gaps        results of ncu and nsys for a short decode
 
-Goals and t(n) are those of the device's clock. Predicted numbers come from forecast.py; each is marked, and each measured one that has a
-prediction is shown over it.
+Goals and t(n) are those of the device's clock. Predicted numbers come from forecast.py, and each is marked as
+predicted. Each measured number that has a prediction is also shown as the ratio measured / predicted.
 """
 
 import argparse
@@ -77,7 +77,8 @@ class Forwards:
         self.bandwidth = self.machine.get("read_bandwidth_bytes_per_second")
 
     def seconds(self, rows, context, download=False):
-        """Of the device, or until the logits are on the host. A host that computes has one clock for both."""
+        """Median time by the device's clock, or, with `download`, by the host's clock until the logits are on the
+        host. If the host computes, both are times by the host's clock."""
         entry = self.contexts.get(context, {})
         times = entry.get("rows_ns", {}) if download else entry.get("device_rows_ns", entry.get("rows_ns", {}))
         samples = times.get(str(rows))
@@ -129,7 +130,8 @@ def linear_times(device):
 
 
 def worst_linear(device, other, most_rows):
-    """Our time divided by that of `other`, worst layer of the 8B shape, at most `most_rows` rows; None if one is missing."""
+    """The largest ratio of our time to that of `other` among the layers of the 8B shape and all measured numbers of rows
+    up to `most_rows`; None if a time is missing."""
     ratios = [
         times["linear"] / times[other] if times.keys() >= {"linear", other} else None
         for shape, by_rows in linear_times(device).items()
@@ -141,7 +143,8 @@ def worst_linear(device, other, most_rows):
 
 
 def best_greedy(device, shape):
-    """The case of the shipped draft with the largest speedup, and the speedup that its tau, gamma and c allow with free verification."""
+    """For the greedy case of the shipped draft with the largest speedup: its speedup divided by tau / (1 + gamma c),
+    which is the speedup if verifying the draft took no longer than a forward of one row."""
     cases = [
         case
         for case in device.data(f"speculation_{shape}").get("cases", [])
@@ -180,7 +183,8 @@ def linear_goal(other, most_rows):
 
 
 PERCENT, MS, RATIO, US = ("{:.0f} %", 100), ("{:.3f} ms", 1e3), ("{:.2f}", 1), ("{:.1f} µs", 1)
-# name, goal, (unit, bound, at least or at most), (stage, function that reads it), what the stage must hold
+# name, goal, (unit, bound, True if the bound is a least value or False if it is a largest one), (stage, function that
+# reads the value from the stage), what the stage must hold
 GOALS = [
     (
         "8B shape, n = 1, share of read bandwidth",

@@ -22,7 +22,8 @@ mps_state() {
   printf '{"runs": %s, "why": %s}' "$(json_string "$runs")" "$(json_string "$why")"
 }
 
-# machine FILE N PROGRAM: writes the description to FILE as a JSON object. If something is missing for a measurement, prints what.
+# machine FILE N PROGRAM: writes the description to FILE as a JSON object. If something makes measurements impossible or
+# doubtful, prints what.
 machine() {
   local fields=(name driver_version compute_cap memory.total memory.used clocks.sm clocks.mem clocks.max.sm clocks.max.mem
     temperature.gpu power.draw power.limit clocks_throttle_reasons.active persistence_mode ecc.mode.current compute_mode)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times generate and assisted generation of Hugging Face transformers on the same target and device, greedy, batch 1, bf16.
+"""Times generate and assisted generation of Hugging Face transformers on SpecLab's target, greedy, batch 1, bf16.
 
     transformers_times.py --model FILE.gguf [--backend cuda] [--device N]
 

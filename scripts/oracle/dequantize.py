@@ -3,11 +3,11 @@
 
     python3 scripts/oracle/dequantize.py [FILE] [BLOCKS]
 
-BLOCKS is the number of random blocks of every type; run the C++ test on it with SPECLAB_DEQUANTIZE_GOLDEN=FILE.
+BLOCKS is the number of random blocks of every type. SPECLAB_DEQUANTIZE_GOLDEN=FILE makes the C++ test read FILE.
 Needs gguf and numpy. The input is random and fixed by the seed; the first blocks have extreme scales: zeros, the
-smallest and the largest half, subnormals, infinities and NaN. Every NaN is written as 7fc00000, because the NaN
-of inf * 0 depends on the processor. Blocks of the K types have 256 weights. Their output is stored as the SHA-256 of its
-little-endian bits; the output of the last block is also stored in full.
+smallest and the largest half-precision number, subnormals, infinities and NaN. Every NaN is written as 7fc00000,
+because the NaN of inf * 0 depends on the processor. Blocks of the K types have 256 weights. Their output is stored as
+the SHA-256 of its little-endian bits; the output of the last block is also stored in full.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ import numpy as np
 
 SCALES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E00]
 RANDOM_BLOCKS = 6
-# Positions of the halves (scale, offset) in a block.
+# Byte positions of the half-precision numbers (scale, then offset) in a block.
 HALVES = {
     "Q4_0": [0],
     "Q4_1": [0, 2],

@@ -58,7 +58,9 @@ LONGROPE = shape(
 CASES = {
     "llama": ("Llama", shape(head_dim=16, tie_word_embeddings=True, rope_parameters=rope("default")), 24, 9),
     "llama_linear": ("Llama", shape(rope_parameters=rope("linear", factor=4.0)), 40, 20),
-    # transformers rotates a whole prefill with the base for its length. So beyond the trained context only steps can be compared.
+    # With dynamic scaling, the RoPE base grows with the length. transformers rotates all positions of a prefill with
+    # the base for the length of the whole prefill. The engine rotates each position with the base for the tokens up to
+    # this position. So beyond the trained context, only single steps can be compared.
     "llama_dynamic": ("Llama", shape(max_position_embeddings=16, rope_parameters=rope("dynamic", factor=3.0)), 40, 16),
     "llama_llama3": (
         "Llama",
@@ -185,11 +187,12 @@ CASES = {
         40,
         9,
     ),
-    # transformers chooses its factors by the length of the text, the engine by the capacity of the session. Here both are above 44 or below.
+    # transformers chooses the long or the short factors by the length of the text, the engine by the capacity of the
+    # session. In each of these cases both numbers are above 44, or neither is.
     "phi3_longrope": ("Phi3", LONGROPE, 56, 46),
     "phi3_longrope_short": ("Phi3", LONGROPE, 40, 9),
 }
-WEIGHTS = {"phi3_longrope": "phi3", "phi3_longrope_short": "phi3"}  # weights of another case, by a link
+WEIGHTS = {"phi3_longrope": "phi3", "phi3_longrope_short": "phi3"}  # case -> the case whose weights it uses, by a link
 CAPACITY = {"phi3_longrope_short": 44}  # capacity of the sessions in the test; default: 64
 CLASSES = {"GPT2": "GPT2LMHeadModel", "Gemma3": "Gemma3ForCausalLM"}
 CONFIGS = {"Gemma3": "Gemma3TextConfig"}
@@ -252,7 +255,7 @@ def make(name):
         "prefill": {p: numbers(prefill[p]) for p in sorted({0, 1, whole // 2, whole - 1})},
         "steps": {p: numbers(steps[p]) for p in sorted({begin, begin + 1, (begin + length) // 2, length - 1})},
     }
-    if name in WEIGHTS:  # one row each is enough, because only these differ from the other case
+    if name in WEIGHTS:  # one row of each kind is enough, because the other case checks the same weights with more rows
         middle = (begin + length) // 2
         rows = {"prefill": {whole - 1: numbers(prefill[-1])}, "steps": {middle: numbers(steps[middle])}}
     if name in CAPACITY:

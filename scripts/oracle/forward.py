@@ -30,7 +30,8 @@ def field(reader, name):
 
 
 def load_model(reader):
-    """Loads LlamaForCausalLM in float32 with weights rounded to bf16. Reorders the rows of q and k from pairs, as in the file, to halves."""
+    """Loads LlamaForCausalLM in float32 with weights rounded to bf16. Reorders the rows of the query and key weights: the two
+    rows of a head that RoPE rotates together are neighbours in the file, and half a head apart in transformers."""
     get = lambda key: field(reader, "llama." + key)
     heads, kv_heads, hidden = get("attention.head_count"), get("attention.head_count_kv"), get("embedding_length")
     config = LlamaConfig(

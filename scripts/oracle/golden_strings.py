@@ -1,4 +1,5 @@
-"""The common command line of the tokenizer oracles: strings of the generator, one golden file, --check."""
+"""The command line that the tokenizer oracles share. Each oracle takes strings of the generator and writes one golden
+file. With --check it only compares."""
 
 import argparse
 import json

@@ -5,8 +5,8 @@
 
 Writes small GGUF files without weights and asks llama.cpp's library (in the package xllamacpp) for ids, control
 tokens, end tokens, BOS and add_bos. The files are:
-- every name of tokenizer.ggml.pre that the project reads, on the vocabulary of pre_tokenizers.json, and the names that
-  llama.cpp knows and the project refuses;
+- one for each name of tokenizer.ggml.pre that the project reads, and one for each name that llama.cpp knows and the
+  project refuses, all with the vocabulary of pre_tokenizers.json;
 - files that leave keys out or hold odd values ("files"; the C++ test writes the same files). Their token types, if any,
   agree with the names of the tokens, because llama.cpp overrides types by names and the project does not.
 The strings are those of tokenizer.py, in composed form, and only strings whose characters are in Unicode 3.2. llama.cpp

@@ -197,7 +197,7 @@ def flags(values):
 
 
 def field(message, number):
-    """The bytes of a field, which holds other fields, of a protocol buffer."""
+    """The bytes of the last field with this number in a message of protocol buffers. None if there is no such field."""
     at = 0
 
     def varint():

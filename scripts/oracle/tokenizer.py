@@ -6,9 +6,10 @@
 
 The ids are those of Hugging Face's `tokenizers`. This script and the C++ test make the strings with the same generator
 from tests/golden/tokenizer/generator.json. The golden files store a hash of the ids of each string. The tokenizer of the
-model is built from the GGUF's vocabulary and merges with each of the four pre-tokenisers. The chat template of the
-GGUF is rendered by jinja2. --check writes nothing and exits 1 if a golden file would change. The second form makes a
-golden file for any tokenizer.json; run it through the C++ test with SPECLAB_TOKENIZER_GOLDEN=GOLDEN.
+model is built from the GGUF's vocabulary and merges, with each of four pre-tokenisers (those of SmolLM, GPT-2, Llama 3
+and Qwen 2). The chat template of the GGUF is rendered by jinja2. --check writes nothing and exits 1 if a golden file
+would change. The second form makes a golden file for any tokenizer.json; run it through the C++ test with
+SPECLAB_TOKENIZER_GOLDEN=GOLDEN.
 Needs the packages tokenizers, gguf and jinja2.
 """
 

@@ -14,7 +14,7 @@ import json
 import pathlib
 import sys
 
-CELLS = 6  # a fit of so many cells is shown as a law; fewer cells are shown as single settings
+CELLS = 6  # a fit of at least this many cells is shown as a law; with fewer cells no law is shown
 VERDICT = "verdict/verdict.json"  # file in RUN that `speclab lookahead RUN --measure` writes
 FEW_PROMPTS = 10  # an interval over fewer prompts shows their number
 TIMED = ("speedup", "tokens_per_second", "ms_per_token")
@@ -208,7 +208,17 @@ class Page:
         ]
         self.parts.append(
             table(
-                ["measured", "W", "N", "G", "tau predicted", "tau", "speedup predicted", "speedup", "against none"],
+                [
+                    "measured",
+                    "W",
+                    "N",
+                    "G",
+                    "tau predicted",
+                    "tau",
+                    "speedup predicted",
+                    "speedup",
+                    "against autoregressive",
+                ],
                 rows,
             )
         )

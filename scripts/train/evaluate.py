@@ -22,7 +22,7 @@ from target import PREFIX, TO_ANSWER, Gguf, Target
 GAMMAS = (2, 4, 6)
 GROUPS = dict(
     translation="translation", summarization="summarisation", qa="qa", math_reasoning="maths", rag="rag"
-)  # all other ids: mt_bench
+)  # all other categories: mt_bench
 
 
 def steps_taken(accepts, gamma):

@@ -1,6 +1,6 @@
-"""Stage 1: the target writes the training text. Its features are stored, so that training needs no target forward.
+"""Stage 1: the target writes the training text. Its hidden states are stored, so training needs no target forward.
 
-One shard per round, `text-00012.npz`, of S sequences:
+The target writes in rounds. Each round makes one shard, `text-00012.npz`, of S sequences:
   ids        int32 [N]       all tokens of all sequences, prompts included, one sequence after the other
   lengths    int32 [S]       tokens of each sequence
   starts     int32 [S]       first position whose next token the target chose (features are stored from this position)
@@ -37,7 +37,7 @@ class Sequence:
     kind: int
     temperature: float
     ids: list
-    limit: int  # most answer tokens
+    limit: int  # largest number of answer tokens
     opening: bool = False  # the target is still writing the user's turn
     start: int = 0
     answer: int = 0
@@ -234,10 +234,10 @@ def main():
     parser.add_argument("--cache", type=Path, default=Path(".cache/train"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument(
-        "--tokens", type=float, default=None, help="stop after this many (default: 1.5e6, on a GPU 6e7)"
+        "--tokens", type=float, default=None, help="stop after this many tokens (default: 1.5e6, on a GPU 6e7)"
     )
     parser.add_argument("--minutes", type=float, default=None, help="start no round after this time")
-    parser.add_argument("--slots", type=int, default=None, help="sequences at a time (default: 192, on a GPU 2048)")
+    parser.add_argument("--slots", type=int, default=None, help="sequences at a time (default: 128, on a GPU 2048)")
     parser.add_argument(
         "--round",
         type=int,

@@ -23,8 +23,8 @@ def symmetric_power(matrix, power, floor=1e-4):
 
 
 def head_start(embedding_rows, mass, features, d):
-    """Returns H [K, d] such that H y approximates embedding_rows @ f for whitened y = A f. Tokens are weighted by mass [K], features [N, D]
-    are a sample of f.
+    """Returns H [K, d] such that H y approximates embedding_rows @ f for whitened y = A f. Tokens are weighted by mass
+    [K]; features [N, D] are a sample of f.
 
     This is the best approximation of rank d in the weighted norm: with G = E' diag(mass) E and C = mean f f', the SVD of G^1/2 C^1/2 = U s V'.
     """

@@ -51,7 +51,8 @@ class DistillationLoss(torch.autograd.Function):
 
 
 class Muon:
-    """Optimizer with momentum that replaces the update of a matrix by its nearest semi-orthogonal matrix. Treats equal shapes together."""
+    """Optimizer with momentum that replaces the update of a matrix by its nearest semi-orthogonal matrix. Computes
+    matrices of equal shape in one batch."""
 
     def __init__(self, parameters, momentum=0.95, decay=0.01):
         self.parameters, self.momentum, self.decay = list(parameters), momentum, decay
@@ -109,7 +110,8 @@ def choose_vocabulary(shards, embedding, size, device):
 def warm_head(draft, text, shards, steps, rng):
     """Fits the head, and a linear map A from the target's feature to a hidden vector, to p = softmax(head A f), without a transformer.
 
-    Starts from initialise.head_start. Its final alpha is an upper bound for a hidden vector of this width.
+    Starts from initialise.head_start. The last alpha that it prints is an upper bound for a hidden vector of this
+    width.
     """
     head = draft.head
     fit = torch.linalg.lstsq(
@@ -261,7 +263,7 @@ def main():
         "--batch",
         type=int,
         default=None,
-        help="tokens of a step and worker, padding and prompts included (default: 2560 in all, on a GPU 16384)",
+        help="tokens per step and worker, with padding and prompts (default: 2560 in all workers together, GPU: 16384)",
     )
     parser.add_argument("--muon-rate", type=float, default=0.01)
     parser.add_argument("--adam-rate", type=float, default=7e-4)

@@ -4,11 +4,11 @@ of pre-tokenisers and of added tokens, what NFC needs, and where a grapheme clus
 
     python3 scripts/unicode/make_unicode_tables.py [--check]
 
-The tables must match the package `tokenizers`, so they are read from it, code point by code point. Its parts use different
-versions of Unicode: in 0.23 the regular expressions (\\p{L}, \\p{N}, \\s) know Unicode 16, the splitter "Digits" (Rust's
-char::is_numeric) Unicode 17, and the normalizers Unicode 9. The neighbours of added tokens and the grapheme clusters are
-looked up in two more tables. --check compares with the committed files instead of
-writing them. Needs tokenizers, in the version of scripts/oracle.
+The tables must match the package `tokenizers`, so they are read from it, code point by code point. Its parts use
+different versions of Unicode: in 0.23 the regular expressions (\\p{L}, \\p{N}, \\s) know Unicode 16, the splitter
+"Digits" (Rust's char::is_numeric) Unicode 17, and the normalizers Unicode 9. Two more parts have tables of their own:
+the one that checks the neighbours of an added token with single_word, and the one that finds grapheme clusters. --check
+compares with the committed files instead of writing them. Needs tokenizers, in the version of scripts/oracle.
 """
 
 import argparse
@@ -203,7 +203,8 @@ std::span<const CombiningRun> combining_runs() {{ return kCombiningRuns; }}
 
 
 def character_map(replacements):
-    """A precompiled_charsmap: a double array in the layout of darts-clone (core/model/text/character_map.h), first fit."""
+    """A precompiled_charsmap: a double array in the layout of darts-clone (core/model/text/character_map.h). Each
+    node gets the first base that fits."""
     texts, trie = b"", {}
     for key, text in replacements.items():
         node = trie

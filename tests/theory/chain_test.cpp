@@ -153,6 +153,8 @@ TEST(Leviathan, OptimalGammaAtTheEndsOfTheDomain) {
   EXPECT_FALSE(optimal_gamma(0, 0).at_limit);
   EXPECT_EQ(optimal_gamma(0.5, 0, 30).gamma, 30);
   EXPECT_TRUE(optimal_gamma(0.5, 0, 30).at_limit);
+  EXPECT_EQ(optimal_gamma(0.3, 0).gamma, 1000) << "alpha^(gamma + 1) is 0 as a double";
+  EXPECT_TRUE(optimal_gamma(0.3, 0).at_limit);
   EXPECT_FALSE(optimal_gamma(0.6, 0.01, 7).at_limit);
   EXPECT_TRUE(optimal_gamma(0.6, 0.01, 6).at_limit);
   EXPECT_TRUE(optimal_gamma(1, 0.5, 64).at_limit);

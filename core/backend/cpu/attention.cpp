@@ -30,7 +30,7 @@ HWY_INLINE V second_of(Words words) {
 // --- scores -----------------------------------------------------------------------------------------------
 
 // scores[row][slot] = q[row] . key[slot] for the 16 slots of a block; prefetches the next block. A lane is a
-// key, and each sum is one chain over the head dimensions.
+// key, and each sum adds its products in the order of the head dimensions.
 template <int kRows, typename Kv>
 HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const float* HWY_RESTRICT q,
                             float* HWY_RESTRICT scores, int stride) {
@@ -75,8 +75,8 @@ HWY_INLINE void score_block(const Kv* HWY_RESTRICT keys, int head_dim, const flo
 
 // Turns scores[begin, count) into exponentials, zero before `first`, and returns their sum. The sum is made
 // of 16 partial sums; partial sum i adds the positions whose remainder modulo 16 is i. `begin` is the same
-// for all rows of a block and may be below `first`. The sum does not depend on it, because adding zeros
-// changes nothing.
+// for all rows of a block and may be below `first`. The sum does not depend on `begin`, because adding
+// zeros changes nothing.
 HWY_INLINE float softmax_weights(float* scores, int begin, int first, int count, float scale) {
   constexpr float kUnseen = -1e30f;  // its exp() is exactly zero
   const int full = padded(count, kKeyBlock);
@@ -124,8 +124,8 @@ float AttentionWeights(const QueryBlock& block, int r, float* scores) {
 // head dimensions after the other uses them. The values of the next slots are prefetched meanwhile.
 constexpr int kSlots = 64;
 
-// out[row][d .. d + width) += sum of weight * value over positions [begin, end), ascending. Position i is in
-// slot i.
+// out[row][d .. d + kVectors * kLanes) += sum of weight * value over positions [begin, end), ascending.
+// Position i is in slot i.
 template <int kRows, int kVectors, typename Kv>
 HWY_INLINE void mix_in_place(const Kv* HWY_RESTRICT values, int head_dim, int d, int begin, int end,
                              float* const* out, const float* HWY_RESTRICT weights, int stride) {

@@ -10,9 +10,9 @@
 namespace speclab::cpu {
 namespace {
 
-// Tiles 0 to 3 hold the sums of four panels, [rows][16] float. Tile 4 holds inputs, [rows][32] bf16, and tile
-// 5 weights, [16 pairs][16][2] bf16. If the length of a row is not a multiple of 32, tiles 6 and 7
-// hold the remaining inputs and weights.
+// Tiles 0 to 3 hold the sums of four panels (16 outputs each), [rows][16] float. Tile 4 holds inputs,
+// [rows][32] bf16, and tile 5 weights, [16 pairs][16][2] bf16. If the length of a row is not a multiple of
+// 32, tiles 6 and 7 hold the remaining inputs and weights.
 constexpr int kPanelsOfBlock = 4, kTileRows = 16, kTilePairs = 16;
 
 /// The 64 bytes that the instruction LDTILECFG reads.
@@ -38,7 +38,8 @@ TileShapes tile_shapes(int rows, int left_pairs) {
   return shapes;
 }
 
-// The intrinsics of gcc 12 do not say that a load reads memory, so the compiler could move stores past them.
+// The instructions of AMX, in inline assembly. The intrinsics of gcc 12 do not tell the compiler that loading
+// a tile reads memory, so the compiler could move a store past such a load.
 struct HardwareTiles {
   static void configure(const TileShapes& shapes) { asm volatile("ldtilecfg %0" ::"m"(shapes) : "memory"); }
   static void release() { asm volatile("tilerelease" ::: "memory"); }

@@ -3,7 +3,7 @@
 // enclosing namespace must have a type Vector of sixteen floats and zero(), dot(sum, weights, pair),
 // load(floats), store(vector, floats); the last two take addresses that are multiples of 64 bytes.
 
-// Two inputs that one instruction multiplies.
+// Returns two inputs as one word. One instruction multiplies both of them.
 inline std::int32_t word(const Bf16* pair) {
   std::int32_t both;
   std::memcpy(&both, pair, sizeof(both));
@@ -13,9 +13,9 @@ inline std::int32_t word(const Bf16* pair) {
 /// The weights that a block prefetches while it works. It prefetches `step` bytes per pair of inputs. The
 /// address starts at `from` and continues at `then` after `pairs` pairs. If `alone` is true, no other group
 /// of rows helps with the prefetching, and the block prefetches one stream per panel. Without prefetching, a
-/// block of many rows waits for memory: its instructions between two loads of weights fill the window in
-/// which the processor looks ahead. (Zen 5, all matrices of SmolLM2-135M: with prefetching, 16
-/// rows take 1.15 times as long as one row, without it 1.3 times.)
+/// block of many rows waits for memory: the processor starts loads ahead of time only within a window of
+/// instructions, and the instructions between two loads of weights fill this window. (Zen 5, all matrices of
+/// SmolLM2-135M: with prefetching, 16 rows take 1.15 times as long as one row, without it 1.3 times.)
 struct Ahead {
   const char* from;
   int step;

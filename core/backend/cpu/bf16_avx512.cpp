@@ -51,7 +51,7 @@ double avx512_rounds(std::int64_t rounds) {
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (auto& sum : sums) {
       sum = _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(zeros), reinterpret_cast<__m512bh>(zeros));
-      asm volatile("" : "+v"(sum));  // keeps the compiler from dropping any of them
+      asm volatile("" : "+v"(sum));  // keeps the compiler from removing the instruction
     }
   }
   return static_cast<double>(rounds) * kSums * 64;

@@ -19,8 +19,8 @@ void amx_slice_emulated(const Bf16Slice& slice);
 double avx512_rounds(std::int64_t rounds);  ///< bf16_unit_rounds() of the AVX-512 unit
 double amx_rounds(std::int64_t rounds);
 
-/// Computes scores[row][slot] for `blocks` blocks of keys; rows of scores are `stride` apart. q: the queries
-/// rounded to bf16, [head_dim/2][rows][2].
+/// The arguments of avx512_scores(), which computes scores[row][slot] for `blocks` blocks of keys. Rows of
+/// scores are `stride` apart. q: the queries rounded to bf16, [head_dim/2][rows][2].
 struct BlockOfScores {
   const Bf16* keys;
   int head_dim, rows, blocks;
@@ -28,9 +28,10 @@ struct BlockOfScores {
   float* scores;
   int stride;
 };
-/// Computes sums[row][head dimension] += weight * value over all positions of a row; rows of sums are `width`
-/// apart. weights: the exponentials of the softmax, [row][position], rows `stride` apart, zero after the last
-/// position. In all rows, position i is in slot i for all i < in_place. `in_place` is even.
+/// The arguments of avx512_values(), which computes sums[row][head dimension] += weight * value over all
+/// positions of a row. Rows of sums are `width` apart. weights: the exponentials of the softmax,
+/// [row][position], rows `stride` apart, zero after the last position. In all rows, position i is in slot i
+/// for all i < in_place. `in_place` is even.
 struct BlockOfValues {
   const Bf16* values;
   int head_dim;
@@ -46,8 +47,7 @@ void avx512_values(const BlockOfValues& values);
 void avx512_scores_emulated(const BlockOfScores& scores);
 void avx512_values_emulated(const BlockOfValues& values);
 
-/// Writes the first `width` outputs of one row of activations to y, or adds them to y. `sums` are these
-/// outputs.
+/// Writes `width` outputs of one row, which are in `sums`, to y, or adds them to y if `accumulate` is true.
 inline void put_sums(const float* sums, int width, float* y, bool accumulate) {
   if (accumulate) {
     for (int i = 0; i < width; ++i) y[i] += sums[i];

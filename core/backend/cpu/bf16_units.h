@@ -46,7 +46,7 @@ std::optional<Bf16Unit> preferred_bf16_unit();
 /// interleaved, so each group is one row.
 constexpr RowGroups bf16_row_groups(Bf16Unit unit, int n) {
   if (unit == Bf16Unit::kAmx) return RowGroups(n, 1);
-  // The registers can hold the sums of 16 rows for one panel, or of 12 rows for two panels.
+  // The registers can hold the sums of 16 rows for one panel (16 outputs), or of 12 rows for two panels.
   return n <= 16 ? RowGroups(n, 16) : RowGroups(n, 12);
 }
 /// Length of a row in memory: `in` rounded up to a multiple of 32.

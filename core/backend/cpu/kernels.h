@@ -37,7 +37,7 @@ struct RowGroups {
   constexpr int size(int group) const { return least + (group < larger ? 1 : 0); }
   int count;   ///< number of groups
   int least;   ///< rows of a group
-  int larger;  ///< number of groups, the first ones, that have one row more
+  int larger;  ///< the first `larger` groups have one row more
 };
 
 /// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs); adds to y only if `accumulate` is true.

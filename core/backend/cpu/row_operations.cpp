@@ -73,7 +73,7 @@ void LayerNormRow(const float* x, const float* weight, const float* bias, float 
 }
 
 void ActivateRow(Activation kind, const float* x, const float* up, int n, float* out) {
-  const V one = hn::Set(f, 1.0f), most = hn::Set(f, 88.0f);  // exp() of more overflows
+  const V one = hn::Set(f, 1.0f), most = hn::Set(f, 88.0f);  // exp() of a larger number overflows
   const auto sigmoid_times = [&](V v, V exponent) {
     return hn::Div(v, hn::Add(one, hn::Exp(f, hn::Min(exponent, most))));
   };

@@ -50,7 +50,8 @@ class Datastore {
   /// Finds the longest suffix of `text` that occurs, of `shortest` to `longest` tokens, and returns its
   /// occurrences. Returns an empty range when no suffix occurs.
   Range find_suffix(TokenSpan text, int shortest, int longest) const;
-  /// The token `offset` places after the start of the i-th occurrence; -1 at the end of its document.
+  /// The token `offset` places after the position in entry i of the suffix array (see Range). -1: the
+  /// document of this position ends there.
   Token token(std::size_t i, int offset) const;
 
  private:

@@ -57,8 +57,8 @@ class DraftChain {
   /// The runner-ups of the last draft(), by depth.
   std::span<const RunnerUp> runner_ups(const Sequence& sequence);
   /// Makes drafts end before a token if the product of the draft's probabilities up to and including
-  /// this token is less than `probability`. Works only at temperature 0. Above it tokens are drawn, and
-  /// leaving out a drawn token because of its value would change the law of the text.
+  /// this token is less than `probability`. Works only at temperature 0. At higher temperatures tokens are
+  /// drawn, and leaving out a drawn token because of its value would change the law of the text.
   void leave_out_below(double probability) { leave_out_below_ = probability; }
   /// Tells the schedule that `drafted` tokens of this chain were verified and `accepted` of them accepted.
   void observe(const Sequence& sequence, int drafted, int accepted);

@@ -29,7 +29,8 @@ struct DraftSampling {
 /// cache, and the missing tokens are fed (two after full acceptance, one after a rejection).
 class DraftCache {
  public:
-  /// Starts a sequence: prefills its prompt. Does nothing when the prompt is longer than the draft's context.
+  /// Starts a sequence: empties the cache and prefills the prompt. A prompt that is longer than the draft's
+  /// context is not prefilled.
   void begin(const Sequence& sequence, const Resources& resources);
   Session& session() { return *session_; }
   /// Length of the longest chain that fits into the draft's context. Drafted token i is fed at the

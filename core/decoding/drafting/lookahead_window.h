@@ -54,7 +54,7 @@ class LookaheadWindow {
   int width_ = 0;
   int filled_ = 0;
   std::vector<std::vector<Token>> levels_;  // [N - 1][columns]
-  std::vector<std::vector<int>> nodes_;     // of the last feed(); -1: not fed
+  std::vector<std::vector<int>> nodes_;     // [levels][columns] nodes of the last feed(); -1: not fed
 };
 
 /// Draws a token of `text` (not empty) as a first guess, with its own coin at this step. If the

@@ -68,7 +68,8 @@ NgramCounts::Node NgramCounts::add(Node parent, Token token) {
   return node;
 }
 
-// Updates the counts of counts after the number r of one n-gram has grown from to - 1 to `to`.
+// Updates counts of counts (`numbers`) after the count of one n-gram has grown by one, to `to`. The count is
+// the number of its occurrences, or of the different tokens before it.
 void NgramCounts::move(std::array<std::uint32_t, CountsOfCounts::kMost + 1>& numbers, std::uint32_t to) {
   if (to > 1 && to - 1 <= CountsOfCounts::kMost) --numbers[to - 1];
   if (to <= CountsOfCounts::kMost) ++numbers[to];

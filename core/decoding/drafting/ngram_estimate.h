@@ -17,17 +17,18 @@ namespace speclab {
 /// kneser_ney, modified_kneser_ney: interpolated (Kneser and Ney 1995; Chen and Goodman 1998, Eq. 28 to
 /// 30). The highest order uses counts. Lower orders use the number of different tokens before an
 /// n-gram in place of its count. A count of r loses D(r), and the lost mass is distributed by the law of
-/// the shorter context. The law of single tokens passes its lost mass to the uniform law. kneser_ney has one
-/// discount D = n1 / (n1 + 2 n2). modified_kneser_ney has three, for r = 1, 2 and more: D(r) = r - (r + 1) D
-/// n(r+1) / n(r), where n(r) is the number of n-grams of that order with a count of r. If an n(r) that
-/// is needed is 0, or a D(r) is outside (0, r], kneser_ney uses .5, and modified_kneser_ney uses .5, 1
-/// and 1.5.
+/// the shorter context. The law of single tokens passes its lost mass to the uniform law. The
+/// discounts follow from n(r), the number of n-grams of the order with a count of r. kneser_ney has one
+/// discount, D = n(1) / (n(1) + 2 n(2)). modified_kneser_ney has three, for r = 1, 2 and more: D(r) = r -
+/// (r + 1) D n(r+1) / n(r). If an n(r) that is needed is 0, or a D(r) is outside (0, r], kneser_ney uses .5,
+/// and modified_kneser_ney uses .5, 1 and 1.5.
 ///
 /// katz: back-off (Katz 1987). A count of r <= k is multiplied by the Good-Turing factor d(r) = (r*/r - A) /
 /// (1 - A) with r* = (r + 1) n(r+1) / n(r) and A = (k + 1) n(k+1) / n(1). Larger counts lose nothing. The
 /// lost mass goes to the tokens that were not seen in the context, in proportion to their law in the shorter
 /// context. k is 5, or less if n(1) to n(k+1) do not give factors in (0, 1]. If no k does, each count loses
-/// n1 / (n1 + 2 n2), or .5 if n1 or n2 is 0. If all tokens were seen in the context, they keep all mass.
+/// n(1) / (n(1) + 2 n(2)), or .5 if n(1) or n(2) is 0. If all tokens were seen in the context, they keep all
+/// mass.
 enum class NgramSmoothing { katz, kneser_ney, modified_kneser_ney };
 
 /// The discount of a count r. The last entry holds for all larger counts.
@@ -50,8 +51,9 @@ class NgramEstimate {
   /// Call this when the counts will not change any more: computes the law without a context once.
   void freeze(const Counts& counts);
 
-  /// Sets the law to that after `context`. Uses its last order - 1 tokens, or their longest suffix that is
-  /// known. The work is proportional to the number of different tokens that followed these suffixes.
+  /// Sets the law to that after `context`. Uses the last order - 1 tokens of the context, or the longest
+  /// suffix of them that some token followed. The work is proportional to the number of different tokens that
+  /// followed this suffix and the shorter ones.
   void condition(const Counts& counts, TokenSpan context);
 
   // The law after the context of condition():

@@ -9,7 +9,8 @@ namespace speclab {
 NgramPool::NgramPool(int vocab, int length, int per_key, Order order)
     : length_(length), per_key_(per_key), order_(order), lists_(static_cast<std::size_t>(vocab)) {
   SPECLAB_CHECK(vocab > 0 && length >= 1 && per_key >= kUnbounded,
-                "a pool of {} tokens, {} after a key, {} for each", vocab, length, per_key);
+                "a vocabulary of {}, {} tokens after a key, {} continuations per key", vocab, length,
+                per_key);
 }
 
 void NgramPool::reserve(std::size_t ngrams) {

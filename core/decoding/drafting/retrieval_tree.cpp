@@ -10,8 +10,9 @@ namespace speclab {
 void RetrievalOptions::fields(OptionVisitor& visit) {
   visit("ngram_max", ngram_max, Range<int>{1, Datastore::kDepth}, "longest suffix of the text to look up");
   visit("ngram_min", ngram_min, Range<int>{1, Datastore::kDepth}, "shortest suffix to look up");
-  visit("length", length, Range<int>{1, 31}, "most tokens of a continuation");
-  visit("nodes", nodes, Range<int>{1, 64}, "most nodes of the tree; the most frequent prefixes are taken");
+  visit("length", length, Range<int>{1, 31}, "largest number of tokens of a continuation");
+  visit("nodes", nodes, Range<int>{1, 64},
+        "largest number of nodes of the tree; the most frequent prefixes are taken");
   visit("min_share", min_share, Range<double>{0, 1},
         "drop prefixes with a smaller share of the continuations");
   visit("hits", hits, Range<int>{1, 4096}, "continuations to look at, evenly spaced among all occurrences");

@@ -41,8 +41,8 @@ class RetrievalTree {
   int match_length() const { return matched_; }  ///< length of the suffix that was found; 0 when none was
 
  private:
-  // A common prefix of continuations: entries [first, last) of the sample, which are neighbours because the
-  // suffix array is sorted.
+  // A common prefix of continuations: entries [first, last) of the sample. They are neighbours, because the
+  // datastore's suffix array is sorted.
   struct Prefix {
     int first, last;
     int parent, depth;
@@ -51,7 +51,7 @@ class RetrievalTree {
 
   RetrievalOptions options_;
   std::vector<std::size_t> sample_;
-  std::vector<Prefix> open_;  // heap by number of continuations
+  std::vector<Prefix> open_;  // prefixes that may become the next node: a heap by number of continuations
   std::vector<Node> nodes_;
   int matched_ = 0;
 };

@@ -35,9 +35,9 @@ struct ScheduleOptions {
 class Schedule {
  public:
   Schedule(const ScheduleOptions& options, int gamma);
-  /// Starts a sequence. The rule heuristic_transient resets its state at every turn, the rule heuristic only
-  /// at every new conversation. State never passes from one prompt to the next, so a record does not depend
-  /// on the order of prompts.
+  /// Starts a sequence. The rule heuristic_transient resets its state at every turn. The rule heuristic keeps
+  /// it through the turns of a conversation and resets it at the next conversation. So a record does not
+  /// depend on the order of conversations.
   void begin(int turn);
   int limit() const { return gamma_; }  ///< largest length of the next draft
   /// Whether stop_after() looks at the confidence. If not, the caller may pass -1.

@@ -11,8 +11,9 @@ namespace {
 constexpr Token kBegin = std::numeric_limits<Token>::min();
 
 // A block stores the continuations of a branch. A block of up to four slots is a list: the most frequent
-// continuation first, free slots last. A larger block holds the number of its continuations, the most
-// frequent one, and then a table with open addressing by last token.
+// continuation first, free slots last. A larger block holds the number of its continuations, then the most
+// frequent one, and then a hash table (open addressing) of all of them. The key of a continuation is its last
+// token.
 constexpr std::uint32_t kTableLog = 3;
 constexpr std::uint32_t kTableHead = 2;
 
@@ -22,7 +23,7 @@ std::uint32_t slot_of(Token token, std::uint32_t log) {
   return (static_cast<std::uint32_t>(token) * 0x9e3779b9u) >> (32 - log);
 }
 
-// Growing by an eighth copies each entry at most nine times and leaves little memory unused.
+// Growing by an eighth copies each entry at most nine times on average, and leaves little memory unused.
 template <class T>
 void make_room(std::vector<T>& vector, std::size_t more) {
   const std::size_t wanted = vector.size() + more;
@@ -40,8 +41,8 @@ void SuffixAutomaton::reserve(std::size_t tokens) {
   text_.reserve(tokens + 1);
   links_.reserve(tokens + 2);
   // There are at most 2n states and 3n transitions (Blumer et al. 1985). n of the states are prefixes, and n
-  // of the transitions lead from one prefix to the next. A block and the smaller blocks that it replaced have
-  // fewer than five slots for each continuation.
+  // of the transitions lead from one prefix to the next. That leaves n branches and 2n stored continuations.
+  // A block and the smaller blocks that it replaced have fewer than five slots for each continuation.
   branches_.reserve(tokens + 1);
   pool_.reserve(10 * tokens);
 }
@@ -253,9 +254,9 @@ void SuffixAutomaton::append(Token token) {
   count_suffixes(token);
 }
 
-// Counts one more occurrence of each suffix of the text. Without its last token, a suffix of the text is a
-// suffix of the previous text. The last token may now be the most frequent continuation of that
-// shorter string.
+// Counts one more occurrence of each suffix of the text, which has just grown by `token`. Each of these
+// suffixes is a suffix of the previous text, followed by `token`. So `token` may now be the most frequent
+// continuation of that suffix of the previous text.
 void SuffixAutomaton::count_suffixes(Token token) {
   const State old_suffix = suffix_;
   const auto longest = static_cast<std::uint32_t>(std::min(text().size(), static_cast<std::size_t>(depth_)));

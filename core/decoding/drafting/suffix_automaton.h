@@ -24,9 +24,8 @@ namespace speclab {
 /// takes 4 bytes for its link and 4 for its token. All other classes are branches of 20 bytes. A branch
 /// stores its continuations with the most frequent one first. It stores a single continuation inside its 20
 /// bytes, a few in a list, and many in a table; lists and tables take 4 bytes per slot. Vectors grow by an
-/// eighth. For 10^7 tokens of C and C++ headers this took 1.60 states, .84 stored continuations and 22.8
-/// bytes per token, including unused capacity (`speclab_bench
-/// --benchmark_filter=copies/index --text FILE`).
+/// eighth. For 10^7 tokens of C and C++ headers, each token took 1.60 states, .84 stored continuations and
+/// 22.8 bytes, unused capacity included (`speclab_bench --benchmark_filter=copies/index --text FILE`).
 class SuffixAutomaton {
  public:
   using State = std::uint32_t;

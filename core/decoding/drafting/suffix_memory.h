@@ -25,7 +25,7 @@ class SuffixMemory {
   /// Where a speculation comes from: the text of the sequence itself, or the texts of earlier requests.
   enum class From { nowhere, text, earlier };
 
-  /// Makes an index for each sequence of a batch, with room for `capacity` tokens, and one for
+  /// Makes an index for each sequence of a batch, with room for resources.capacity tokens, and one for
   /// `budget_tokens` of earlier texts. Matches are at most `depth` tokens long.
   SuffixMemory(int depth, Remember remember, std::size_t budget_tokens, const Resources& resources);
 

@@ -6,8 +6,8 @@
 namespace speclab {
 namespace {
 
-// Limits of the work in a step: contexts that are tried, and continuations of
-// one context that a tree looks at.
+// Limits of the work in a step: contexts that are tried, continuations of one context that a tree looks at,
+// and tokens that are speculated.
 constexpr int kContexts = 12;
 constexpr int kContinuations = 32;
 constexpr int kMostNodes = 64;
@@ -26,10 +26,11 @@ double share(std::uint32_t count, double occurrences) {
 }  // namespace
 
 void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
-  visit("length", length, Range<int>{1, kMostNodes}, "most tokens to speculate");
+  visit("length", length, Range<int>{1, kMostNodes}, "largest number of tokens to speculate");
   visit("factor", factor, Range<double>{0, 64},
         "after m matching tokens, at most factor * m + offset tokens are speculated");
-  visit("offset", offset, Range<double>{-64, 64}, "added to the limit of the option factor");
+  visit("offset", offset, Range<double>{-64, 64},
+        "offset in the limit factor * m + offset, see the option factor");
   visit("min_probability", min_probability, Range<double>{0, 1},
         "stop where the whole path, by frequencies in the text, is less probable than this");
   visit("trust", trust, Range<double>{0, 1},
@@ -39,7 +40,7 @@ void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
   visit("contexts", contexts, {{SuffixContexts::best, "best"}, {SuffixContexts::enough, "enough"}},
         "which suffix of the text to continue. best: the one with the most expected accepted tokens. enough: "
         "the longest one after which the tree has at least depth - 1 nodes, as in the trie of alipay's "
-        "Lookahead; always a tree; factor and offset are not used");
+        "Lookahead; it always drafts a tree and does not use factor and offset");
 }
 
 SuffixSpeculation::SuffixSpeculation() {
@@ -80,8 +81,8 @@ void SuffixSpeculation::run(const SuffixAutomaton& text, Match context, bool at_
   }
 }
 
-// Tries each length of the context, also if the shorter context is in the same class of the automaton. A tree
-// after a shorter context may be deeper.
+// Tries each length of the context, also lengths in the same class of the automaton. A shorter context allows
+// a deeper tree, because the context and a path of the tree together have at most text.depth() tokens.
 void SuffixSpeculation::retrieve(const SuffixAutomaton& text, Match context, bool at_end, int limit) {
   const int enough = text.depth() - 1;
   for (int length = std::min({context.length, enough, kContexts}); length > 0; --length) {

@@ -12,6 +12,7 @@ namespace speclab {
 /// with enough continuations.
 enum class SuffixContexts { best, enough };
 
+/// Options of SuffixSpeculation, described in fields().
 struct SuffixSpeculationOptions {
   int length = 8;
   double factor = 1;
@@ -23,13 +24,14 @@ struct SuffixSpeculationOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Speculates continuations of a context by their frequencies in an indexed text (Oliaro et al. 2024,
-/// SuffixDecoding, Algorithm 1). It tries the longest matching context and each shorter one that occurs more
-/// often. For each context it speculates at most floor(factor * match + offset) tokens, where match is the
-/// length of the context. The probability of a token is its frequency after the context, times the trust in a
-/// match of that length. A path follows the most frequent continuation; a tree grows at its most probable
-/// leaf. The sum of the probabilities is the expected number of accepted tokens. The context with the highest
-/// sum wins; if sums are equal, the longest context.
+/// Speculates continuations of a context, the last tokens of a text, by their frequencies in an indexed text
+/// (Oliaro et al. 2024, SuffixDecoding, Algorithm 1). It tries the longest matching context and each shorter
+/// one that occurs more often. For each context it speculates at most floor(factor * match + offset) tokens,
+/// where match is the length of the context. The probability of a token is its frequency after the context,
+/// times the trust in a match of that length (how often a copy after such a match is right). A path follows
+/// the most frequent continuation; a tree grows at its most probable leaf. The sum of the probabilities is
+/// the expected number of accepted tokens. The context with the highest sum wins; if sums are equal, the
+/// longest context.
 ///
 /// With contexts "enough" this is the retrieval of Zhao et al. 2023 (alipay's Lookahead). They keep pieces of
 /// the text, called branches, in a trie. The trie holds the strings and frequencies of this index if a branch
@@ -49,8 +51,8 @@ class SuffixSpeculation {
   SuffixSpeculation();  ///< reserves all memory: run() does not allocate
 
   /// Speculates after `context`, at most `limit` tokens deep. With `at_end` the context is the end of the
-  /// indexed text, so one of its occurrences has no continuation. The result is in nodes(): parents first, in
-  /// a tree the most probable first.
+  /// indexed text, so one of its occurrences has no continuation. The result is in nodes(). Parents come
+  /// before their children; in a tree, more probable nodes come before less probable ones.
   void run(const SuffixAutomaton& text, SuffixAutomaton::Match context, bool at_end, int limit,
            const SuffixSpeculationOptions& options);
   void clear();

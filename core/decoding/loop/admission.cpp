@@ -19,7 +19,7 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
   const ModelConfig& config = target_->config();
   if (!config.head_ids.empty()) {
     throw Error({fmt::format("model {}", target_->name()),
-                 fmt::format("a head over {} of {} tokens", config.head_rows(), config.vocab),
+                 fmt::format("an output head for {} of {} tokens", config.head_rows(), config.vocab),
                  "a target that predicts every token", "Use it as a draft."});
   }
   if (draft_ && draft_->config().vocab != config.vocab) {
@@ -235,7 +235,7 @@ void DecodeLoop::choose_executor(RunningSequence& sequence) {
   if (wanted == DeviceLoop::on) {
     throw Error({"option device_loop", "on",
                  "steps that a device can run or verify by itself, but here: " + reason,
-                 "\"auto\" leaves such steps to the host."});
+                 "With \"auto\", the host runs the steps that no device can run."});
   }
   reason = on_host_->begin(sequence);
   if (!reason.empty())

@@ -43,7 +43,7 @@ void DecodeLoop::step() {
     for (RunningSequence* sequence : running_) record_step(*sequence);
     const PhaseTimes times = clock.lap();
     const std::int64_t cpu = cpu_now_ns() - cpu_before;
-    for (RunningSequence* sequence : running_) {  // outside the clock
+    for (RunningSequence* sequence : running_) {  // after the clock was read
       GenerationRecord& out = sequence->out;
       out.steps.push_back(sequence->step);
       out.steps.back().times = times;

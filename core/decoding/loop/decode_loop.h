@@ -22,14 +22,16 @@ namespace speclab {
 /// loop chooses one when a generation starts. The time of a step is split without gaps into
 /// the phases draft (draft and observe), target (forward), accept (turning rows into distributions, the rule)
 /// and other (bookkeeping, emit, commit, recording). Row hashes, expected acceptance, ranks, distances, the
-/// copy of a step for the record and on_emit are outside the clock. Code inside the clock allocates no memory
-/// once the buffers have grown. With several sequences the times of a step are those of the whole batch.
+/// copy of a step for the record and on_emit are outside the clock: their time is not measured. Code inside
+/// the clock allocates no memory once the buffers have grown. With several sequences the times of a step are
+/// those of the whole batch.
 ///
 /// If an end token, a stop string or a limit lies inside an accepted path, the text ends there. Tests of
-/// later tokens are not recorded. The address of a rule's coin is the absolute position of the token that it
-/// decides. The address of a draft's coin is the step and the node. So no coin is used twice, and no coin
-/// depends on another sequence. Nor does a row of a forward depend on the other rows (row invariance).
-/// Therefore a sequence gets the same tokens, rows and counts whatever other sequences run in the batch.
+/// later tokens are not recorded. The address of a rule's coin contains the absolute position of the token
+/// that it decides. The address of a draft's coin contains the step and the node, and so does that of a rule
+/// that judges whole paths (rules_paths.cpp). So no coin is used twice, and no coin depends on another
+/// sequence. Nor does a row of a forward depend on the other rows (row invariance). Therefore a sequence gets
+/// the same tokens, rows and counts whatever other sequences run in the batch.
 class DecodeLoop {
  public:
   /// Opens the target's sessions. Throws Error when target and draft do not fit each other, the strategy
@@ -86,7 +88,8 @@ class DecodeLoop {
   int capacity_ = 0;
   RunningSequence* opening_ =
       nullptr;  ///< the sequence whose observe_prompt() or begin() runs; sessions opened now count for it
-  /// By slot. They outlive the strategy, which may hold sessions that are counted here.
+  /// The sequences, by slot. They are declared before the strategy, so they outlive it. They count the work
+  /// of the sessions that the strategy holds.
   std::vector<std::unique_ptr<RunningSequence>> slots_;
   std::unique_ptr<Strategy> strategy_;
   Reads reads_;                            ///< what the strategy reads

@@ -14,7 +14,8 @@ std::optional<PlanShape> target_plan_shape(const ExecutorSetting& setting, const
   else if (setting.options->verify == VerifyWith::batch_of_prefixes)
     reason = "drafts are verified as a batch of prefixes";
   else if (setting.options->devices > 1) reason = "steps are divided over devices";
-  else if (sequence.processors) reason = "logits depend on the text";
+  else if (sequence.processors)
+    reason = "logits processors (repetition_penalty, min_length, banned_tokens) are used";
   else if (sequence.request.coins.is_scripted() || sequence.request.coins.is_watched())
     reason = "scripted and watched coins work only on the host";
   if (!reason.empty()) return std::nullopt;

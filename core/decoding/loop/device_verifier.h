@@ -44,7 +44,7 @@ class DeviceVerifier {
   Session* target_;
   int most_nodes_;
   std::map<std::pair<int, bool>, std::unique_ptr<PlannedRounds>>
-      rounds_;  // by number of rows, and by whether a draft has laws
+      rounds_;  // by number of rows, and by whether some tokens were drawn from a law q
   PlannedRounds* last_ = nullptr;
   // The draft that is being verified:
   std::vector<PlanLaw> laws_;

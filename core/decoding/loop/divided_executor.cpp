@@ -1,6 +1,6 @@
 // Divides a step's tree over several devices (lookahead parallelism, Fu et al. 2024, Section 3.4). Each
-// device's part is a forward of its own. The parts run one after the other on one device, so that each can
-// be timed.
+// device's part is a forward of its own. The devices are only emulated: the parts run one after the other on
+// the one real device, so that each part can be timed.
 #include <algorithm>
 #include <numeric>
 

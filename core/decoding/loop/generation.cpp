@@ -41,7 +41,7 @@ void GenerationOptions::fields(OptionVisitor& visit) {
         "keep the smallest set of tokens with this much mass");
   std::vector<std::string> rules{"auto"};
   for (const AcceptanceRule& entry : acceptance_rules()) rules.emplace_back(entry.name);
-  visit("rule", rule, rules, "acceptance rule; auto: coupled with gumbel coins, else rejection");
+  visit("rule", rule, rules, "acceptance rule; auto: \"coupled\" if coins is gumbel, else \"rejection\"");
   for (const RuleOption* option : all_rule_options()) {
     if (option->number != nullptr)
       visit(option->name, rule_options.*option->number, option->range, option->help);
@@ -55,14 +55,14 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit("stop", stop, "texts that end the generation");
   visit("device_loop", device_loop,
         {{DeviceLoop::off, "off"}, {DeviceLoop::automatic, "auto"}, {DeviceLoop::on, "on"}},
-        "whether a GPU runs whole steps without the host, or verifies the drafts of the host. auto: if "
-        "strategy, rule and backend can. on: as auto, but an error if they cannot");
+        "off: the host runs every step. auto: a GPU runs whole steps without the host, or else verifies the "
+        "drafts of the host, if strategy, rule and backend can. on: as auto, but an error if they cannot");
   visit("device_graph", device_graph,
         {{DeviceGraph::off, "off"}, {DeviceGraph::round, "round"}, {DeviceGraph::loop, "loop"}},
         "how the host launches the steps of device_loop on the GPU. off: kernel by kernel. round: a CUDA "
         "graph for each step. loop: one CUDA graph that repeats the step");
   visit("repetition_penalty", repetition_penalty, Range<double>{0, 100, true},
-        "divides the logits of tokens that occurred; 1 = off");
+        "divides positive and multiplies negative logits of tokens that occurred; 1 = off");
   visit("banned_tokens", banned_tokens, Range<int>{0, kMost}, "token ids that are never emitted");
 }
 

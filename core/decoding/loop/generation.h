@@ -11,8 +11,8 @@
 
 namespace speclab {
 
-/// Whether a device may run whole steps (DevicePlan) or verify the host's drafts (DeviceVerifier). Text and
-/// counts do not depend on this.
+/// Whether a device may take over work of the host: whole steps (DevicePlan), or else the verification of the
+/// host's drafts (DeviceVerifier). Text and counts do not depend on this.
 enum class DeviceLoop {
   off,
   automatic,  ///< the device does it if it can; otherwise the host does
@@ -26,9 +26,9 @@ enum class DeviceGraph {
   loop,   ///< the host launches one graph that repeats the step
 };
 
-/// Options of one generation that do not depend on the strategy: sampling, rule, limits, processors. Each is
-/// declared once, in fields(). In a config all of them are on one level, also those inside `sampling` and
-/// `rule_options`.
+/// Options of one generation that do not depend on the strategy: sampling, rule, limits, logits processors.
+/// Each is declared once, in fields(). In a config all of them are on one level, also those inside `sampling`
+/// and `rule_options`.
 struct GenerationOptions {
   SamplingParams sampling;    ///< temperature, top_k, top_p
   std::string rule = "auto";  ///< acceptance rule; auto: "coupled" with Gumbel coins, else "rejection"

@@ -47,7 +47,7 @@ struct LoopOptions {
   /// first token. Its time is not measured.
   std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit = nullptr;
   /// run() calls it with true after the prompts and before the first step, and with false after the last step
-  /// (not when a step fails). A profiler can so be told to record the steps alone.
+  /// (not when a step fails). With it a profiler can record only the steps.
   std::function<void(bool begins)> on_steps = nullptr;
 };
 

@@ -85,8 +85,8 @@ void PlannedRounds::queue() {
   const PlanShape& shape = plan.shape;
   const bool loop = mode_ == RoundQueue::kLoop;
   const int rounds = loop ? kPlanLoop : 1;
-  // Rounds that are queued but not read, and all but the last of the new ones, may each append depth() + 1
-  // tokens to the sequence before a round begins.
+  // The largest position at which one of the new rounds may begin. Before the last new round, each round that
+  // is queued but not read and each other new round may append depth() + 1 tokens.
   const std::int64_t most =
       position_ + (static_cast<std::int64_t>(queued_ - read_) + rounds - 1) * (shape.depth() + 1);
   std::int64_t tier = kTier;
@@ -168,9 +168,10 @@ void PlannedRounds::give_up(double seconds, bool idle) {
        fmt::format("no result after {:.1f} s; the device {}", seconds,
                    idle ? "has nothing left to do" : "is still busy"),
        "its result in the ring that host and device share",
-       fmt::format("A kernel hangs, or another program uses the device. End this program and try --set "
-                   "device_loop=off; {} sets how long it waits for a step.",
-                   kWaitName)});
+       fmt::format(
+           "A kernel hangs, or another program uses the device. End this run of speclab and try again "
+           "with --set device_loop=off. {} sets how long speclab waits for a step.",
+           kWaitName)});
 }
 
 void PlannedRounds::download(std::span<float> target, std::span<float> draft) {

@@ -47,7 +47,7 @@ class PlannedRounds {
   void start(PlanStart start, RoundQueue queue, bool stamps);
   /// How the rounds of this generation are queued. If the device cannot run loops, kLoop became kGraph.
   RoundQueue queued_as() const { return mode_; }
-  const std::string& loop_problem() const { return loop_problem_; }  ///< why it became that; else ""
+  const std::string& loop_problem() const { return loop_problem_; }  ///< why kLoop became kGraph; else ""
   /// Returns the next finished round; valid until the next call. Before it waits, it
   /// queues rounds until `ahead` of them are queued and not read.
   /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.
@@ -58,7 +58,7 @@ class PlannedRounds {
   /// Copies the logits of the last queued round to the host: rows of the target and rows of the draft.
   void download(std::span<float> target, std::span<float> draft);
 
-  /// The smallest tier. Each graph has a tier, a power of two, and runs rounds at positions up to its tier.
+  /// The smallest tier. Each graph has a tier, a power of two, and runs rounds at positions below its tier.
   static constexpr int kTier = 256;
   struct GraphKey {
     std::int64_t tier;

@@ -15,16 +15,16 @@ struct PrefillCost {
   std::int64_t ns = 0;  ///< wall time
   Work work;
 };
-/// Prefills an empty session and measures the cost. `logits` gets the row of the last token, [head_rows].
-/// `taps` are those of Session::prefill; the time includes their callbacks. Throws Error as Session::prefill
-/// does.
+/// Empties the session, prefills it and measures the cost. `logits` gets the row of the last token,
+/// [head_rows]. `taps` are those of Session::prefill; the time includes their callbacks. Throws Error as
+/// Session::prefill does.
 PrefillCost timed_prefill(Session& session, TokenSpan prompt, float* logits,
                           const PromptTaps* taps = nullptr);
 
 /// Shares prefills of the target between decode loops. The cases of an experiment run one after another on
 /// the same prompt, and the target's KV cache of a prompt does not depend on the strategy. Every sequence
-/// starts from a copy, also the first one, so that all start alike. The cache keeps the last prompt of each
-/// turn of a conversation.
+/// starts from a copy, also the first one, so that all start alike. For each turn number of a conversation,
+/// the cache keeps one prompt: the last one that was prefilled.
 class PrefillCache {
  public:
   struct Prefilled {

@@ -84,7 +84,7 @@ bool RunningSequence::take(Token token, int capacity, const std::function<void(T
     out.finish = Finish::eos;
   else if (stopped) out.finish = Finish::stop;
   else if (static_cast<int>(out.tokens.size()) >= options.max_tokens) out.finish = Finish::length;
-  else if (sequence.position() >= capacity) out.finish = Finish::context;  // the last token could not be fed
+  else if (sequence.position() >= capacity) out.finish = Finish::context;  // no room for the last token
   else running = true;
   return running;
 }

@@ -76,8 +76,8 @@ struct RunningSequence {
     return {logits.data() + static_cast<std::size_t>(row_of[node]) * vocab(),
             static_cast<std::size_t>(vocab())};
   }
-  /// The logits after a node that sampling uses, with the logits processors applied. Processors see the text
-  /// up to and including the node.
+  /// The logits after a node in the form that sampling uses: the logits processors are applied. They see the
+  /// text up to and including the node.
   std::span<const float> row(int node) const {
     return processors ? std::span<const float>(processed_[node]) : raw_logits(node);
   }

@@ -11,7 +11,8 @@
 namespace speclab {
 
 /// Fetches the hidden states that a strategy reads in the steps of one sequence. An executor calls taps()
-/// before its forward and fetch() after the text has grown. The buffers are kept between steps.
+/// before its forward. The decode loop calls fetch() after the text has grown. The buffers are kept between
+/// steps.
 class StepStatesReader {
  public:
   /// Returns the taps for a forward in which node i of the draft is row rows_of_nodes[i] of the feed. Empty

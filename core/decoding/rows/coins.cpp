@@ -93,7 +93,7 @@ double Coins::uniform(const Address& address) const {
 }
 
 bool Coins::bernoulli(double probability, const Address& address) const {
-  SPECLAB_CHECK(!std::isnan(probability), "probability of a coin");
+  SPECLAB_CHECK(!std::isnan(probability), "a coin with the probability NaN");
   if (probability <= 0) return false;
   if (probability >= 1) return true;
   if (script_ != nullptr) {

@@ -11,7 +11,7 @@
 namespace speclab {
 
 /// The source of randomness. Coins are addressed, not streamed: a coin is a pure function of (seed, prompt,
-/// position, purpose, draw, token). Its value depends neither on the order of calls, batching and gamma nor
+/// position, purpose, draw, token). Its value does not depend on the order of calls, on batching, on gamma or
 /// on the backend. The generator is Philox4x32-10 (Salmon et al. 2011). Copies are cheap and equal.
 ///
 /// Tests replace the generator by a script to prove laws by enumeration. At each decision the script chooses
@@ -21,12 +21,14 @@ namespace speclab {
 class Coins {
  public:
   struct Address {
-    /// Absolute position of the token that is decided. For drafted tokens and other choices of a strategy it
-    /// is the position of the pending token, so that the coin belongs to one step (Sequence::draft_coin).
+    /// Absolute position of the token that is decided. For drafted tokens, for other choices of a strategy
+    /// and for rules that judge whole paths (rules_paths.cpp) it is the position of the pending token, so
+    /// that the coin belongs to one step (Sequence::draft_coin).
     std::int64_t position = 0;
     Purpose purpose = Purpose::target;
-    std::uint32_t draw =
-        0;  ///< numbers the coins of one purpose at one position: 0, 1, ...; for a draft it is the node
+    /// Numbers the coins of one purpose at one position: 0, 1, ... For a draft, and for rules that judge
+    /// whole paths, it is the node.
+    std::uint32_t draw = 0;
   };
   /// Chooses an index of `weights` (not normalised, sum > 0).
   using Script = std::function<std::size_t(std::span<const double> weights)>;

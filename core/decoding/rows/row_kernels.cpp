@@ -96,7 +96,7 @@ struct Sums {
 };
 
 /// exp for x <= 0 as 2^n * Taylor(r) with |r| <= ln2 / 2 and degree 7 (truncation error 5e-9). ln 2 is split
-/// so that n * kHigh is exact.
+/// into 0.693359375 and a small rest, because n * 0.693359375 is exact in float.
 VF exp_nonpositive(VF x) {
   const F f;
   const VF clamped = hn::Max(x, hn::Set(f, -100.0f));

@@ -69,7 +69,7 @@ struct RuleOptions {
   double b = 1;          ///< uniform_b: upper end of U[0, b], in (0, 1]
   int beta = 1;          ///< top-beta: accept among the beta best tokens
   double gap = 0;        ///< gap: accept down to this many nats below the best token
-  double epsilon = .09;  ///< typical acceptance: epsilon; DistillSpec: epsilon in (0, 1]
+  double epsilon = .09;  ///< epsilon in (0, 1] of typical acceptance and DistillSpec
   double delta = .3;     ///< typical acceptance: factor of exp(-entropy)
   double theta = 0;      ///< threshold: least probability
   int top_k = 0;         ///< threshold: the token must also be among the k best; 0 = off

@@ -1,7 +1,7 @@
 // Two rules of textbook rejection sampling. With M = max p/q, the function M q is at least p everywhere; it
-// is called the envelope of p. A token x ~ q is accepted with probability p(x) / (M q(x)). Over the draw of
-// x, this is 1/M. If q is zero on a part of the support of p, M is infinite and the rules never accept. A
-// comparison with these rules shows what speculative sampling gains.
+// is called the envelope of p. A token x ~ q is accepted with probability p(x) / (M q(x)). On average over
+// the draw of x, this is 1/M. If q is zero on a part of the support of p, M is infinite and the rules never
+// accept. A comparison with these rules shows what speculative sampling gains.
 #include <algorithm>
 #include <array>
 #include <limits>

@@ -1,9 +1,10 @@
 // Lossy rules that accept a token by its place in the target's row. The draft's probability does not matter:
 // a rule accepts x if x is in a set A that it derives from the row. The criterion looks at p. At temperature
-// 0, where p is one-hot, it looks at the raw row. The token after a rejection is drawn from the law f: p (the
-// argmax at temperature 0), or p restricted to the typical set. The output law for one child is q(x) [x in A]
-// + (1 - q(A)) f(x). The papers below describe greedy decoding. What the rules do above temperature 0 is this
-// project's interpretation.
+// 0, where p is one-hot, it looks at the raw row. The token after a rejection is drawn from a law f. For the
+// rule "typical", f is p restricted to the typical set; for the others f is p. (At temperature 0 both are the
+// argmax.) With one child, the output law is q(x) + (1 - q(A)) f(x) for x in A, and (1 - q(A)) f(x) for other
+// x. The papers below describe greedy decoding. What the rules do above temperature 0 is this project's
+// interpretation.
 #include <algorithm>
 #include <array>
 #include <cmath>

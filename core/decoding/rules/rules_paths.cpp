@@ -3,7 +3,7 @@
 //
 // The rules go from a leaf towards the pending token. `rho` of a node is the probability that a step keeps
 // the path to this node, given the tokens of the path and of the paths that failed before it: rho = 1 at the
-// pending token, and below a node with the law R and the probability rho, a child x ~ q has
+// pending token, and below a node with the law R and the probability rho, a child x ~ q has the probability
 // min(1, rho R(x) / q(x)). R is the target's row p until a child of the node fails. A leaf is accepted with
 // its rho. If it fails, the leaf is removed, and its parent changes (Sun et al. 2024, arXiv 2403.10444, for
 // chains; "Traversal Verification for Speculative Tree Decoding", arXiv 2505.12398, for trees):
@@ -42,8 +42,8 @@ class PathNode {
   double prob(Token x) const {
     return changed_ ? weights_[static_cast<std::size_t>(x)] / sum_ : row.p->prob(x);
   }
-  /// P(a child drawn from q is kept, given that this node is): sum over x of min(q(x), rho R(x)) / rho. A
-  /// child that was not drawn (q is null) is the token `one_hot`.
+  /// P(a child drawn from q is kept, given that this node is kept): sum over x of min(q(x), rho R(x)) / rho.
+  /// A child that was not drawn (q is null) is the token `one_hot`.
   double expected(const Distribution* q, Token one_hot) const {
     if (!(rho > 0)) return 0;
     if (q == nullptr || q->one_hot()) return prob(q == nullptr ? one_hot : q->argmax());
@@ -202,8 +202,8 @@ double expected(const TargetRow& row, const Distribution* q, Token one_hot, cons
 }
 
 constexpr std::string_view kSummary =
-    "from the leaf to the root: keep a path with the capped product of p/q along it, else draw from "
-    "norm(max(0, rho p - q)) at the node where the paths end";
+    "from the leaf to the root: keep a path with probability rho, the product of p/q along it, capped at 1 "
+    "after each token; else draw from norm(max(0, rho p - q)) at the node where the paths end";
 
 const std::array<AcceptanceRule, 2> kRules = {{
     {.name = "block",

@@ -50,9 +50,9 @@ class Remainder {
     return mass;
   }
 
-  /// With p for the present law: becomes norm((f(p) - q)+), or norm((p - q)+) with plain_residual; q is a row
-  /// or one-hot. If no mass is left, the law stays unchanged. In that case p equals q up to rounding, so the
-  /// rejection before this call had probability zero up to rounding.
+  /// Let p be the present law. The law becomes norm((f(p) - q)+), or norm((p - q)+) with plain_residual. If
+  /// q is null, all its mass is on `one_hot`. If no mass is left, the law stays unchanged. In that case p
+  /// equals q up to rounding, so the rejection before this call had probability zero up to rounding.
   void subtract(const Distribution* q, Token one_hot, const RatioForm& f) {
     if (p_.one_hot()) return;
     if (q != nullptr && q->one_hot()) {

@@ -37,9 +37,9 @@ class Checkpoint {
   /// Throws Error when the file is missing, truncated, of another kind, or contradicts its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
   /// Reads decoder layers from one safetensors file, which may contain other tensors too. `config` describes
-  /// them and must be without embedding and head (ModelConfig::bare). The names of a layer's tensors begin
-  /// with `layer_names`, in which "{}" stands for the number of the layer. The rest of each name is the one
-  /// that transformers uses for the family config.family. Throws Error like open().
+  /// them and must be without embedding and output head (ModelConfig::bare). The names of a layer's tensors
+  /// begin with `layer_names`, in which "{}" stands for the number of the layer. The rest of each name is the
+  /// one that transformers uses for the family config.family. Throws Error like open().
   static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
                                 const std::string& layer_names);
   /// Turns this checkpoint into a twin of that shape (inflate.h). The configuration, the tensors and their
@@ -66,7 +66,7 @@ class Checkpoint {
   void require_finite(std::string_view tensor, std::span<const Bf16> values) const;
 
   /// The model's tokenizer. Absent for a draft that uses its target's tokenizer, and for decoder layers
-  /// without embedding and head (ModelConfig::bare).
+  /// without embedding and output head (ModelConfig::bare).
   std::optional<Tokenizer> tokenizer() const;
   /// Assumptions about missing entries of the configuration, one sentence each. They follow llama.cpp. The
   /// tokenizer has its own list (Tokenizer::assumed).

@@ -89,7 +89,7 @@ std::vector<StoredTensor> read_weights(const fs::path& directory, const std::vec
 }
 
 /// Removes the tensor `draft_vocab` from the list and returns its contents: the target's token id of each row
-/// of the head. Returns an empty list when there is no such tensor.
+/// of the output head. Returns an empty list when there is no such tensor.
 std::vector<Token> take_head_ids(std::vector<StoredTensor>& tensors, const ModelConfig& config,
                                  const fs::path& directory) {
   const auto found =
@@ -99,7 +99,7 @@ std::vector<Token> take_head_ids(std::vector<StoredTensor>& tensors, const Model
   if (found->type != TensorType::kI32 || found->shape.size() != 1 || found->shape[0] < 1) {
     throw Error({.what = what,
                  .got = fmt::format("{} [{}]", found->type_name, fmt::join(found->shape, ", ")),
-                 .expected = "I32 [rows of the head]",
+                 .expected = "I32 [rows of the output head]",
                  .advice = "Write the draft again."});
   }
   std::vector<Token> ids(static_cast<std::size_t>(found->shape[0]));
@@ -256,7 +256,7 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   const bool masks = parts.config.family == "gpt2" || parts.config.family == "gpt_neox";
   parts.tensors = take_tensors(
       expected, std::move(tensors), directory.string(), "config.json", false, [&](const std::string& name) {
-        // A tied head may be stored twice, and old files contain RoPE's constants and the causal mask.
+        // A tied output head may be stored twice, and old files contain RoPE's constants and the causal mask.
         if ((tied && name == head) || name.ends_with(".rotary_emb.inv_freq")) return true;
         return masks && (name.ends_with(".attn.bias") || name.ends_with(".attention.bias") ||
                          name.ends_with(".masked_bias"));

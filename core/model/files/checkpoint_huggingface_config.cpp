@@ -101,7 +101,7 @@ ModelConfig read_huggingface_config(const fs::path& directory) {
     settings.refuse(family.keys.layers, "0 with speclab_table", "");
   if (settings.has("speclab_draft")) read_draft(settings.object("speclab_draft"), config);
   if (config.embedding_of_target && config.tied_head) {
-    settings.refuse("tie_word_embeddings", "false with speclab_draft", "A draft has its own head.");
+    settings.refuse("tie_word_embeddings", "false with speclab_draft", "A draft has its own output head.");
   }
   if (config.embedding_of_target && config.family != "llama") {
     settings.refuse("model_type", "\"llama\" with speclab_draft",

@@ -49,9 +49,9 @@ class ConfigValues {
 };
 
 /// Reads config.json of a decoder of a known family (huggingface_family.h), of a draft (`speclab_draft`) or
-/// of a table (`speclab_table`: a model with only an embedding and a head). Throws Error for other
+/// of a table (`speclab_table`: a model with only an embedding and an output head). Throws Error for other
 /// architectures, for anything that our forward pass does not compute, and for missing or impossible values.
-/// The token ids of a draft's reduced head are not in config.json but among the tensors.
+/// The token ids of a draft's reduced output head are not in config.json but among the tensors.
 ModelConfig read_huggingface_config(const std::filesystem::path& directory);
 
 }  // namespace speclab

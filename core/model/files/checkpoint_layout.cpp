@@ -21,7 +21,7 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
                      kv = config.kv_width();
   std::vector<ExpectedTensor> out;
   if (config.bare) {
-    // neither embedding nor head
+    // neither embedding nor output head
   } else if (!config.embedding_of_target) {
     out.push_back({"token_embedding",
                    fmt::format("{}.weight", names.token_embedding),

@@ -336,7 +336,7 @@ void read_opt(const ConfigValues& settings, ModelConfig& config) {
   config.activation = read_activation(settings, "activation_function", "relu");
   config.gated = false;
   config.qkv_bias = config.attn_out_bias = config.ffn_bias = settings.flag_or("enable_bias", true);
-  config.position_offset = 2;  // the first two rows were for padding
+  config.position_offset = 2;  // the first two rows of the position embedding are for padding
   config.context = settings.integer("max_position_embeddings", 1, 1 << 24);
   config.position_rows = config.context + config.position_offset;
   config.rope_of.assign(static_cast<std::size_t>(config.layers), -1);

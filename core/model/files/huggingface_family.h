@@ -25,7 +25,7 @@ struct HuggingFaceKeys {
 struct HuggingFaceFamily {
   const char* model_type;
   const char* architecture;
-  const char* decoder;  ///< prefix of all tensor names except the head's; some files omit it
+  const char* decoder;  ///< prefix of all tensor names except the output head's; some files omit it
   TensorNames names;
   HuggingFaceKeys keys;
   bool tied;           ///< value of tie_word_embeddings if config.json does not state it

@@ -24,8 +24,8 @@ std::uint32_t hash_of(std::string_view name) {
 }
 
 /// Random weights of one row: uniform with standard deviation 1 / sqrt(3 columns), so that their products
-/// with a normalised residual are as large as ordinary activations. Every 8 columns share one output of
-/// Philox. Several outputs are computed together, which the compiler turns into vector code.
+/// with a normalised residual stream are as large as ordinary activations. Every 8 columns share one output
+/// of Philox. Several outputs are computed together, which the compiler turns into vector code.
 class RandomRow {
  public:
   RandomRow(std::uint32_t tensor, std::int64_t row, std::size_t columns)
@@ -150,13 +150,14 @@ void InflateShape::fields(OptionVisitor& visit) {
   const auto size = [&](const char* name, int& value, const char* help) {
     visit(name, value, Range<int>{0, 1 << 22}, help);
   };
-  size("hidden", hidden, "width of the residual; 0 keeps the model's own size, here and in the other sizes");
+  size("hidden", hidden,
+       "width of the residual stream; 0 keeps the model's own size, here and in the other sizes");
   size("layers", layers, "layers");
   size("heads", heads, "query heads");
   size("kv_heads", kv_heads, "key/value heads");
   size("head_dim", head_dim, "dimensions of a head");
   size("ffn", ffn, "width of the feed-forward");
-  size("vocab", vocab, "rows of embedding and head");
+  size("vocab", vocab, "rows of embedding and output head");
 }
 
 Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, const std::string& where)
@@ -215,7 +216,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
   }
   if (c.vocab > o.vocab && (!o.head_ids.empty() || o.embedding_of_target)) {
     refuse("vocab", std::to_string(c.vocab),
-           fmt::format("{}: this draft uses its target's embedding or has a reduced head", o.vocab),
+           fmt::format("{}: this draft uses its target's embedding or has a reduced output head", o.vocab),
            "Inflate the other sizes.");
   }
 

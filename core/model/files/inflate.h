@@ -26,8 +26,8 @@ struct InflateShape {
 /// original, but its bytes and operations are those of the larger shape. Every added weight takes part in the
 /// products; it contributes zero because another factor is zero. What is added, and which factors are zero:
 ///
-///   residual channels    hold zero: zero rows of attn_out, ffn_down and embed_projection, zero columns of
-///                        the embeddings. The columns that read them are random. The original has
+///   channels of the      hold zero: zero rows of attn_out, ffn_down and embed_projection, zero columns of
+///   residual stream      the embeddings. The columns that read them are random. The original has
 ///                        d channels and the twin D: weights of RMS norms are multiplied by sqrt(d/D) and eps
 ///                        by d/D, so that the mean over D channels acts like the mean over d.
 ///   layers               random q, k, v, gate and up; zero attn_out and ffn_down. Added layers are spread
@@ -39,8 +39,8 @@ struct InflateShape {
 ///                        zero too). The original pairs of dimensions keep their RoPE frequencies, and
 ///                        attention scores keep their scale.
 ///   feed-forward         random gate and up; zero columns of ffn_down.
-///   vocabulary           random rows of embedding and head. Their logits are computed, then set
-///                        to -infinity.
+///   vocabulary           random rows of embedding and output head. Their logits are computed,
+///                        then set to -infinity.
 ///
 /// Adding a product with an exact zero does not change a float sum, and the original weights keep their
 /// order. So only the norms round differently, and even they do not if D/d is a power of four. Random numbers
@@ -50,8 +50,8 @@ class Inflation {
  public:
   /// Throws Error (`where` names the model) if `original` cannot be embedded in the shape: a smaller size, a
   /// number of heads that is no multiple of the key/value heads, too few key/value heads, an odd head_dim, a
-  /// wider residual with layer norms (whose mean would change), a larger vocabulary with a reduced head, or
-  /// nothing to inflate.
+  /// wider residual stream with layer norms (whose mean would change), a larger vocabulary with a reduced
+  /// output head, or nothing to inflate.
   Inflation(const ModelConfig& original, const InflateShape& shape, const std::string& where);
 
   /// The configuration of the twin. Its `inflated` names the original.

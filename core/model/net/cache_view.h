@@ -32,7 +32,7 @@ class CacheView {
   bool same_in_all_layers() const { return layers_.empty(); }
   /// The largest number of positions that any layer sees when `committed` positions are committed.
   int most(int committed) const;
-  /// Throws std::logic_error when the view does not fit the number of layers or committed positions.
+  /// Throws Bug when the view does not fit the number of layers or committed positions.
   void check(int layers, int committed) const;
 
   // The next functions are for the view of one layer, when `committed` positions are committed.

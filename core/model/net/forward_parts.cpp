@@ -37,7 +37,8 @@ void Model::resume(const Inputs& in, std::span<const Placed> sequences, float* x
   }
 }
 
-// Copies the hidden states after the last layer that ran into the sessions, behind those of earlier rows.
+// Copies into the sessions the hidden states after the last layer that ran. They go behind the states of
+// earlier rows.
 void Model::keep_exit_rows(const Inputs& in, std::span<const Placed> sequences, const float* x) const {
   const auto hidden = static_cast<std::size_t>(config().hidden);
   for (const auto& [session, rows, views] : sequences) {

@@ -20,9 +20,9 @@ namespace speclab {
 /// the drafted rows and computes its own in their slots, so nothing of the draft stays in the cache.
 ///
 /// In both forms drafted rows attend to the committed K/V of the target. Their logits come from the final
-/// norm and the head. To get only hidden states, use Feed::taps. Work counts each forward with the layers
-/// that it ran. Rows in flight cannot be committed until all layers have run for them. Until then, only feeds
-/// with the same LayerPart can continue them.
+/// norm and the output head. To get only hidden states, use Feed::taps. Work counts each forward with the
+/// layers that it ran. Rows in flight cannot be committed until all layers have run for them. Until then,
+/// only feeds with the same LayerPart can continue them.
 class LayerPart {
  public:
   LayerPart() = default;  ///< all layers

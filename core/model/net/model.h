@@ -32,9 +32,9 @@ struct Feed {
   std::span<const std::int32_t> rows;     ///< nodes whose logits are computed, ascending
   float* logits = nullptr;                ///< out, [rows.size(), head_rows]; may be null when rows is empty
   std::span<const Tap> taps = {};         ///< out, optional: hidden states
-  /// Out, optional: the maximum of each group of kMaximumOf logits of a row, [rows.size(),
-  /// maxima_of(head_rows)]. Stays empty if the backend does not note maxima during the head's matrix product,
-  /// or if the logits change after the product (by a soft cap or masked rows of the head).
+  /// Out, optional: block maxima, the maximum of each group of kMaximumOf logits of a row, [rows.size(),
+  /// maxima_of(head_rows)]. Stays empty if the backend does not note them during the matrix product of the
+  /// output head, or if the logits change after the product (by a soft cap or masked rows of that head).
   std::vector<float>* maxima = nullptr;
   /// Number of rows that earlier feeds of the same forward have for this session. They count as committed.
   /// Used for a prompt that is split into several feeds.

@@ -69,7 +69,7 @@ struct ModelConfig {
   std::string family;  ///< "llama", "qwen2", "gpt2", ...
   std::string name;    ///< name of the model in the file, for people
   int hidden = 0;      ///< width d of the residual stream
-  int layers = 0;      ///< L; 0 for a table, which has only embedding and head (Markov models)
+  int layers = 0;      ///< L; 0 for a table, which has only embedding and output head (Markov models)
   int heads = 0;       ///< query heads
   int kv_heads = 0;    ///< key/value heads; heads % kv_heads == 0
   int head_dim = 0;    ///< dimensions of a head; need not be hidden / heads
@@ -90,8 +90,8 @@ struct ModelConfig {
   /// True for decoder layers without embedding and output head, as in a trained head (vocab is then 0). Their
   /// input is Feed::embeddings, and taps read their output.
   bool bare = false;
-  /// Reduced head: row i of the head predicts head_ids[i] (ascending); all other
-  /// tokens have q = 0. Empty = all tokens.
+  /// Reduced output head: row i of the output head predicts head_ids[i] (ascending); all other tokens have
+  /// probability 0. Empty = all tokens.
   std::vector<Token> head_ids;
 
   // Differences between families. The defaults are Llama's.

@@ -62,8 +62,8 @@ void Session::prefill(const PromptRun& run) {
   std::vector<Tap> taps;               // taps of all feeds of the forward
   std::vector<Feed> feeds;
   for (std::size_t done = 0, count = 0; done < run.count; done += count) {
-    // If many rows go through the products together, attention takes them in chunks, and
-    // each chunk sees the earlier ones.
+    // If many rows go through the matrix products together, attention takes them in chunks, and each chunk
+    // sees the earlier ones.
     const std::size_t left = run.count - done;
     const bool prompt = together.most > 0 && left >= static_cast<std::size_t>(together.least);
     count = std::min(left, prompt ? static_cast<std::size_t>(together.most) : parents.size());

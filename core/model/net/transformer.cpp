@@ -288,7 +288,7 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
   if (in.part.early_exit()) keep_exit_rows(in, sequences, x);
   if (in.wanted_count == 0) return nullptr;
 
-  // The head runs only for rows whose logits are wanted.
+  // The output head runs only for rows whose logits are wanted.
   const int heads = in.wanted_count, width = c.head_rows();
   const auto wanted = static_cast<std::size_t>(heads);
   float* hidden = sized(s.wanted, wanted, c.hidden);

@@ -43,7 +43,7 @@ struct Model::Inputs {
   const std::int32_t* position_rows = nullptr;  ///< [n], rows of the position embedding
   const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are computed
   int wanted_count = 0;
-  bool maxima = false;  ///< whether to note maxima of their logits
+  bool maxima = false;  ///< whether to note block maxima of their logits
   bool prompt = false;  ///< products use Backend::prompt_linear()
   std::span<const TappedRows> taps = {};
   std::span<const EmbeddedRows> embedded = {};
@@ -97,9 +97,9 @@ struct Model::Workspace {
   Buffer<float> residual, normed;  // [n, hidden]
   Buffer<float> branch;  // [n, hidden], only with position embeddings, post norms or a parallel feed-forward
   Buffer<float> qkv, attended;       // [n, (heads + 2 kv_heads) * head_dim], [n, heads * head_dim]
-  Buffer<float> gate_up, activated;  // [n, 2 ffn] or [n, ffn], [n, ffn]
-  Buffer<float> maxima;              // [rows, maxima_of(head_rows)], valid if `noted`
-  bool noted = false;                // whether the last product with the head noted maxima
+  Buffer<float> gate_up, activated;  // [n, 2 ffn] ([n, ffn] if not gated), [n, ffn]
+  Buffer<float> maxima;              // block maxima, [rows, maxima_of(head_rows)], valid if `noted`
+  bool noted = false;                // whether the last product with the output head noted maxima
   Buffer<float> wanted,
       logits;  // [rows, hidden], [rows, head_rows] (unless the backend writes logits directly to their
                // destination)

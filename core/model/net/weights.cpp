@@ -158,8 +158,9 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       config.vocab = target->config().vocab;
       rows_of_tokens = std::min(rows_of_tokens, config.vocab);
       padding = masked_rows = config.vocab - rows_of_tokens;
-    } else if (config.vocab != target->config().vocab) {  // a draft of a twin's original has a head that
-                                                          // covers only a part of the twin's vocabulary
+    } else if (config.vocab != target->config().vocab) {  // a draft of a twin's original has an output
+                                                          // head that covers only a part of the twin's
+                                                          // vocabulary
       if (config.head_ids.empty()) {
         config.head_ids.resize(static_cast<std::size_t>(config.vocab));
         std::iota(config.head_ids.begin(), config.head_ids.end(), 0);

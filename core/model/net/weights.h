@@ -34,16 +34,16 @@ struct Model::Weights {
   ModelConfig config;
   std::shared_ptr<Backend> backend;
   PackedMatrix embedding;  // [vocab, embedding_dim]; a draft may share its target's. If the target is a twin,
-                           // the draft has that of the twin's original
+                           // the draft has the embedding of the twin's original
   PackedMatrix embed_projection;  // [hidden, embedding_dim]; out == 0 when there is none
   PackedMatrix positions;         // [position_rows, hidden]; out == 0 when there are none
   std::vector<Layer> layers;
   Norm final_norm;
-  PackedMatrix head;  // [head_rows, hidden]; the embedding itself when tied
+  PackedMatrix head;  // the output head, [head_rows, hidden]; the embedding itself when tied
   bool embedding_beside_target =
       false;  // the target is a twin, and `embedding` is its original's, which the twin itself does not read
   int masked_rows =
-      0;  // number of trailing head rows that stand for no token (an inflated twin's, or padding)
+      0;  // number of last rows of the output head that stand for no token (added by a twin, or padding)
   std::optional<Tokenizer> tokenizer;
   std::string tokenizer_sha256;  // SHA-256 of the tokenizer; "" without one
 

@@ -15,9 +15,10 @@ namespace {
 constexpr std::size_t kHead = 4;  // bytes of the number that gives the size of the trie
 constexpr std::uint32_t kValue = 1u << 31;
 
-/// A unit of darts-clone. Bit 31 marks a value. Otherwise bits 10 to 30 are an offset, times 256 when bit 9
-/// is set. A step by a byte goes to the unit at (own index ^ offset ^ byte), whose low byte must equal that
-/// byte. When bit 8 is set, the unit at (own index ^ offset) holds a value.
+/// Returns unit i, an entry of the trie's array. The layout is that of darts-clone. Bit 31 marks a value.
+/// Otherwise bits 10 to 30 are the offset, which is multiplied by 256 when bit 9 is set. A step by a byte
+/// goes to the unit at (own index ^ offset ^ byte), whose low byte must equal that byte. When bit 8 is set,
+/// the unit at (own index ^ offset) holds a value.
 std::uint32_t unit_at(std::string_view map, std::size_t i) {
   std::uint32_t unit;
   std::memcpy(&unit, map.data() + kHead + 4 * i, sizeof unit);

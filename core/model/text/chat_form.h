@@ -13,8 +13,9 @@ namespace speclab {
 struct ChatForm {
   enum class System {
     kTurn,       ///< a turn of its own, between system_head and system_tail
-    kFirstUser,  ///< head, message and tail stand before the first user message, inside its turn
-    kLastUser,   ///< head, message and tail stand before the last user message, inside its turn
+    kFirstUser,  ///< head, system message and tail stand inside the first turn, before the user's message;
+                 ///< they are left out if that turn is the assistant's
+    kLastUser,   ///< the same for the last turn
     kNone,       ///< the template has no place for a system message
   };
   /// How an answer is written that has thoughts before "</think>".

@@ -117,7 +117,7 @@ struct Tokenizer::Data {
     if (spec.character_map) out = spec.character_map->normalize(out);
     if (spec.strip_right) out.resize(stripped_right(out).size());
     if (!spec.space_run.empty()) out = with_space_runs(out, spec.space_run);
-    // Metaspace marks spaces later, after added tokens are found.
+    // The pre-tokeniser Metaspace marks spaces later, after added tokens are found.
     const bool marks = spec.scheme == TokenizerSpec::Scheme::kSpaceMark && !spec.metaspace;
     return marks ? mark_spaces(out, spec.prefix == TokenizerSpec::Prefix::kNormalizer) : out;
   }

@@ -43,7 +43,7 @@ class Tokenizer {
     std::vector<std::string> merges;        ///< "left right" by rank
     std::vector<std::int32_t> token_types;  ///< by id: 1 normal, 2 unknown, 3 control, 4 user-defined, 5
                                             ///< unused, 6 byte, others: normal; empty when missing
-    Ids ids;                                ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id, eot, eom
+    Ids ids;  ///< tokenizer.ggml.{bos,eos,unknown,padding}_token_id; eot and eom are in end_of_generation
     std::set<std::string, std::less<>>
         stated_roles;  ///< fill-in-the-middle roles that the file states, see control_tokens_by_name
     std::optional<bool> add_bos;       ///< tokenizer.ggml.add_bos_token
@@ -69,7 +69,8 @@ class Tokenizer {
   /// Encodes a text. Ill-formed UTF-8 is read as by Python's bytes.decode("utf-8", "replace"). Special tokens
   /// that are written out in the text become their ids only with `parse_special` (yes for chat templates, no
   /// for foreign text); added tokens that are not special always do. No BOS is added, see add_bos(). Bytes
-  /// without a token vanish, as in `tokenizers`. Takes O(n log n) time in the longest word.
+  /// without a token become the unknown token; without an unknown token they vanish, as in `tokenizers`.
+  /// Takes O(n log n) time in the longest word.
   std::vector<Token> encode(std::string_view text, bool parse_special = false) const;
 
   /// The bytes of a token sequence. They may end within a character, see StreamDecoder. Ids without a token

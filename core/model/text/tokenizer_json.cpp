@@ -67,8 +67,7 @@ class Node {
   /// A token id below `limit`.
   Token id(std::size_t limit) const {
     if (!value_.is_number_integer()) refuse("a token id");
-    if (value_ < 0 || value_ >= limit)
-      refuse(fmt::format("0..{} (the vocabulary may have few unused ids)", limit - 1));
+    if (value_ < 0 || value_ >= limit) refuse(fmt::format("0..{} (only few ids may be unused)", limit - 1));
     return value_.get<Token>();
   }
   std::string type() const { return at("type").string(); }

@@ -26,8 +26,8 @@ TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::
       spec.added.push_back({static_cast<Token>(i), true, false});
     spec.byte_fallback = spec.byte_fallback || type == SentencePieceSpec::kByte;
   }
-  // A model that drops leading spaces when it encodes also decodes without them: the library strips marks
-  // until the first text.
+  // A model that drops leading spaces when it encodes also drops them when it decodes: the library removes
+  // the leading space mark of each token until the decoded text is not empty.
   spec.strip_marks_until_text = model.spec().remove_extra_whitespaces;
   spec.strip_first_space = model.spec().add_dummy_prefix && !spec.strip_marks_until_text;
   spec.ids = {.bos = model.bos(), .eos = model.eos(), .unk = model.unk(), .pad = model.pad()};

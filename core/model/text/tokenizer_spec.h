@@ -34,12 +34,12 @@ struct TokenizerSpec {
   std::string file, tokens_at, merges_at, added_at;
 
   Scheme scheme = Scheme::kByteLevel;
-  std::vector<SplitStep> steps;         ///< byte-level only
-  Prefix prefix = Prefix::kNormalizer;  ///< space mark only
-  bool metaspace = false;  ///< space mark only: spaces are marked after added tokens are found, not before
-  bool cut_at_white_space = false;  ///< metaspace only: the parts between white space are marked separately
+  std::vector<SplitStep> steps;         ///< for the scheme kByteLevel
+  Prefix prefix = Prefix::kNormalizer;  ///< for the scheme kSpaceMark
+  bool metaspace = false;  ///< for kSpaceMark: spaces are marked after added tokens are found, not before
+  bool cut_at_white_space = false;  ///< with `metaspace`: parts between white space are marked separately
   bool words_begin_at_marks =
-      false;  ///< metaspace only: every U+2581 begins a word; if false, the text is one word
+      false;  ///< with `metaspace`: every U+2581 begins a word; if false, the text is one word
   std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< for the scheme kSentencePiece
   std::vector<double> unigram_scores;  ///< if not empty: a unigram model over the first unigram_scores.size()
                                        ///< tokens encodes words, and merges are not used
@@ -63,14 +63,14 @@ struct TokenizerSpec {
   };
   std::vector<Added> added;
 
-  bool ignore_merges = false;       ///< a word that is a token is not merged
+  bool ignore_merges = false;       ///< a word that is itself a token becomes this token; no merges are made
   bool byte_fallback = false;       ///< characters without a token become tokens <0x..>
   bool fuse_unk = false;            ///< neighbouring characters without a token become one unk_symbol
   std::optional<Token> unk_symbol;  ///< replaces a character without a token; absent: the character vanishes
   bool strip_first_space = false;   ///< when decoding
   bool strip_marks_until_text =
       false;  ///< when decoding: each token loses one leading space mark as long as the decoded text is empty
-  bool first_token_without_spaces = false;  ///< when decoding with the decoder Metaspace
+  bool first_token_without_spaces = false;  ///< when decoding (Metaspace): the first token loses its spaces
 
   Tokenizer::Ids ids;
   bool add_bos = false;

@@ -12,7 +12,7 @@ namespace speclab {
 /// between two matches stays one piece.
 enum class SplitStep {
   kDigits,  ///< every digit is one piece
-  kGpt2,    ///< this and the next two match every text completely
+  kGpt2,    ///< the matches of this and the next two leave no gap in any text
   kLlama3,
   kQwen2,
   kLineEnds,          ///< DeepSeek LLM and Coder: [\r\n]
@@ -24,10 +24,10 @@ enum class SplitStep {
   kSpacePunctuation,  ///< DeepSeek Coder: \s?\p{P}+
   kThreeNumbers,      ///< DeepSeek V3: \p{N}{1,3}
   kHanAndKana,        ///< DeepSeek V3: runs of Han and kana characters
-  kDeepSeek3,         ///< DeepSeek V3, last: words, signs and white space
-  kSigns,             ///< llama.cpp's default, first: runs of \p{P} and of $ + < = > ^ ~ |
-  kNumbers,           ///< llama.cpp's default, after kGpt2: \p{N}+
-  kThreeDigits,       ///< llama.cpp's default, last: three of 0 to 9
+  kDeepSeek3,         ///< DeepSeek V3, last step: words, signs and white space
+  kSigns,             ///< llama.cpp's default, first step: runs of \p{P} and of $ + < = > ^ ~ |
+  kNumbers,           ///< llama.cpp's default, step after kGpt2: \p{N}+
+  kThreeDigits,       ///< llama.cpp's default, last step: three of the digits 0 to 9
 };
 
 /// Splits a valid UTF-8 text into words, in order and without gaps. A step sees each piece of the previous

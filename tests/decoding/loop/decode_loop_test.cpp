@@ -485,7 +485,7 @@ TEST_F(DecodeLoopTest, ModelsThatDoNotFitAreRefused) {
               HasSubstr("no draft model"));
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   const ModelPtr reduced = load_tiny(random_llama(tiny_draft_shape(tiny.config), 2), target);
-  EXPECT_THAT(error_of({.target = reduced}), HasSubstr("a head over 32 of 64 tokens"));
+  EXPECT_THAT(error_of({.target = reduced}), HasSubstr("an output head for 32 of 64 tokens"));
 }
 
 TEST_F(DecodeLoopTest, DraftsDeeperThanTheLimitAreABug) {

@@ -355,7 +355,7 @@ TEST(PlannedLoop, SaysWhyNot) {
     EXPECT_THAT(error_of({.target = target, .strategy = choose(learns)}),
                 HasSubstr(std::string(learns) + " learns from the target's rows"));
   EXPECT_THAT(error_of({.target = target, .options = {{"banned_tokens", {5}}}}),
-              HasSubstr("logits depend on the text"));
+              HasSubstr("logits processors (repetition_penalty, min_length, banned_tokens)"));
   EXPECT_THAT(error_of({.target = target, .loop = {.verify = VerifyWith::batch_of_prefixes}}),
               HasSubstr("batch of prefixes"));
   EXPECT_EQ(error_of({.target = target}), "");

@@ -280,9 +280,8 @@ TEST(TokenizerJson, RefusesEverythingElseWithItsPlace) {
   };
   EXPECT_THAT(broken("/model/type", "WordPiece"),
               HasSubstr("/model/type: got \"WordPiece\", expected \"BPE\""));
-  EXPECT_THAT(
-      broken("/model/vocab/he", 4358),
-      HasSubstr("/model/vocab/he: got 4358, expected 0..4357 (the vocabulary may have few unused ids)"));
+  EXPECT_THAT(broken("/model/vocab/he", 4358),
+              HasSubstr("/model/vocab/he: got 4358, expected 0..4357 (only few ids may be unused)"));
   EXPECT_THAT(broken("/model/vocab/he", -1), HasSubstr("/model/vocab/he: got -1, expected 0..4357"));
   EXPECT_THAT(broken("/model/vocab/he", 256.5), HasSubstr("expected a token id"));
   EXPECT_THAT(broken("/model/vocab/he", 257), HasSubstr("id 257"));

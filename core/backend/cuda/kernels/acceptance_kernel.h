@@ -6,12 +6,13 @@
 // tree, with any rule. If the rows have the same bits as on the host, the decisions, coins and tokens are the
 // same, too (law.h).
 //
-// Each decision depends on the one before it, so there is one block. With the sums of the target's rows
-// (Accept::p_sums) the kernel reads a few numbers of a row to accept a token. It reads one chunk to draw a
-// token from a row of the target, or from such a row without one token. Only when it rejects a token that was
-// drawn from a law of the draft does it read whole rows, p and q, once. 512 threads then have 32 KiB in
-// flight. For a vocabulary of 128,256 the two rows have 1 MiB: 8 us at a latency of 0.25 us from L2, and 22
-// us at 0.7 us from memory. All other outcomes take 2 to 3 us (predicted).
+// Each decision depends on the one before it, so there is one block. The costs below are those of the rule
+// `rejection`. With the sums of the target's rows (Accept::p_sums) the kernel reads a few numbers of a row to
+// accept a token. It reads one chunk of a row (kSumChunk entries) to draw a token from a row of the target,
+// or from such a row without one token. Only when it rejects a token that was drawn from a law of the draft
+// does it read whole rows, p and q, once. 512 threads then have 32 KiB in flight. For a vocabulary of 128,256
+// the two rows have 1 MiB, 32 times as much. Reading them takes 32 times the latency: 8 us from L2 (0.25 us
+// each), and 22 us from memory (0.7 us each). All other outcomes take 2 to 3 us (predicted).
 
 namespace speclab::cuda {
 
@@ -28,11 +29,13 @@ struct Verdict {
   std::int32_t bonus = 0;              ///< 1: the accepted path ended at a leaf, so `next` is a bonus token
   std::int32_t fault = -1;  ///< a node whose token has probability 0 in the row that it was drawn from (a
                             ///< broken draft); -1: none
-  /// Moves of cache rows that bring the path right behind the pending token: from slot C + from[i] to slot
-  /// C + to[i], in this order, where C is the committed length. Rows that already are in place are left out.
+  /// Number of moves of cache rows. The moves bring the path right behind the pending token: from slot
+  /// C + from[i] to slot C + to[i], in this order, where C is the committed length. Rows that already are in
+  /// place are left out.
   std::int32_t moves = 0;
   std::int32_t from[kMostNodes] = {}, to[kMostNodes] = {};
-  /// The tested nodes in order: the node, and p and q of its token (q = 1: one-hot).
+  /// Number of tested nodes. The arrays hold these nodes in order, and p and q of their tokens (q = 1:
+  /// one-hot).
   std::int32_t tested = 0;
   std::int32_t tested_node[kMostNodes] = {};
   double tested_p[kMostNodes] = {}, tested_q[kMostNodes] = {};
@@ -77,7 +80,7 @@ struct Remainder {
   double sum = 1;
   LawRow q{};                         // kDifference, kWithoutToken
   double p_factor = 1, q_factor = 1;  // kDifference
-  double unit = 0;                    // kWithoutToken: the weight of probability one
+  double unit = 0;                    // kWithoutToken: the weight that stands for probability 1
   bool summed = false;                // LawSpace holds the sums of the chunks of this distribution
 
   /// Weight of token x, not normalised, if the weights of x in p and q are those of `of`. Not defined for
@@ -117,7 +120,7 @@ struct Remainder {
       p_factor = scale / p.sum;
       q_factor = 1 / drawn_from.sum;
       unit = p.sum / scale;
-      // Without the mass of one token, the sums of all other chunks are those of p.
+      // If a single token loses mass, only the sum of its chunk changes. The other sums are those of p.
       const KnownSums known{.chunks = kind == Kind::kWithoutToken ? p.known.chunks : nullptr,
                             .changed = q.one_hot};
       sum = sum_row(space, vocab,

@@ -38,7 +38,7 @@ namespace speclab::cuda {
 inline constexpr int kSplit = 128;             ///< positions of a split
 inline constexpr int kAttentionThreads = 128;  ///< each of the four warps takes a quarter of a split
 inline constexpr int kTileQueries = 16;
-inline constexpr int kMostTiles = 4;  ///< per block
+inline constexpr int kMostTiles = 4;  ///< largest number of tiles per block
 inline constexpr int kCombineThreads = 64;
 
 /// Arguments of both kernels. Query h of row i is head h of that row. The heads / kv_heads queries of a row
@@ -141,7 +141,7 @@ struct AttentionSplitsKernel {
 
   // Layout of shared memory. First the queries of a tile in the order of the matrix unit: [2][blocks of 32
   // dimensions][rows g, g + 8][lanes][8] bf16, where [2] is the rounded number and its rounding error. Then
-  // the maximum and the sum of each query and warp. Then each warp's share of the values,
+  // the maximum and the sum of each query and warp. Then each warp's partial sums of the weighted values,
   // [warps][queries][kShare], kChunk dimensions at a time. Then the positions of the queries.
   static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64,
                        kShare = kChunk + 4;

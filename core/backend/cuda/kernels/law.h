@@ -135,7 +135,7 @@ struct LawRow {
   const float* weights = nullptr;  ///< may be null if the row is one-hot
   double sum = 1;
   int one_hot = -1;
-  KnownSums known{};  ///< of the weights
+  KnownSums known{};  ///< sums of `weights` that need not be computed again
 
   /// `sums`: see Standardise; null: not known.
   SPECLAB_DEVICE static LawRow of(const float* weights, const Law* laws, int row, int vocab,

@@ -98,7 +98,8 @@ SPECLAB_DEVICE void visit_entries(int first, int end, int step, const Load& load
     decltype(load(0)) loaded[kEntries];
     SPECLAB_UNROLL
     for (int j = 0; j < kEntries; ++j) loaded[j] = load(simt::min(first + j * step, end - 1));
-    // The entries move down in registers, so the code has four copies of the visit, not sixteen.
+    // Visits four entries at a time, then moves the others down in registers. So the code has four copies of
+    // the visit, not sixteen.
     SPECLAB_ROLLED
     for (int i = first, group = 0; group < kEntries / kGroup; ++group, i += kGroup * step) {
       SPECLAB_UNROLL
@@ -175,7 +176,7 @@ SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Row& row) {
 /// index.
 template <typename Masses>
 SPECLAB_DEVICE int pass(const Masses& masses, int count, double wanted, double& running) {
-  constexpr int kTogether = 8;  // these are read before the first of them is looked at
+  constexpr int kTogether = 8;  // masses that are read before the first of them is used
   int chosen = 0;
   double before_chosen = running;
   bool passed = false;

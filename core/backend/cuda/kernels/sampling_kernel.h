@@ -12,8 +12,9 @@
 // weights and sums. The last block of a row that finishes adds up the chunks in order, so the bits are those
 // of one block.
 //
-// The two launches take at least bytes / 4.3 TB/s: logits are read twice and weights are written once. For a
-// vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32 rows, if nothing stays in L2 (predicted).
+// The memory of an H200 moves 4.3 TB/s, so the two launches take at least bytes / 4.3 TB/s. Logits are read
+// twice and weights are written once. For a vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32
+// rows, if nothing stays in L2 (predicted).
 // The logits of 32 rows are 16.4 MB, which the L2 of an H100 or H200 (50 MB) holds. With 5.5 TB/s from L2 the
 // bound is 9 us for 32 rows. For 1 row the two launches, about 2 us each, take longer than the traffic
 // (predicted).
@@ -28,8 +29,8 @@ SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRow
 /// Memory through which the blocks of a row exchange their results. Launches of one stream may share it,
 /// because they touch it only after wait_for_previous().
 struct RowMeeting {
-  /// [rows, pieces of the longest row]: the largest key of each piece, a logit's (key_of()) or a race's.
-  /// Null: a row has one block.
+  /// [rows, pieces of the longest row]: the largest key of each piece. A key is that of a logit (key_of()) or
+  /// a candidate of a race (race_entries()). Null: a row has one block.
   simt::u64* best = nullptr;
   simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch
 };
@@ -369,7 +370,7 @@ struct RaceKernel {
     if (simt::thread_index() == 0) simt::store(met + piece, best);
     if (!PieceSpace::last_of_row(a.meeting.arrivals + row)) return;
     best = PieceSpace::largest(met);
-    if (best == 0) {  // no token has a finite arrival time: as LawRow::argmax()
+    if (best == 0) {  // no token has a finite arrival time: takes the argmax
       visit_row(a.vocab, load, [&](int i, float w) {
         const simt::u64 key = key_of(w, i);
         best = key > best ? key : best;
@@ -395,8 +396,9 @@ template <typename Visit>
 void with_kernel(const Standardise& a, const Visit& visit) {
   if (has_pieces(a)) {
     if (a.sums == nullptr || chunks_of(a.columns) > PieceSpace::kMostChunks)
-      fail_arguments("standardise",
-                     "several blocks a row need memory for sums, of at most 2 million columns");
+      fail_arguments(
+          "standardise",
+          "with several blocks per row, sums must be set and a row may have at most 2 million columns");
     return visit(StandardisePiecesKernel{a}, shape_of_pieces(a.columns, a.rows));
   }
   const LaunchShape shape{

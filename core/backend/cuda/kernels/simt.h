@@ -70,8 +70,8 @@
 //   and writes nothing. A thread that ends without having waited fails, because the next launch could then
 //   overtake the one before. Because launch_next() comes after the wait, at most one earlier launch is
 //   unfinished when a kernel begins, and that one writes no weights: what writes weights (pack_weights,
-//   uploads) is followed by a launch that does not overlap (Launcher). A read before the wait of memory that
-//   the launch before wrote fails.
+//   uploads) is followed by a launch that does not overlap (Launcher). A read before the wait fails if
+//   the launch before wrote the memory that is read.
 //   A kernel that does not define kWaits waits and lets the next launch in before its first line, without
 //   calls of its own. A kernel that defines kWaits = true makes both calls itself. Inner blocks and
 //   cooperative launches do not wait, because a cooperative launch never overlaps with the one before it.
@@ -111,7 +111,8 @@ using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
 inline constexpr int kWarp = 32;
-/// A loop that waits for another block gives up after this time.
+/// A loop that waits for another block gives up after kMostWaitNs. Of the time between two of its calls of
+/// waited_long(), at most kMostGapNs count.
 inline constexpr u64 kMostWaitNs = 2'000'000'000, kMostGapNs = 1'000'000;
 struct Waiting {
   u64 last = 0, waited = 0;  ///< ns of the device's clock

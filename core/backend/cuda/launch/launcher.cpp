@@ -87,7 +87,8 @@ GridCounters Launcher::counters() const {
 
 // Makes and copies a table only if the device does not have it yet. All bytes of a task are defined
 // (put_kernel()), so equal tasks have equal bytes. The copy may overwrite the table that was unused for the
-// longest time: it runs in the order of the stream, so after the launches that still read the old table.
+// longest time. This is safe, because the copy runs in the order of the stream, after the launches that still
+// read the old table.
 Persistent Launcher::kept_table(const std::vector<Task>& tasks) {
   static_assert(std::has_unique_object_representations_v<Task>, "bytes that belong to no member");
   ++uses_;

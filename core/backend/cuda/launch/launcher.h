@@ -16,8 +16,9 @@
 
 namespace speclab::cuda {
 
-/// True if the kernel of these arguments writes weights. The next kernel may read weights before it waits for
-/// the launch before it (simt.h), so it must not overlap with this one. Such arguments define kWritesWeights.
+/// True if the kernel of these arguments writes weights. Such arguments define kWritesWeights. The launch
+/// after such a kernel must not overlap with it, because kernels may read weights before they wait for the
+/// previous launch (simt.h).
 template <typename Arguments>
 inline constexpr bool kWritesWeights = requires { Arguments::kWritesWeights; };
 
@@ -113,8 +114,8 @@ class Launcher {
     std::vector<Task> tasks;  // as they were held back, before they are fused
     Persistent table;
     std::shared_ptr<void> memory;
-    std::size_t room = 0;         // bytes
-    std::uint64_t last_used = 0;  // number of the launch
+    std::size_t room = 0;         // bytes of `memory`
+    std::uint64_t last_used = 0;  // value of uses_ when the table was last used
   };
 
   Device& device_;
@@ -123,13 +124,13 @@ class Launcher {
   bool overlaps_;      // launches may overlap, except in the body of a loop, where CUDA does not promise it
   bool apart_ = true;  // the next launch must not overlap
   int blocks_ = 0;     // blocks of a persistent kernel
-  std::vector<Task> waiting_;       // held back, in order; with kLaunches at most one
-  std::shared_ptr<void> counters_;  // of the barrier in persistent kernels: one u64, then a u32 per block
+  std::vector<Task> waiting_;       // tasks that are held back, in order; with kLaunches at most one
+  std::shared_ptr<void> counters_;  // memory of a GridCounters: one u64, then a u32 per block
   std::shared_ptr<void> late_;      // a LateBlock that the host shares
   std::vector<KeptTable> tables_;   // at most kMostTables
   std::uint64_t uses_ = 0, uploaded_tables_ = 0;
-  std::shared_ptr<Graph> recording_;                // null: launches are started, not recorded
-  std::uint64_t condition_ = 0;                     // of the loop that is being recorded
+  std::shared_ptr<Graph> recording_;  // null: launches are started, not recorded
+  std::uint64_t condition_ = 0;       // handle of the condition of the loop that is being recorded
   std::vector<std::string_view>* noted_ = nullptr;  // null: launches are not noted
 };
 

@@ -5,8 +5,8 @@
 namespace speclab::cuda {
 
 std::shared_ptr<Plan> CudaProgram::make_plan(const PlanShape& shape) {
-  // Launches what is held back (Launcher::start()), as CudaBackend::allocate() does, because the caller may
-  // be about to release memory that it uses.
+  // Launches the operations that are held back (Launcher::start()), as CudaBackend::allocate() does. They may
+  // use memory that the caller is about to release.
   backend_.submit();
   return cuda::make_plan(backend_, shape, device_.allocate_shared(kPlanRing * sizeof(PlanRound)));
 }
@@ -30,8 +30,8 @@ void CudaProgram::target_rows(Plan& plan) {
   launcher_.start("lay_rows", target_rows_of(plan));
 }
 
-// The launcher cannot hold most of these kernels back to batch them (Launcher::start()). Starting one of them
-// first launches all that it holds back.
+// The launcher cannot hold most of these kernels back to batch them (Launcher::start()). Before it starts one
+// of them, it launches all operations that it has held back.
 void CudaProgram::settle(Plan& plan) {
   const auto start = [&](const char* kernel, const auto& arguments) { launcher_.start(kernel, arguments); };
   start_laws(target_laws_of(plan), start);

@@ -59,8 +59,8 @@ struct LayRows {
   const std::int32_t* parents = nullptr;  ///< [nodes]
   const std::int32_t* depths = nullptr;   ///< [nodes]
   int first = 0, n = 0;
-  int base = 0;      ///< -1, 0 or 1: the depth from which on nodes are in flight; nodes above are committed
-  int capacity = 0;  ///< positions
+  int base = 0;  ///< -1, 0 or 1: nodes from this depth on are in flight, nodes of smaller depth are committed
+  int capacity = 0;  ///< positions that the cache holds
   int offset = 0;    ///< offset of the position embedding
   int draws = -1;    ///< >= 0: the tokens at depth 1 + draws are drawn from this forward, and the kernel also
                      ///< writes their position; -1: none
@@ -78,7 +78,7 @@ struct LayRows {
 struct MoveAccepted {
   simt::u16* data = nullptr;
   int planes = 0, slots = 0, stride = 0;
-  int capacity = 0;  ///< positions
+  int capacity = 0;  ///< positions that the cache holds
   const PlanState* state = nullptr;
   const Verdict* verdict = nullptr;
 };

@@ -31,15 +31,15 @@ struct TreeRows {
 /// The memory of a plan. Plan::own points to it.
 struct Memory {
   Buffer<PlanState> state;
-  PlanState begin;              ///< initial state of every generation; it has the tree unless the host drafts
+  PlanState begin;  ///< the state from which start_plan() starts; it has the tree unless the host drafts
   std::vector<TreeRows> draft;  ///< [depth]
   TreeRows target;
   Buffer<float> q, p, raw, draft_logits, target_logits;
   Buffer<Law> q_laws, p_laws, raw_laws;
   Buffer<double> q_sums, p_sums, raw_sums;  ///< see Standardise
   Buffer<double> residual;
-  // Where the blocks of a row meet; empty if a row has one block. Only one launch of a round uses it at a
-  // time.
+  // The memory of RowMeeting, through which the blocks of a row exchange results; empty if a row has one
+  // block. Only one launch of a round uses it at a time.
   Buffer<simt::u64> row_best;
   Buffer<simt::u32> row_arrivals;
   Buffer<Verdict> verdict;

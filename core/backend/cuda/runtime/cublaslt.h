@@ -11,7 +11,8 @@
 #include "core/backend/cuda/kernels/simt.h"
 
 // Products of many rows by cuBLASLt, a library of the CUDA toolkit. It is loaded on first use, so programs
-// run without it. Its header is needed to build this; without the header, the first use throws Error.
+// run without it. This code is compiled only where the library's header is found; elsewhere the first use
+// throws Error.
 
 namespace speclab::cuda {
 

@@ -109,7 +109,7 @@ class CudaBackend : public Backend {
   // read by the product), while linear() reads it once per kMostRows rows. With too many rows per call, the
   // activations would be large compared with the weights.
   PromptRows prompt_rows_;
-  ThreadPool pool_;  // reads weights
+  ThreadPool pool_;  // its threads read weights
   // Rows of weights on their way to the device. A GPU copies such memory several times faster than pageable
   // memory, but the driver takes milliseconds to allocate it, so it is kept.
   std::shared_ptr<void> rows_;

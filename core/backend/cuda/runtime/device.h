@@ -48,12 +48,13 @@ class Device {
 
   /// The stream in which launch() (core/backend/cuda/launch/launch.h) starts kernels.
   virtual Stream stream() const = 0;
-  /// Notes the kernel that was just started, for error messages. `kernel` must stay valid.
+  /// Notes the kernel that is about to start, for error messages. `kernel` must stay valid.
   virtual void started(const char* kernel) = 0;
   /// Calls `explain` when a launch has failed on the device, before the error of the runtime is thrown.
   /// `explain` may throw an Error that says more.
   virtual void explain_failures(std::function<void()> explain) = 0;
-  /// Calls the function of explain_failures(). For failures of the device that a launch reports.
+  /// Calls the function of explain_failures(). Call explain() when a launch reports a failure of the
+  /// device.
   virtual void explain() const {}
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;

@@ -22,9 +22,9 @@ std::string gpu_bus_id(int ordinal);
 std::size_t gpu_free_bytes(int ordinal);
 
 /// One GPU with a stream of its own. Failures of the runtime throw Error with the call, its size, the device
-/// and the last started kernel, because errors may be reported late. The runtime has a current device for
-/// each thread of the host. Calls that depend on it make this GPU current first, so several Gpu objects and
-/// several threads do not disturb each other.
+/// and the last started kernel, because a later call may report the failure of a kernel. The runtime has a
+/// current device for each thread of the host. Calls that depend on it make this GPU current first, so
+/// several Gpu objects and several threads do not disturb each other.
 class Gpu final : public Device {
  public:
   /// Throws Error if there is no such GPU or it cannot be used.

@@ -49,7 +49,7 @@ void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::strin
 
 void fail_given_up(const std::string& device) {
   throw Error({device, "given up: it did not answer an earlier wait", "a device that answers",
-               "End this program. The message of the earlier wait says what was waited for."});
+               "End this run of speclab. The message of the earlier wait says what was waited for."});
 }
 
 void Device::require_answer() const {

@@ -41,7 +41,8 @@ json mps_state(int processes) {
             {"why", fmt::format("{} cannot be looked at: {}", pipe.string(), error.message())}};
   if (processes < 0)
     return {{"runs", "unknown"},
-            {"why", fmt::format("there is no {}, but NVML does not list processes of MPS", pipe.string())}};
+            {"why",
+             fmt::format("there is no {}, but NVML cannot say whether processes of MPS run", pipe.string())}};
   return {{"runs", "no"},
           {"why", fmt::format("NVML lists no process of it, and there is no {}", pipe.string())}};
 }

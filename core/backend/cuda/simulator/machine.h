@@ -72,7 +72,7 @@ struct Group {
   int inside = 0,
       entering = 0;  ///< for inner blocks: threads that have not left the block; threads that wait to enter
                      ///< the next one
-  const void* counter = nullptr;  ///< last atomic_add of its threads
+  const void* counter = nullptr;  ///< address of the last atomic_add of its threads
 };
 
 /// One simulated thread.
@@ -142,8 +142,8 @@ class Machine {
         [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
   static constexpr int kMostTogether = 64;
-  /// Makes this block end before it does anything, in the next run_together(). Tests simulate a block that
-  /// never arrives with it.
+  /// Makes this block end before it does anything, in the next run_together(). With this, tests
+  /// simulate a block that never arrives.
   void lose_block(int block) { lost_ = block; }
 
   /// Makes a condition for a loop and returns its handle. Handles count from 1.
@@ -301,7 +301,7 @@ class Machine {
   std::vector<Range> written_, written_before_;
   Range recently_written_[4];
   int next_written_ = 0;
-  bool overlap_ = false;  ///< of the running launch
+  bool overlap_ = false;  ///< the running launch may overlap with the launch before it
 
   std::vector<Clock> clocks_;                         ///< clocks of blocks that run together; empty otherwise
   std::unordered_map<const void*, Clock> published_;  ///< by the address of the release

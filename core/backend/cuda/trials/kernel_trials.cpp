@@ -58,12 +58,12 @@ void add_bandwidth(std::vector<KernelTrial>& trials, const StandPtr& stand) {
         [=](int) { launch(ReadAll{data.get(), bytes / 16, blocks, out.get()}, stand->device().stream()); },
         {}};
   });
-  add(trials, stand, "copy", 2 * static_cast<double>(bytes), 0,
-      [=] {  // counts the bytes that are read and those that are written
-        const auto from = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16),
-                   to = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16);
-        return Launches{[=](int) { stand->device().copy(from.get(), bytes, to.get()); }, {}};
-      });
+  // The bytes of a copy are those that are read and those that are written.
+  add(trials, stand, "copy", 2 * static_cast<double>(bytes), 0, [=] {
+    const auto from = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16),
+               to = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16);
+    return Launches{[=](int) { stand->device().copy(from.get(), bytes, to.get()); }, {}};
+  });
 }
 
 std::string label_of(const LinearFree& form) {
@@ -72,7 +72,7 @@ std::string label_of(const LinearFree& form) {
                      : form.many      ? "slices in blocks"
                                       : "slices in warps",
                      form.in_y   ? ", added as they come"
-                     : form.many ? ", many"
+                     : form.many ? ", kernel linear_many"
                                  : "");
 }
 /// Returns the fastest form of a layer, whatever its bits (linear_free_kernel.h). `launch_as(i, form)` starts

@@ -103,8 +103,8 @@ std::string to_nfc(std::string_view text) {
   std::ptrdiff_t starter = -1;  // index in `composed` of the last starter
   for (const Character& c : characters) {
     if (starter >= 0) {
-      // A code point of the same or a higher class, or another starter, between
-      // the two blocks the composition.
+      // c cannot be composed with the starter if a code point of the same or a higher class, or another
+      // starter, lies between them.
       const bool adjacent = starter + 1 == static_cast<std::ptrdiff_t>(composed.size());
       if (adjacent || composed.back().combining_class < c.combining_class) {
         if (const char32_t both = compose(composed[starter].code_point, c.code_point); both != 0) {

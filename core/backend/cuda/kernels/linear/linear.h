@@ -93,7 +93,7 @@ SPECLAB_BOTH constexpr int slices_of(const Linear& a) { return slices_of(a.out, 
 /// Never for models.
 SPECLAB_BOTH constexpr bool meet_in_y(const Linear&) { return false; }
 /// True if every block may compute the norm of the row itself while the first weights are in flight. That
-/// saves a kernel at n = 1, where a launch costs more than a row.
+/// saves a launch at n = 1, where a launch takes longer than the norm of the row.
 SPECLAB_BOTH constexpr bool can_norm(int rows, int in) { return rows == 1 && in <= 16384; }
 /// True if one block can compute outputs of a gate and the outputs that they gate. For this, both halves of
 /// the outputs (W_gate and W_up) must consist of whole blocks of kTileIn inputs of the next layer, and a

@@ -102,8 +102,8 @@ struct LinearFewKernel {
     if (!kStaged && begin < end) fetch(begin, 0, 0);
     int slot = 0;
     const auto multiply = [&](int k, int at) {
-      // The loads of activations below must start before the next wait for the ring. nvcc would move them
-      // behind it otherwise.
+      // The loads of activations below must start before the next wait for the ring. Without this line, nvcc
+      // would move them behind the wait.
       if constexpr (!kStaged) simt::warp_sync();
       Ring::wait();
       const simt::Bytes16 w[2] = {ring.read(slot, 0), ring.read(slot, 1)};
