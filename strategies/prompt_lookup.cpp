@@ -50,6 +50,7 @@ struct Options {
   bool cut_at_end = true;
   Fallback fallback = Fallback::none;
   Merge merge = Merge::either;
+  BudgetOptions budget;
   DraftChainOptions chain;
   void fields(OptionVisitor& visit) {
     visit("ngram_max", ngram_max, Range<int>{1, 64}, "longest suffix of the text to look up");
@@ -71,6 +72,7 @@ struct Options {
         "merge", merge, {{Merge::either, "either"}, {Merge::tree, "tree"}},
         "with fallback draft. either: in a step the copies draft, or the model if there are none; tree: the "
         "model drafts in every step, and its chain and the copies are one tree");
+    budget.fields(visit);
     chain.fields(visit);
   }
 };
@@ -111,6 +113,10 @@ class Lookup {
     return std::span(found_).first(std::min(found_.size(), kMostTried));
   }
 
+  /// Number of tokens before `from` that equal the end of the text. `from` is as in copy().
+  int match_length(const Sequence& sequence, std::size_t from) const {
+    return static_cast<int>(matched_[sequence.tokens.size() - from]);
+  }
   /// Returns the tokens to copy. `from` is a position that the last find() returned for this text.
   TokenSpan copy(const Sequence& sequence, std::size_t from) const {
     const TokenSpan text = sequence.tokens;
@@ -182,6 +188,10 @@ class PromptLookup final : public Strategy {
       throw Error({"prompt_lookup: ngram_min", std::to_string(options_.ngram_min),
                    "at most ngram_max = " + std::to_string(options_.ngram_max), ""});
     }
+    if (options_.budget.automatic() && options_.fallback == Fallback::draft) {
+      throw Error({"prompt_lookup: budget", "\"auto\" with fallback \"draft\"", "budget \"fixed\"",
+                   "The budget knows no cost of a draft model. Set fallback to none, or budget to fixed."});
+    }
     if (options_.fallback == Fallback::draft) {
       if (!resources.draft)
         throw Error({"prompt_lookup: fallback", "no draft model", "a draft model",
@@ -238,6 +248,7 @@ class PromptLookup final : public Strategy {
     const int by_model = draft.tree.drafted();
     int added = 0;
     for (const std::size_t from : lookup_.find(sequence)) {
+      if (added == 0) draft.evidence = lookup_.match_length(sequence, from);
       if (added == options_.candidates) break;
       int node = 0;
       bool is_new = false;

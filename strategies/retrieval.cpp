@@ -21,9 +21,11 @@ namespace {
 struct Options {
   std::string datastore;
   RetrievalOptions tree;
+  BudgetOptions budget;
   void fields(OptionVisitor& visit) {
     visit("datastore", datastore, "file made by `speclab datastore build`; required");
     tree.fields(visit);
+    budget.fields(visit);
   }
 };
 

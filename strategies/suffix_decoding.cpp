@@ -27,6 +27,7 @@ struct Options {
   double min_score = 0;
   SuffixMemory::Remember remember = SuffixMemory::Remember::nothing;
   int remember_tokens = 1000000;
+  BudgetOptions budget;
   bool carries_memory() const { return remember != SuffixMemory::Remember::nothing; }
   void fields(OptionVisitor& visit) {
     speculation.fields(visit);
@@ -42,6 +43,7 @@ struct Options {
         "texts, prompts are decoded in the order of their file");
     visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27},
           "budget of remembered tokens; the oldest half is dropped when it is full");
+    budget.fields(visit);
   }
 };
 
@@ -58,6 +60,7 @@ class SuffixDecoding final : public Strategy {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       const auto from = memory_.speculate(*sequences[i], options_.speculation, best_);
       if (best_.nodes().empty() || best_.score() < options_.min_score) continue;
+      drafts[i]->evidence = best_.match_length();
       drafts[i]->source = from == SuffixMemory::From::text ? "suffix" : "suffix of earlier texts";
       for (const SuffixSpeculation::Node& node : best_.nodes()) {
         const double above =

@@ -37,6 +37,7 @@ struct Options {
                            0, 1, 1, 0, 0, 3, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 2, 0, 0, 1};
   Learn learn = Learn::all;
   bool keep = false;
+  BudgetOptions budget;
   bool carries_memory() const { return keep; }
   void fields(OptionVisitor& visit) {
     visit(
@@ -51,6 +52,7 @@ struct Options {
           "nodes");
     visit("keep", keep,
           "candidates stay for the next prompt; prompts are then decoded in the order of their file");
+    budget.fields(visit);
   }
 };
 

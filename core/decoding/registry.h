@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/base/options.h"
+#include "core/decoding/budget/budgeted_strategy.h"
 #include "core/decoding/strategy.h"
 
 // The registry of strategies. The file of each strategy registers a description of it, its options and a
@@ -58,6 +59,7 @@ struct StrategyEntry {
   void (*fields)(void* options, OptionVisitor& visit);
   std::unique_ptr<Strategy> (*make)(const void* options, const Resources& resources);
   bool (*carries_memory)(const void* options) = nullptr;  ///< null: never does
+  bool (*has_budget)(const void* options) = nullptr;      ///< null: never has one
 };
 
 /// A strategy with its options, as a value. This is how a config becomes a Strategy:
@@ -79,6 +81,8 @@ class StrategyChoice {
   /// next. Drafts then depend on earlier prompts, and experiments decode the prompts of the
   /// case in the order of their file.
   bool carries_memory() const { return entry_->carries_memory && entry_->carries_memory(options_.get()); }
+  /// Whether the option "budget" is "auto". The strategy then needs Resources::costs.
+  bool has_budget() const { return entry_->has_budget && entry_->has_budget(options_.get()); }
   /// Makes the strategy. Throws Error when options contradict each other, and when a
   /// required draft model or file is missing.
   std::unique_ptr<Strategy> make(const Resources& resources) const;
@@ -102,8 +106,9 @@ void register_strategy(const StrategyEntry& entry);
 
 /// Registers a strategy: define one static object of this type in the strategy's file. Options is
 /// default-constructible and copyable and has fields(). It also has `bool carries_memory() const` if some
-/// option makes the strategy keep something for the next conversation. MyStrategy is a Strategy with a
-/// constructor (const Options&, const Resources&).
+/// option makes the strategy keep something for the next conversation. If it has a member `BudgetOptions
+/// budget`, drafts can be cut by a budget (core/decoding/budget/draft_budget.h). MyStrategy is a Strategy
+/// with a constructor (const Options&, const Resources&).
 ///
 ///     static const RegisterStrategy<Options, MyStrategy> registered{
 ///         {.name = "my_strategy", .summary = "..."}};
@@ -119,13 +124,23 @@ class RegisterStrategy {
          },
          [](void* options, OptionVisitor& visit) { static_cast<Options*>(options)->fields(visit); },
          [](const void* options, const Resources& resources) -> std::unique_ptr<Strategy> {
-           return std::make_unique<MyStrategy>(*static_cast<const Options*>(options), resources);
+           const Options& of = *static_cast<const Options*>(options);
+           auto made = std::make_unique<MyStrategy>(of, resources);
+           if (!budget_of(of)) return made;
+           return std::make_unique<BudgetedStrategy>(std::move(made), resources.costs, resources.batch);
          },
          [](const void* options) {
            if constexpr (requires(const Options& of) { of.carries_memory(); })
              return static_cast<const Options*>(options)->carries_memory();
            return false;
-         }});
+         },
+         [](const void* options) { return budget_of(*static_cast<const Options*>(options)); }});
+  }
+
+ private:
+  static bool budget_of(const Options& options) {
+    if constexpr (requires { options.budget.automatic(); }) return options.budget.automatic();
+    return false;
   }
 };
 

@@ -20,6 +20,7 @@ namespace speclab {
 
 class HeadRunner;
 class LogitsProcessors;
+struct StepCosts;
 
 /// One sequence as a strategy sees it. `tokens` ends with the pending token, which
 /// is not in the target's KV cache.
@@ -82,6 +83,8 @@ struct Resources {
   std::shared_ptr<const Model> draft;  ///< null when the case has no draft model
   int batch = 1;
   int capacity = 0;  ///< largest number of positions of a sequence
+  /// The table from which the option "budget": "auto" chooses the size of drafts; null when there is none.
+  std::shared_ptr<const StepCosts> costs;
   /// Opens a session on the draft model with room for `capacity` positions, or fewer if its context is
   /// shorter. Call it in begin(): the loop counts the session's work for the slot that begins. Keep the
   /// session as long as the strategy exists.

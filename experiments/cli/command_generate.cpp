@@ -15,6 +15,7 @@
 #include "core/decoding/loop/decode_loop.h"
 #include "experiments/cli/command.h"
 #include "experiments/run/conversation.h"
+#include "experiments/run/cost_table.h"
 #include "experiments/config/settings.h"
 
 namespace speclab {
@@ -133,7 +134,7 @@ void print_statistics(const GenerationRecord& record) {
 }
 
 int run_generate(const Command& command, const std::vector<std::string>& arguments) {
-  std::string model, inflate, draft, strategy_name, prompt_text, system, chat_template;
+  std::string model, inflate, draft, strategy_name, prompt_text, system, chat_template, costs;
   std::vector<std::string> settings;
   std::uint64_t seed = 1;
   BackendChoice backend;
@@ -148,7 +149,11 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
                                                                "system message")(
       "chat-template", po::value(&chat_template),
       "name of a family of chat templates, instead of the template in the model's files")(
-      "plain", "use no chat template")("seed", po::value(&seed)->default_value(1), "seed of the coins")(
+      "costs", po::value(&costs),
+      "folder of a run: a strategy with \"budget\": \"auto\" uses its table of costs; without it the table "
+      "is "
+      "measured")("plain", "use no chat template")("seed", po::value(&seed)->default_value(1),
+                                                   "seed of the coins")(
       "json", "print the record as JSON instead of the text")(
       "profile-steps",
       "let a profiler record the steps after the prompt alone (ncu --profile-from-start off, "
@@ -186,6 +191,10 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
   LoopOptions loop_options;
   const long room = static_cast<long>(conversation.tokens().size()) + generation.max_tokens + 64;
   loop_options.capacity = static_cast<int>(std::min<long>(room, models.target()->config().context));
+  if (strategy.has_budget())
+    loop_options.costs =
+        step_costs(costs.empty() ? measure_cost_table(*models.target(), 2) : read_cost_table(costs),
+                   costs.empty() ? "measured" : costs);
   if (const auto& tokenizer = models.tokenizer()) {
     loop_options.token_bytes = [tokenizer = *tokenizer](Token token, std::string& text) {
       text += tokenizer.token_bytes(token);

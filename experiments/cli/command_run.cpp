@@ -87,7 +87,7 @@ void print_plan(const Experiment& experiment, const Shard& shard, bool as_json) 
 
 /// The options of the command line.
 struct Wanted {
-  std::string config, filter, shard_text;
+  std::string config, filter, shard_text, costs;
   std::vector<std::string> settings, backend_words;
   BackendChoice backend;
   Shard shard;
@@ -102,6 +102,7 @@ struct Wanted {
     std::string words;
     for (const std::string& setting : settings) words += fmt::format(" --set {}", shell_word(setting));
     if (!filter.empty()) words += fmt::format(" --filter {}", shell_word(filter));
+    if (!costs.empty()) words += fmt::format(" --costs {}", shell_word(costs));
     for (const std::string& word : backend_words) words += fmt::format(" {}", shell_word(word));
     return fmt::format("{}\nor in full: speclab run {}{}{} --resume --out {}", short_one, shell_word(config),
                        words, shard_words(shard_text), shell_word(folder.string()));
@@ -123,6 +124,7 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
                                              .backend = wanted.backend,
                                              .out = folder,
                                              .resume = resume,
+                                             .costs_of = wanted.costs,
                                              .shard = wanted.shard,
                                              .command_line = command_line(),
                                              .interrupted = interrupted},
@@ -222,6 +224,10 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
       "dry-run", "check config, options and files, show the cases, estimate the time, run nothing")(
       "shard", po::value(&wanted.shard_text),
       "i/n: run every n-th prompt from the i-th on; run the other shards with --resume into the same --out")(
+      "costs", po::value(&wanted.costs),
+      "folder of another run: cases with \"budget\": \"auto\" use its table of costs, so that their texts "
+      "can be "
+      "repeated; without it the table is measured")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
       "quiet,q", "print no progress, only why the exit code is not 0");
   add_backend_options(options, wanted.backend);

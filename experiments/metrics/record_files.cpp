@@ -110,7 +110,8 @@ json read_run_environment(const fs::path& folder) {
                   {"models", "?object"},
                   {"threads", "?number"},
                   {"read_bandwidth_bytes_per_second", "?number"},
-                  {"peak_flops", "?number"}},
+                  {"peak_flops", "?number"},
+                  {"step_costs", "?object"}},
                  where);
   const json models = environment.value("models", json::object());
   for (const auto& [role, model] : models.items()) {

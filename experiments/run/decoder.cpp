@@ -26,8 +26,8 @@ GenerationOptions Decoder::generation_for(const CaseSpec& spec, const PromptSpec
   return generation;
 }
 
-Decoder::Decoder(const Experiment& experiment, const ModelSet& models)
-    : experiment_(experiment), models_(models) {
+Decoder::Decoder(const Experiment& experiment, const ModelSet& models, std::shared_ptr<const StepCosts> costs)
+    : experiment_(experiment), models_(models), costs_(std::move(costs)) {
   int most_tokens = 0;
   for (const CaseSpec& spec : experiment.cases) {
     for (const PromptSpec& prompt : experiment.prompts)
@@ -68,6 +68,7 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
   options.capacity = capacity_;
   options.verify = spec.verify;
   options.devices = spec.devices;
+  options.costs = costs_;
   if (experiment_.share_prefills) options.prefills = prefills_;
   if (const auto& tokenizer = models_.tokenizer()) {
     options.token_bytes = [tokenizer = *tokenizer](Token token, std::string& text) {

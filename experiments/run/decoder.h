@@ -22,8 +22,9 @@ namespace speclab {
 class Decoder {
  public:
   /// Opens a loop for every case. So a case that cannot run with these models throws Error before anything is
-  /// measured.
-  Decoder(const Experiment& experiment, const ModelSet& models);
+  /// measured. `costs`: the table of cases with the option "budget": "auto"; null if there is no such case.
+  Decoder(const Experiment& experiment, const ModelSet& models,
+          std::shared_ptr<const StepCosts> costs = nullptr);
   Decoder(const Decoder&) = delete;  // its loops hold callbacks to it
   Decoder& operator=(const Decoder&) = delete;
 
@@ -55,6 +56,7 @@ class Decoder {
 
   const Experiment& experiment_;
   const ModelSet& models_;
+  std::shared_ptr<const StepCosts> costs_;
   int capacity_ = 0;
   int mean_context_ = 0;
   struct Open {

@@ -14,6 +14,7 @@
 #include "experiments/run/calibration.h"
 #include "experiments/run/case_memory.h"
 #include "experiments/run/conversation.h"
+#include "experiments/run/cost_table.h"
 #include "experiments/run/decoder.h"
 #include "experiments/run/dry_run.h"
 #include "experiments/run/reference_check.h"
@@ -50,6 +51,19 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   }
   environment["models"] = models.descriptions();
   return environment;
+}
+
+/// The table of costs of a run, null when no case needs one. A resumed run takes the table that it recorded.
+json cost_table_for(const RunRequest& request, const ModelSet& models, Progress& progress) {
+  const std::vector<CaseSpec>& cases = request.experiment.cases;
+  constexpr int kRepeats = 5;
+  if (std::none_of(cases.begin(), cases.end(),
+                   [](const CaseSpec& spec) { return spec.strategy.has_budget(); }))
+    return nullptr;
+  if (request.resume) return read_cost_table(request.out);
+  if (!request.costs_of.empty()) return read_cost_table(request.costs_of);
+  progress.note("measuring the costs from which budgets are chosen");
+  return measure_cost_table(*models.target(), kRepeats);
 }
 
 /// Warns once about each condition that makes times of a GPU doubtful.
@@ -195,8 +209,13 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   for (const CaseSpec& spec : experiment.cases) {
     if (!spec.draft.empty()) models.add_draft(experiment.drafts.at(spec.draft));
   }
-  Decoder decoder(experiment, models);
-  const json environment = environment_of(request, models);
+  const json cost_table = cost_table_for(request, models, progress);
+  Decoder decoder(experiment, models,
+                  cost_table.is_null()
+                      ? nullptr
+                      : step_costs(cost_table, (request.costs_of.empty() ? request.out : request.costs_of)));
+  json environment = environment_of(request, models);
+  if (!cost_table.is_null()) environment["step_costs"] = cost_table;
   if (!environment["optimised"].get<bool>())
     progress.note("warning: this binary is not optimised; its times mean nothing");
   GpuWarnings warnings(progress);

@@ -18,6 +18,8 @@ struct RunRequest {
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
+  /// Folder of a run whose table of costs is used for the option "budget": "auto"; empty: measure it.
+  std::filesystem::path costs_of = {};
   Shard shard = {};  ///< the lines to measure; other calls with this folder measure the other shards
   std::vector<std::string> command_line;
   std::function<bool()> interrupted;  ///< called between steps; true stops the run and keeps finished lines

@@ -35,10 +35,27 @@ bool drafts_from_model(const CaseSpec& spec) {
 /// One acceptance estimate. Cases that differ only in gamma or max_tokens share it.
 struct Estimate {
   std::vector<std::string> cases;
-  const AcceptanceRule* rule;
-  RuleOptions rule_options;
-  SamplingParams target, draft;
+  GenerationOptions generation;
+  SamplingParams draft;
   double sum = 0;
+};
+
+/// Applies the logits processors of a case to rows of a fixed text. Keeps the processed row until the next
+/// call.
+class ProcessedRow {
+ public:
+  /// Returns `row`, or the processed copy if a processor is active. `before` is the text before the row's
+  /// token. `ids` are the tokens of a reduced vocabulary, as in LogitsProcessors::apply().
+  std::span<const float> operator()(const LogitsProcessors& processors, std::span<const float> row,
+                                    std::span<const Token> ids, TokenSpan before) {
+    if (!processors.active()) return row;
+    out_.resize(row.size());
+    processors.apply(row, ids, before, {}, out_);
+    return out_;
+  }
+
+ private:
+  std::vector<float> out_;
 };
 
 /// The estimates of one draft, with its logits over the current text.
@@ -120,6 +137,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
   const Model& target = *models_.target();
   const int vocab = target.config().vocab;
   Distribution p, raw, q;
+  ProcessedRow processed;
 
   for (const std::string& id : missing_nll) {
     if (interrupted()) return {};
@@ -145,9 +163,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
     key.erase("max_tokens");
     Estimate& estimate = references[spec.reference][spec.draft].estimates[key.dump()];
     estimate.cases.push_back(id);
-    estimate.rule = &generation.acceptance_rule();
-    estimate.rule_options = generation.rule_options;
-    estimate.target = generation.sampling;
+    estimate.generation = generation;
     estimate.draft = draft_sampling(spec.options(), generation.sampling);
   }
   for (auto& [reference, drafts] : references) {
@@ -166,17 +182,29 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
         fitting.push_back(&of_draft);
       }
       if (fitting.empty()) continue;
+      std::vector<Token> whole = text.context;
+      whole.insert(whole.end(), text.answer.begin(), text.answer.end());
+      const int prompt_length = static_cast<int>(text.context.size());
       forced_rows(target, text.context, text.answer, [&](std::size_t i, std::span<const float> row) {
         if (i == 0) return;  // the first token comes from prefill and is never drafted
-        raw.assign_logits(row, {.temperature = 1}, {}, vocab);
+        const TokenSpan before = TokenSpan(whole).first(text.context.size() + i);
         for (DraftEstimates* of_draft : fitting) {
           ++of_draft->positions;
           const auto width = static_cast<std::size_t>(of_draft->config->head_rows());
           const auto draft_row = std::span<const float>(of_draft->rows).subspan(i * width, width);
           for (auto& [key, estimate] : of_draft->estimates) {
-            p.assign_logits(row, estimate.target, {}, vocab);
-            q.assign_logits(draft_row, estimate.draft, of_draft->config->head_ids, vocab);
-            estimate.sum += estimate.rule->expected({&p, &raw}, &q, -1, estimate.rule_options);
+            const GenerationOptions& options = estimate.generation;
+            const LogitsProcessors processors = options.processors(models_.end_tokens(), prompt_length);
+            const std::span<const float> of_target = processed(processors, row, {}, before);
+            p.assign_logits(of_target, options.sampling, {}, vocab);
+            // As in decoding: only a lossy criterion at temperature 0 looks at the raw row.
+            const AcceptanceRule& rule = options.acceptance_rule();
+            const bool wants_raw = options.sampling.temperature <= 0 &&
+                                   rule.loss(options.rule_options, options.sampling) == LossClass::l3;
+            if (wants_raw) raw.assign_logits(of_target, {.temperature = 1}, {}, vocab);
+            const std::vector<Token>& ids = of_draft->config->head_ids;
+            q.assign_logits(processed(processors, draft_row, ids, before), estimate.draft, ids, vocab);
+            estimate.sum += rule.expected({&p, wants_raw ? &raw : &p}, &q, -1, options.rule_options);
           }
         }
       });

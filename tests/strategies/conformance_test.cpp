@@ -163,6 +163,31 @@ TEST_P(Conformance, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
   }
 }
 
+TEST_P(Conformance, ABudgetChangesOnlyHowMuchIsVerified) {
+  if (!echo_options(choose(GetParam()).fields()).contains("budget")) GTEST_SKIP();
+  const GenerationRecord whole = decode().run();
+  const auto nodes = [](const GenerationRecord& record) {
+    std::size_t count = 0;
+    for (const StepRecord& step : record.steps) count += step.drafted.size();
+    return count;
+  };
+  const auto run = [&](std::vector<double> target_ns) {
+    Decode with = decode(json::object(), {{"budget", "auto"}});
+    with.loop.costs = std::make_shared<const StepCosts>(StepCosts{std::move(target_ns)});
+    return with.run();
+  };
+  const GenerationRecord free = run({1}), half = run({10, 14, 19, 25}), dear = run({1, 100});
+  for (const GenerationRecord* record : {&free, &half, &dear}) {
+    EXPECT_EQ(record->tokens, whole.tokens);
+    EXPECT_EQ(record->row_hashes, whole.row_hashes);
+  }
+  EXPECT_EQ(nodes(free), nodes(whole)) << "rows that cost nothing are all verified";
+  EXPECT_LT(nodes(half), nodes(whole));
+  EXPECT_EQ(nodes(dear), 0u);
+  Decode without = decode(json::object(), {{"budget", "auto"}});
+  EXPECT_THROW(without.run(), Error) << "there is no table of costs";
+}
+
 TEST_P(Conformance, CoupledTextIsThatOfAutoregressiveDecoding) {
   const Decode fast = decode({{"temperature", 1}, {"coins", "gumbel"}});
   EXPECT_EQ(fast.run().tokens, fast.reference);

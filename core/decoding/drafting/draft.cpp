@@ -20,6 +20,7 @@ void Draft::reset(Token pending) {
   contributions.reserve(kMostSources);
   pool_size = -1;
   ended_by_schedule = false;
+  evidence = 0;
 }
 
 int Draft::add(Token token, int parent, int q_index, float token_confidence) {
@@ -36,6 +37,28 @@ int Draft::add_probe(Token token, int parent, NodeKind kind) {
   q_of.push_back(kOneHot);
   confidence.push_back(-1.0f);
   return node;
+}
+
+void Draft::keep(std::span<const char> keep) {
+  const TokenTree whole = tree;
+  std::vector<int> now(static_cast<std::size_t>(whole.size()), 0);  // node of the new tree
+  std::vector<Contribution> left;
+  std::size_t next = 0;
+  tree.reset(whole.token(0));
+  for (int node = 1; node < whole.size(); ++node) {
+    const auto at = static_cast<std::size_t>(node);
+    if (!keep[at]) continue;
+    now[at] = tree.add(whole.token(node), now[static_cast<std::size_t>(whole.parent(node))]);
+    q_of[static_cast<std::size_t>(now[at])] = q_of[at];
+    confidence[static_cast<std::size_t>(now[at])] = confidence[at];
+    while (next + 1 < contributions.size() && contributions[next + 1].first <= node) ++next;
+    if (next < contributions.size() && (left.empty() || left.back().source != contributions[next].source))
+      left.push_back({now[at], contributions[next].source});
+  }
+  q_of.resize(static_cast<std::size_t>(tree.size()));
+  confidence.resize(static_cast<std::size_t>(tree.size()));
+  contributions = std::move(left);
+  if (tree.drafted() == 0) source = {};
 }
 
 Distribution& Draft::new_q(int* index) {

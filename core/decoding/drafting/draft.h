@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -32,6 +33,10 @@ struct Draft {
   bool ended_by_schedule = false;  ///< a schedule stopped the draft before its maximum
   /// Confidence q(x) of each node, for the record; -1: unknown. [tree.size()]
   std::vector<float> confidence;
+  /// How good the evidence for the whole draft is, in a measure of the strategy, such as the length of the
+  /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each
+  /// value.
+  int evidence = 0;
 
   void reset(Token pending);
   /// Appends a node and returns its index. `q_index` is that of a Distribution from new_q(), which the caller
@@ -39,6 +44,9 @@ struct Draft {
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f);
   /// Appends a probe or a relay, see NodeKind. All candidates must have been added before.
   int add_probe(Token token, int parent, NodeKind kind = NodeKind::probe);
+  /// Removes the nodes for which `keep` is 0. [tree.size()]; entry 0 is not read. The parent of a kept node
+  /// is kept. The draft has no probes.
+  void keep(std::span<const char> keep);
   Distribution& new_q(int* index);  ///< next free entry of `q`; the reference is valid until the next call
   const Distribution* q_at(int node) const { return q_of[node] == kOneHot ? nullptr : &q[q_of[node]]; }
 };

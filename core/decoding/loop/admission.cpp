@@ -38,6 +38,7 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
   resources.draft = draft_;
   resources.batch = options_.batch;
   resources.capacity = capacity_;
+  resources.costs = options_.costs;
   resources.open_draft = [this] {
     SPECLAB_CHECK(draft_ != nullptr && opening_ != nullptr,
                   "open_draft() outside begin(), or without a draft model");
@@ -143,12 +144,7 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   slot.running = false;
   slot.rule = &options.acceptance_rule();
   slot.lossy = slot.rule->loss(options.rule_options, options.sampling) == LossClass::l3;
-  slot.processors = std::make_unique<LogitsProcessors>(
-      LogitsProcessors::Options{options.repetition_penalty,
-                                options.ignore_eos ? 0 : options.min_length,
-                                {options.banned_tokens.begin(), options.banned_tokens.end()},
-                                request.eos},
-      prompt_length);
+  slot.processors = std::make_unique<LogitsProcessors>(options.processors(request.eos, prompt_length));
   if (!slot.processors->active()) slot.processors.reset();
   slot.stops.reset(options.stop);
 

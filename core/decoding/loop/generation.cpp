@@ -89,4 +89,12 @@ const AcceptanceRule& GenerationOptions::acceptance_rule() const {
   return found;
 }
 
+LogitsProcessors GenerationOptions::processors(const std::vector<Token>& eos, int prompt_length) const {
+  return {{.repetition_penalty = repetition_penalty,
+           .min_length = ignore_eos ? 0 : min_length,
+           .banned = {banned_tokens.begin(), banned_tokens.end()},
+           .eos = eos},
+          prompt_length};
+}
+
 }  // namespace speclab

@@ -7,6 +7,7 @@
 #include "core/base/options.h"
 #include "core/decoding/rules/accept.h"
 #include "core/decoding/rows/distribution.h"
+#include "core/decoding/rows/processors.h"
 
 namespace speclab {
 
@@ -47,6 +48,10 @@ struct GenerationOptions {
   /// `coins` contradict each other (Gumbel coins and the rule "coupled" go only together), and when a rule
   /// option was changed that the rule does not read.
   const AcceptanceRule& acceptance_rule() const;
+
+  /// Returns the logits processors of a request whose prompt has `prompt_length` tokens. `eos` are the end
+  /// tokens of the model.
+  LogitsProcessors processors(const std::vector<Token>& eos, int prompt_length) const;
 };
 
 }  // namespace speclab

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/base/token.h"
+#include "core/decoding/budget/step_costs.h"
 #include "core/measure/recorder.h"
 #include "core/decoding/loop/prefill_cache.h"
 
@@ -33,6 +34,8 @@ struct LoopOptions {
   int devices = 1;
   /// Rows in flight per sequence; 0: what the executor needs for the strategy's largest draft.
   int scratch = 0;
+  /// The costs from which strategies with the option "budget": "auto" choose the size of their drafts.
+  std::shared_ptr<const StepCosts> costs = nullptr;
   bool hash_rows = true;  ///< fill GenerationRecord::row_hashes
   bool details = true;    ///< fill expected, rank and distance of tested tokens
   /// Prefilled prompts, shared with other loops of the same target and capacity; null: the loop prefills by

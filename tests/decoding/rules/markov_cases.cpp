@@ -150,6 +150,11 @@ std::vector<Case> small_cases() {
   all.push_back({"copies from the prompt",
                  choose("prompt_lookup", {{"length", 2}, {"reference", "prompt"}}),
                  {0, 1, 2, 0, 1}});
+  all.push_back({"lookup with a budget",
+                 choose("prompt_lookup", {{"length", 2}, {"candidates", 2}, {"budget", "auto"}}),
+                 {0, 1, 2, 0, 1}});
+  all.push_back({"recycled tree with a budget",
+                 choose("token_recycling", {{"k", 2}, {"tree", {2, 1, 1}}, {"budget", "auto"}})});
   all.push_back({"recycled tree", choose("token_recycling", {{"k", 2}, {"tree", {2, 1, 1}}})});
   all.push_back({"copies, chain and runners-up as a tree",
                  choose("composition",
@@ -212,6 +217,9 @@ Generations::Generations(const Case& c, const json& options, LoopOptions loop, T
         loop.capacity = 64;
         loop.hash_rows = loop.details = false;
         loop.prefills = std::make_shared<PrefillCache>();
+        // Rows so dear that a budget often keeps a part of a draft.
+        if (c.strategy.has_budget())
+          loop.costs = std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 14, 19, 25}});
         return loop;
       }()) {
   request_.options = generation(options);

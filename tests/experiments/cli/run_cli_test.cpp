@@ -91,6 +91,31 @@ TEST_F(Speclab, ARunFromConfigToTable) {
   expect_error(run({"run", "a.json", "--out", "run", "--resume"}), {"model target"});
 }
 
+TEST_F(Speclab, TeacherForcedAcceptanceIsThatOfTheProcessedRows) {
+  const auto alpha = [&](const json& options, const std::string& draft) {
+    json experiment = config();
+    experiment["options"].update({{"temperature", 1}, {"ignore_eos", true}});
+    experiment["options"].update(options);
+    experiment["drafts"]["self"] = {{"model", "target"}};
+    experiment["cases"] =
+        json::array({{{"strategy", "autoregressive"}},
+                     {{"strategy", "speculative_sampling"}, {"draft", draft}, {"gamma", 2}}});
+    write(experiment);
+    fs::remove_all(dir() / "run");
+    measure();
+    const json summary = read_json_file(dir() / "run" / "summary.json");
+    return summary["cases"][1]["metrics"]["alpha_teacher_forced"].get<double>();
+  };
+  EXPECT_LT(alpha({}, "small"), .999) << "the two models differ";
+  // Both models must draw token 7, because every other token is banned.
+  json banned = json::array();
+  for (int token = 0; token < tiny_shape().vocab; ++token)
+    if (token != 7) banned.push_back(token);
+  EXPECT_DOUBLE_EQ(alpha({{"banned_tokens", banned}}, "small"), 1);
+  // A draft that is the target has the target's law only if both rows are processed after the same text.
+  EXPECT_NEAR(alpha({{"repetition_penalty", 4}}, "self"), 1, 1e-12);
+}
+
 TEST_F(Speclab, ForwardsBetweenStepsMeasureTheSpeedOfTheMachine) {
   const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration.drift_every=4",
                              "--set", "calibration.rows=16"});

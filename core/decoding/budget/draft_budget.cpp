@@ -1,0 +1,112 @@
+#include "core/decoding/budget/draft_budget.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/base/error.h"
+
+namespace speclab {
+namespace {
+
+constexpr int kRanks = 4, kEvidence = 8, kConfidence = 4;  // further ranks and evidence count as the last
+constexpr double kMemory = .98;                            // factor of old observations
+constexpr double kWeight = 4;                              // observations that a first guess counts as
+
+/// The first guess of an acceptance, before anything was seen: half of the copies begin right, and go on
+/// right more often. A sibling is guessed to have half the acceptance of the one before it.
+double first_guess(bool direct, int rank) { return (direct ? .5 : .75) / (1 << rank); }
+
+constexpr std::size_t kWide = 2 * kRanks;
+
+}  // namespace
+
+void BudgetOptions::fields(OptionVisitor& visit) {
+  visit("budget", rule, {{BudgetRule::fixed, "fixed"}, {BudgetRule::automatic, "auto"}},
+        "how much of a draft is verified. fixed: all of it. auto: what is expected to give the most tokens "
+        "per time, by the measured time of a forward of n rows and the acceptance in the text so far; this "
+        "may be nothing");
+}
+
+DraftBudget::DraftBudget(std::shared_ptr<const StepCosts> costs) : costs_(std::move(costs)) {
+  SPECLAB_CHECK(costs_ && !costs_->target_ns.empty(), "a budget without costs");
+  begin();
+}
+
+void DraftBudget::begin() {
+  classes_.assign(kWide * kEvidence * kConfidence, {});
+  wide_.assign(kWide, {});
+  tree_.reset(0);
+}
+
+std::size_t DraftBudget::class_of(const Draft& draft, int node, int rank) const {
+  const bool direct = draft.tree.parent(node) == 0;
+  const float confidence = draft.confidence[static_cast<std::size_t>(node)];
+  const int level =
+      confidence < 0 ? 0 : std::clamp(static_cast<int>(confidence * kConfidence), 0, kConfidence - 1);
+  const int evidence = std::clamp(draft.evidence, 0, kEvidence - 1);
+  const int wide = (direct ? 0 : kRanks) + rank;
+  return static_cast<std::size_t>((wide * kEvidence + evidence) * kConfidence + level);
+}
+
+double DraftBudget::acceptance(std::size_t of_class) const {
+  const std::size_t index = of_class / (kEvidence * kConfidence);
+  const Counts &wide = wide_[index], &own = classes_[of_class];
+  const double guess = first_guess(index < kRanks, static_cast<int>(index) % kRanks);
+  const double of_wide = (wide.accepted + kWeight * guess) / (wide.seen + kWeight);
+  return (own.accepted + kWeight * of_wide) / (own.seen + kWeight);
+}
+
+void DraftBudget::limit(Draft& draft) {
+  const int size = draft.tree.size();
+  SPECLAB_CHECK(draft.tree.drafted() == size - 1, "a budget for a draft with {} probes",
+                size - 1 - draft.tree.drafted());
+  tree_ = draft.tree;
+  class_of_.assign(static_cast<std::size_t>(size), 0);
+  probability_.assign(static_cast<std::size_t>(size), 1);
+  ranks_.assign(static_cast<std::size_t>(size), 0);
+  for (int node = 1; node < size; ++node) {
+    const auto at = static_cast<std::size_t>(node), parent = static_cast<std::size_t>(tree_.parent(node));
+    SPECLAB_CHECK(draft.q_at(node) == nullptr, "a budget for a draft whose token {} was drawn", node);
+    class_of_[at] = class_of(draft, node, std::min(ranks_[parent]++, kRanks - 1));
+    probability_[at] = probability_[parent] * acceptance(class_of_[at]);
+  }
+  // A child is never more probable than its parent, and comes after it. So the first n nodes in this order
+  // contain the parents of all of them.
+  order_.resize(static_cast<std::size_t>(size) - 1);
+  std::iota(order_.begin(), order_.end(), 1);
+  std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
+    return probability_[static_cast<std::size_t>(a)] > probability_[static_cast<std::size_t>(b)];
+  });
+  std::size_t best = 0;
+  double tokens = 1, best_rate = 1 / costs_->target(1);
+  for (std::size_t n = 1; n <= order_.size(); ++n) {
+    tokens += probability_[static_cast<std::size_t>(order_[n - 1])];
+    const double rate = tokens / costs_->target(static_cast<int>(n) + 1);
+    if (rate > best_rate) best = n, best_rate = rate;
+  }
+  if (best == order_.size()) return;
+  keep_.assign(static_cast<std::size_t>(size), 0);
+  for (std::size_t n = 0; n < best; ++n) keep_[static_cast<std::size_t>(order_[n])] = 1;
+  draft.keep(keep_);
+}
+
+void DraftBudget::observe(TokenSpan emitted) {
+  int node = 0;
+  for (const Token token : emitted) {
+    tree_.children(node, children_);
+    int next = 0;
+    for (const int child : children_) {
+      const bool accepted = next == 0 && tree_.token(child) == token;
+      const std::size_t of_class = class_of_[static_cast<std::size_t>(child)];
+      for (Counts* counts : {&classes_[of_class], &wide_[of_class / (kEvidence * kConfidence)]}) {
+        counts->seen = kMemory * counts->seen + 1;
+        counts->accepted = kMemory * counts->accepted + (accepted ? 1 : 0);
+      }
+      if (accepted) next = child;
+    }
+    if (next == 0) return;
+    node = next;
+  }
+}
+
+}  // namespace speclab

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "core/base/options.h"
+#include "core/base/token.h"
+#include "core/decoding/budget/step_costs.h"
+#include "core/decoding/drafting/draft.h"
+
+namespace speclab {
+
+enum class BudgetRule { fixed, automatic };
+
+/// The option "budget" of strategies whose drafts cost almost nothing to make, such as copies.
+struct BudgetOptions {
+  BudgetRule rule = BudgetRule::fixed;
+  bool automatic() const { return rule == BudgetRule::automatic; }
+  void fields(OptionVisitor& visit);
+};
+
+/// Chooses how much of each draft of one sequence is verified, from nothing to all of it. It keeps the n
+/// drafted tokens that are most probably accepted, where n maximises
+///
+///     (1 + sum of P(token accepted) over the n tokens) / t(n + 1),
+///
+/// the expected tokens of the step divided by the time of its forward over n + 1 rows.
+///
+/// P is estimated from this sequence alone. Each drafted token belongs to a class: whether it follows the
+/// pending token directly, its rank among its siblings, and how good the evidence for it is
+/// (Draft::evidence and Draft::confidence). After each step the emitted tokens are compared with the whole
+/// draft, also with the tokens that were not verified. So the estimates stay up to date while the budget
+/// keeps nothing, and no step is spent on trying.
+///
+/// The text keeps its law, because no drafted token was drawn: every q is one-hot. If tokens were drawn, the
+/// choice of the tokens that are verified would depend on the draws, and the text would be biased.
+class DraftBudget {
+ public:
+  explicit DraftBudget(std::shared_ptr<const StepCosts> costs);
+  /// Forgets all estimates. Called when a sequence starts, so a text does not depend on other texts.
+  void begin();
+  /// Removes from the draft what is not worth its time. The draft has no probes, and every q is
+  /// one-hot.
+  void limit(Draft& draft);
+  /// Learns from the tokens that the step emitted. `emitted` follows the pending token of the last draft that
+  /// limit() saw.
+  void observe(TokenSpan emitted);
+
+ private:
+  // Observations of one class of tokens. Both fall by a constant factor with each observation, so old text
+  // counts less.
+  struct Counts {
+    double seen = 0, accepted = 0;
+  };
+  std::size_t class_of(const Draft& draft, int node, int rank) const;
+  double acceptance(std::size_t of_class) const;
+
+  std::shared_ptr<const StepCosts> costs_;
+  std::vector<Counts> classes_, wide_;  // wide_: classes without the evidence
+  // The last draft before limit(), by node.
+  TokenTree tree_;
+  std::vector<std::size_t> class_of_;
+  std::vector<double> probability_;  // P(the node is accepted)
+  std::vector<int> ranks_, order_, children_;
+  std::vector<char> keep_;
+};
+
+}  // namespace speclab

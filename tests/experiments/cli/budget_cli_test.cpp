@@ -1,0 +1,109 @@
+// The option "budget": "auto": its table of costs is part of the record, and drafts depend on nothing else
+// that is measured.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "tests/experiments/cli/speclab_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+
+class Budgets : public Speclab {
+ protected:
+  Budgets() {
+    json experiment = config();
+    experiment["calibration"] = false;
+    experiment["repeats"] = 1;
+    experiment["cases"] = json::parse(
+        R"([{"strategy": "prompt_lookup", "budget": ["fixed", "auto"]},
+            {"strategy": "token_recycling", "tree": [3, 2, 1], "budget": "auto"}])");
+    write(experiment);
+  }
+  /// Replaces the table in the record of a run.
+  void set_costs(const std::string& name, const json& target_ns) {
+    const fs::path file = dir() / name / "environment.json";
+    json environment = read_json_file(file);
+    environment["step_costs"]["target_ns"] = target_ns;
+    std::ofstream(file) << environment.dump();
+  }
+  /// The drafted tokens of all steps of a case.
+  std::size_t drafted(const std::string& name, const std::string& of_case) {
+    std::size_t count = 0;
+    for (const auto& entry : fs::directory_iterator(dir() / name / "cases")) {
+      for (const json& line : read_json_lines(entry.path())) {
+        if (line["case"] != of_case) continue;
+        for (const json& step : line["steps"]) count += step["drafted"].size();
+      }
+    }
+    return count;
+  }
+};
+
+TEST_F(Budgets, AreChosenFromTheTableInTheRecord) {
+  measure("first");
+  const json costs = read_json_file(dir() / "first" / "environment.json")["step_costs"];
+  EXPECT_GE(costs["target_ns"].size(), 5u);
+  double before = 0;
+  for (const char* rows : {"1", "2", "3", "4", "6"}) {
+    const double ns = costs["target_ns"][rows].get<double>();
+    EXPECT_GE(ns, before) << rows;
+    EXPECT_GT(ns, 0);
+    before = ns;
+  }
+  const json summary = read_json_file(dir() / "first" / "summary.json");
+  for (const json& entry : summary["cases"])
+    EXPECT_EQ(entry["metrics"]["matches_reference"], true) << entry["id"];
+
+  set_costs("first", {{"1", 1}, {"2", 1}});
+  measure("free", {"--costs", "first"});
+  EXPECT_EQ(drafted("free", "prompt_lookup/budget=auto"), drafted("free", "prompt_lookup/budget=fixed"));
+  EXPECT_GT(drafted("free", "prompt_lookup/budget=auto"), 0u);
+  EXPECT_EQ(read_json_file(dir() / "free" / "environment.json")["step_costs"]["target_ns"]["2"], 1);
+
+  set_costs("first", {{"1", 1}, {"2", 100}});
+  measure("dear", {"--costs", "first"});
+  EXPECT_EQ(drafted("dear", "prompt_lookup/budget=auto"), 0u);
+  EXPECT_GT(drafted("dear", "prompt_lookup/budget=fixed"), 0u);
+}
+
+TEST_F(Budgets, AResumedRunKeepsItsTable) {
+  measure("first");
+  set_costs("first", {{"1", 1}, {"2", 100}});
+  for (const auto& entry : fs::directory_iterator(dir() / "first" / "cases")) fs::remove(entry.path());
+  const Result again = run({"run", "--resume", "first", "-q"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(drafted("first", "prompt_lookup/budget=auto"), 0u);
+  EXPECT_GT(drafted("first", "prompt_lookup/budget=fixed"), 0u);
+}
+
+TEST_F(Budgets, ATableThatIsNoneIsRefused) {
+  measure("first");
+  measure("other", {"--set", "cases.1.budget=fixed", "--set", "cases.2.budget=fixed"});
+  expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "nowhere"}), {"nowhere"});
+  for (const json& bad :
+       {json{{"2", 5}}, json{{"1", 0}}, json{{"1", 3}, {"two", 4}}, json{{"1", "3"}}, json(3)}) {
+    set_costs("first", bad);
+    expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "first"}), {"first", "step_costs"});
+    EXPECT_FALSE(fs::exists(dir() / "x"));
+  }
+}
+
+TEST_F(Budgets, GenerateMeasuresATableOrTakesOne) {
+  const Result measured =
+      run({"generate", "--model", "target", "--plain", "--prompt", "1 2 3 1 2 3 1 2", "--strategy",
+           "prompt_lookup", "--set", "budget=auto", "--set", "max_tokens=8"});
+  EXPECT_EQ(measured.code, 0) << measured.err;
+  expect_error(run({"generate", "--model", "target", "--plain", "--prompt", "1 2", "--strategy",
+                    "prompt_lookup", "--set", "budget=auto", "--costs", "nowhere"}),
+               {"nowhere"});
+}
+
+}  // namespace
+}  // namespace speclab
