@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the engine against its oracles: PyTorch, Hugging Face and llama.cpp. Also computes the committed golden files again and compares:
 # dequantised blocks bit for bit, token ids and chat templates for equality, tiny models of every family, hidden states of three of these
-# models, and whole logits rows of 20 prompts within 1e-4.
+# models, and whole logits rows of 20 prompts within 1e-4. Audits the verifier of transformers (docs/audit.md).
 # Takes about 15 minutes and 6 GB of packages. The fast tests compare the engine with the golden files and need none of this.
 #   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
 #   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages
@@ -73,6 +73,7 @@ sentencepiece() {  # checks the committed strings, and more strings in a tempora
     "$python" scripts/oracle/sentencepiece_models.py --strings 10000 --write "$more" &&
     SPECLAB_SENTENCEPIECE_GOLDEN="$more" build/release/tests/test_model --gtest_filter='SentencePiece.Gives*'
 }
+verifier() { "$python" scripts/audit.py audit.adapters.hf_transformers:verify --gamma 2; }
 unicode_tables() { "$python" scripts/unicode/make_unicode_tables.py --check; }
 forward() {
   local full="$root/build/oracle_logits"
@@ -90,6 +91,7 @@ check "pre-tokenisers" pre_tokenizers
 check "holes in vocabularies" vocabulary_holes
 check "GGUF tokenizers in llama.cpp" llama_cpp
 check "SentencePiece" sentencepiece
+check "verifier of transformers" verifier
 check "forward" forward
 printf '\n%d failed\n' "$failed"
 [ "$failed" = 0 ]
