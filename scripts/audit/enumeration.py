@@ -23,11 +23,12 @@ from audit import tables as tables_module
 
 @dataclasses.dataclass
 class Failure:
-    """What went wrong first: on which table, after which history, or for which draft and outcomes of the coins."""
+    """What went wrong first, and on which table. `history`: the emitted tokens after which the law is wrong; None if the verifier
+    gave no law, and then the text names the draft and the outcomes of the coins."""
 
     table: str
     text: str
-    history: tuple
+    history: tuple | None
 
 
 @dataclasses.dataclass
@@ -45,7 +46,6 @@ class Nonsense(Exception):
     """The verifier raised an exception, returned what is no result, or misused the coins."""
 
     def __init__(self, draft, outcomes, text):
-        self.draft = draft
         super().__init__(f"draft {list(draft)}, outcomes of the coins {outcomes}: {text}")
 
 

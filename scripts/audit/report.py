@@ -42,7 +42,7 @@ def _audit(verify, gamma, settings):
         try:
             result = enumeration.enumerate_table(verify, table, gamma, settings.tolerance)
         except enumeration.Nonsense as error:
-            finding.exact, finding.failure = False, enumeration.Failure(table.name, str(error), error.draft)
+            finding.exact, finding.failure = False, enumeration.Failure(table.name, str(error), None)
             return finding  # nothing is known about the law
         if table.name == "golden pair":
             finding.golden_tau, finding.golden_optimum = result.tau, optimum
@@ -56,7 +56,7 @@ def _audit(verify, gamma, settings):
             finding.exact = False
             if finding.failure is None:
                 text = f"E[tau] {result.tau:.6g} is above the optimum {optimum:.6g}"
-                finding.failure = result.failure or enumeration.Failure(table.name, text, ())
+                finding.failure = result.failure or enumeration.Failure(table.name, text, None)
     return finding
 
 
@@ -85,9 +85,8 @@ def as_text(name, findings, settings):
     ]
     for f in findings:
         if f.failure:
-            lines.append(
-                f'gamma {f.gamma}: wrong on the table "{f.failure.table}", history {list(f.failure.history)}: {f.failure.text}.'
-            )
+            after = "" if f.failure.history is None else f" after the history {list(f.failure.history)}"
+            lines.append(f'gamma {f.gamma}: wrong{after} on the table "{f.failure.table}": {f.failure.text}.')
     return "\n".join(lines)
 
 
