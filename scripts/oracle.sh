@@ -73,7 +73,10 @@ sentencepiece() {  # checks the committed strings, and more strings in a tempora
     "$python" scripts/oracle/sentencepiece_models.py --strings 10000 --write "$more" &&
     SPECLAB_SENTENCEPIECE_GOLDEN="$more" build/release/tests/test_model --gtest_filter='SentencePiece.Gives*'
 }
-verifier() { "$python" scripts/audit.py audit.adapters.hf_transformers:verify --gamma 2; }
+verifier() {
+  "$python" -m unittest discover -s tests/python/scripts -p test_audit.py -k TorchCoins &&
+    "$python" scripts/audit.py audit.adapters.hf_transformers:verify --gamma 2
+}
 unicode_tables() { "$python" scripts/unicode/make_unicode_tables.py --check; }
 forward() {
   local full="$root/build/oracle_logits"

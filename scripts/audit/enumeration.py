@@ -68,8 +68,8 @@ def enumerate_table(verify, table, gamma, tolerance):
 
 
 def _compare(table, gamma, begins, ends, tolerance, result):
-    """Fills the errors and the failure. Of each history: the probability of texts that begin with it, the part of it from steps
-    that ended before, and the target's probability."""
+    """Fills the errors and the failure. `level` holds three probabilities of each history: that the completed text begins with
+    it (found), the part of that from steps that ended at or before its end (completed), and that of the target's texts."""
     level = {(): (1.0, 0.0, 1.0)}
     for depth in range(gamma + 1):
         longer, error = {}, 0.0
@@ -81,7 +81,8 @@ def _compare(table, gamma, begins, ends, tolerance, result):
                 mass = from_completion + begins.get(text, 0.0)
                 longer[text] = mass, from_completion + ends.get(text, 0.0), target * p[x]
                 error = max(error, abs(mass - target * p[x]))
-                if result.failure is None and abs(mass - found * p[x]) > tolerance:
+                # The error of a text is at most the sum of these along it.
+                if result.failure is None and abs(mass - found * p[x]) > tolerance / (gamma + 1):
                     law = [(completed * p[y] + begins.get((*history, y), 0.0)) / found for y in range(table.vocab)]
                     text = f"the next token has the law {_row(law)}, the target's row is {_row(p)}"
                     result.failure = Failure(table.name, text, history)

@@ -42,8 +42,9 @@ def _audit(verify, gamma, settings):
         try:
             result = enumeration.enumerate_table(verify, table, gamma, settings.tolerance)
         except enumeration.Nonsense as error:
-            finding.exact, finding.failure = False, enumeration.Failure(table.name, str(error), None)
-            return finding  # nothing is known about the law
+            finding.exact = False
+            finding.failure = finding.failure or enumeration.Failure(table.name, str(error), None)
+            return finding  # nothing is known about the law on this table
         if table.name == "golden pair":
             finding.golden_tau, finding.golden_optimum = result.tau, optimum
         excess = result.tau - optimum

@@ -45,8 +45,7 @@ bool is_chain(const Shape& shape) {
   return std::ranges::all_of(shape.widths, [](int width) { return width == 1; });
 }
 
-/// P(the text begins with h), in parts. A step that emitted all of h or more is counted in `begins`. A step
-/// that emitted exactly h is counted in `ends` too.
+/// Two probabilities of each history h: that the tokens of a step begin with h, and that they are exactly h.
 struct Emitted {
   std::map<Outcome, double> begins, ends;
   static double at(const std::map<Outcome, double>& masses, const Outcome& h) {
@@ -55,11 +54,12 @@ struct Emitted {
   }
 };
 
-/// A history, the probability that the completed text begins with it, and the part of that probability that
-/// comes from steps that ended at or before it.
+/// A history and three probabilities.
 struct History {
   Outcome tokens;
-  double found = 1, completed = 0, target = 1;
+  double found = 1;      ///< that the completed text begins with it
+  double completed = 0;  ///< the part of `found` that comes from steps that ended at or before its end
+  double target = 1;     ///< that a text of the target begins with it
 };
 
 StepLaw compare(const World& world, const Emitted& emitted, std::size_t length, double tolerance) {
@@ -84,7 +84,8 @@ StepLaw compare(const World& world, const Emitted& emitted, std::size_t length, 
         found.push_back(h.found > 0 ? longer.found / h.found : 0);
         next.push_back(std::move(longer));
       }
-      if (wrong > tolerance && !law.failure) {
+      // The error of a text is at most the sum of these along it.
+      if (wrong > tolerance / static_cast<double>(length) && !law.failure) {
         std::vector<double> expected;
         p.probabilities(expected);
         law.failure = Failure{"", h.tokens, found, expected};

@@ -26,36 +26,13 @@ REFUSED_METHODS = (
 
 
 class Uniforms:
-    """A tensor of uniform numbers that are not drawn. It can be indexed, reshaped and compared with tensors or numbers."""
+    """A tensor of uniform numbers that are not drawn. It can be indexed, and compared with tensors or numbers."""
 
     def __init__(self, numbers):
         self.numbers = numbers  # an array of coins.Uniform
 
-    @property
-    def shape(self):
-        return torch.Size(self.numbers.shape)
-
     def __getitem__(self, index):
-        return Uniforms(np.atleast_1d(np.asarray(self.numbers[index], dtype=object)))
-
-    def _reshaped(self, shape):
-        return Uniforms(self.numbers.reshape(shape))
-
-    def view(self, *shape):
-        return self._reshaped(shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
-
-    reshape = view
-
-    def squeeze(self, dim=None):
-        return Uniforms(np.squeeze(self.numbers, axis=dim))
-
-    def unsqueeze(self, dim):
-        return self._reshaped(torch.empty(self.numbers.shape, device="meta").unsqueeze(dim).shape)
-
-    def to(self, *_, **__):
-        return self
-
-    cpu = contiguous = clone = to
+        return Uniforms(np.asarray(self.numbers[index], dtype=object))
 
     def _compare(self, other, below):
         """Element by element, in the order of the elements. As in PyTorch, no comparison with NaN holds."""
@@ -71,11 +48,9 @@ class Uniforms:
         return self._compare(other, False)
 
     __le__, __ge__, __hash__ = __lt__, __gt__, None
-    lt = le = __lt__
-    gt = ge = __gt__
 
     def __getattr__(self, name):
-        raise Misuse(f"it used {name} of a tensor of random numbers, which may only be indexed, reshaped and compared")
+        raise Misuse(f"it used {name} of a tensor of random numbers, which may only be indexed and compared")
 
     def _refuse(self, *_):
         raise Misuse("it computed with a tensor of random numbers, which may only be compared")

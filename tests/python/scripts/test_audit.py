@@ -345,5 +345,58 @@ class Adapters(Temporary):
         self.assertIn("set SPECLAB_AUDIT_FILE", missing.stderr)
 
 
+@unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed; scripts/oracle.sh runs this")
+class TorchCoins(unittest.TestCase):
+    def audit(self, decide):
+        """A token rule in PyTorch. `decide` compares uniform numbers with the ratios."""
+        import torch
+
+        from audit.adapters.torch_coins import drawing_from
+
+        def verify(p, q, draft, coins):
+            p, q, at = torch.tensor(p), torch.tensor(q), range(len(draft))
+            with drawing_from(coins):
+                ratio = p[at, list(draft)] / q[at, list(draft)]
+                accepted = int((~decide(torch, ratio)).cumsum(0).eq(0).sum())
+                row = p[-1] if accepted == len(draft) else (p[accepted] - q[accepted]).clamp(min=0)
+                return accepted, int(torch.multinomial(row, 1))
+
+        return report.audit(verify, SMALL)
+
+    def test_forms_of_a_comparison(self):
+        for decide in (
+            lambda torch, ratio: torch.rand_like(ratio) <= ratio,
+            lambda torch, ratio: torch.rand(ratio.shape) < ratio,
+            lambda torch, ratio: ratio >= torch.rand(*ratio.shape),
+            lambda torch, ratio: ~(torch.rand(2, *ratio.shape)[1] > ratio),
+            lambda torch, ratio: torch.ge(ratio, torch.rand_like(ratio)),
+            lambda torch, ratio: torch.lt(torch.rand_like(ratio), ratio),
+        ):
+            found = self.audit(decide)
+            self.assertTrue(all(f.exact for f in found), found)
+            self.assertAlmostEqual(found[1].golden_tau, 2.3125, 12)
+
+    def test_faults_and_misuse(self):
+        for decide, words in (
+            (lambda torch, ratio: torch.rand_like(ratio) <= ratio * 0.9, "the next token has the law"),
+            (lambda torch, ratio: torch.rand(1)[0] <= ratio, "the next token has the law"),
+            (lambda torch, ratio: torch.rand_like(ratio) + 0 <= ratio, "which may only be compared"),
+            (lambda torch, ratio: torch.log(torch.rand_like(ratio)) <= ratio, "which may only be"),
+            (lambda torch, ratio: torch.rand_like(ratio).log() <= ratio, "which may only be"),
+            (lambda torch, ratio: torch.bernoulli(ratio.clamp(max=1)) > 0, "torch, whose law is not enumerated"),
+            (lambda torch, ratio: torch.empty(2).uniform_() <= ratio, "whose law is not enumerated"),
+        ):
+            found = self.audit(decide)[1]
+            self.assertFalse(found.exact)
+            self.assertRegex(found.failure.text, words)
+
+    def test_the_functions_are_restored(self):
+        import torch
+
+        before = torch.rand, torch.Tensor.uniform_, torch.multinomial
+        self.audit(lambda torch, ratio: torch.rand_like(ratio) + 0 <= ratio)
+        self.assertEqual((torch.rand, torch.Tensor.uniform_, torch.multinomial), before)
+
+
 if __name__ == "__main__":
     unittest.main()
