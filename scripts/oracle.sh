@@ -4,6 +4,7 @@
 #   tiny models, and logits of the target, must be equal up to rounding.
 # - Compares whole logits rows of the engine with those of PyTorch on 20 prompts. The largest error must be at most 1e-4 of a row's largest
 #   logit.
+# - Audits the verifier of transformers (docs/audit.md).
 # Takes about 15 minutes and 6 GB of packages. The fast tests compare the engine with the golden files and need none of this.
 #   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
 #   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages
@@ -75,6 +76,10 @@ sentencepiece() {  # checks the committed strings, and more strings in a tempora
     "$python" scripts/oracle/sentencepiece_models.py --strings 10000 --write "$more" &&
     SPECLAB_SENTENCEPIECE_GOLDEN="$more" build/release/tests/test_model --gtest_filter='SentencePiece.Gives*'
 }
+verifier() {
+  "$python" -m unittest discover -s tests/python/scripts -p test_audit.py -k TorchCoins &&
+    "$python" scripts/audit.py audit.adapters.hf_transformers:verify --gamma 2
+}
 unicode_tables() { "$python" scripts/unicode/make_unicode_tables.py --check; }
 forward() {
   local full="$root/build/oracle_logits"
@@ -92,6 +97,7 @@ check "pre-tokenisers" pre_tokenizers
 check "holes in vocabularies" vocabulary_holes
 check "GGUF tokenizers in llama.cpp" llama_cpp
 check "SentencePiece" sentencepiece
+check "verifier of transformers" verifier
 check "forward" forward
 printf '\n%d failed\n' "$failed"
 [ "$failed" = 0 ]

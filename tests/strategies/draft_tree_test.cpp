@@ -7,7 +7,7 @@
 
 #include "core/model/net/session.h"
 #include "tests/base/error_text.h"
-#include "tests/decoding/rules/enumerate.h"
+#include "core/theory/audit/enumerate.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "tests/decoding/loop/toy_step.h"
+#include "core/theory/audit/toy_step.h"
 
 namespace speclab {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "tests/decoding/rules/device_cases.h"
-#include "tests/decoding/loop/toy_step.h"
+#include "core/theory/audit/toy_step.h"
 
 namespace speclab {
 namespace {

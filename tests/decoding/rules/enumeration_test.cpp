@@ -7,8 +7,8 @@
 #include <cmath>
 #include <string>
 
-#include "tests/decoding/rules/enumerate.h"
-#include "tests/decoding/loop/toy_step.h"
+#include "core/theory/audit/enumerate.h"
+#include "core/theory/audit/toy_step.h"
 
 namespace speclab::enumerate {
 namespace {

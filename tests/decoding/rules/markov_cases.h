@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/decoding/rules/enumerate.h"
+#include "core/theory/audit/enumerate.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
 /// Decodes on first-order Markov chains, whose joint law is known. Shared by tests that compare the law of

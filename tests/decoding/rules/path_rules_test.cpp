@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "tests/decoding/loop/toy_step.h"
-#include "tests/decoding/rules/enumerate.h"
+#include "core/theory/audit/toy_step.h"
+#include "core/theory/audit/enumerate.h"
 
 namespace speclab::enumerate {
 namespace {

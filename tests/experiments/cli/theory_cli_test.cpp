@@ -1,4 +1,4 @@
-// `speclab theory`: numbers that no record holds, and the costs of a model's forwards.
+// `speclab theory`: numbers that no record holds, and the costs of a model's forwards. `speclab audit`.
 #include <gmock/gmock.h>
 #include <nlohmann/json.hpp>
 
@@ -91,6 +91,33 @@ TEST_F(Theory, OptionsOfAModelNeedTheirPartners) {
   expect_error(run({"theory", "--model", "target", "--weight-bytes", "0"}), {"--weight-bytes", "0"});
   expect_error(run({"theory", "--model", "a.json"}), {"a.json"});
   expect_error(run({"theory"}), {"--alpha or --model"});
+}
+
+// A rule that is lossless passes with exit code 0; exit code 1 needs a faulty rule (verifier_audit_test.cpp).
+TEST_F(Theory, AuditOfRules) {
+  const Result text = run({"audit", "rejection", "block", "--gamma", "2", "--vocab", "3"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("2.3125"), HasSubstr("2.3675"), HasSubstr("exact")));
+  EXPECT_THAT(text.out, Not(HasSubstr("WRONG")));
+
+  const Result wrong = run({"audit", "typical", "--gamma", "1", "--vocab", "2"});
+  EXPECT_EQ(wrong.code, 1) << wrong.err;
+  EXPECT_THAT(wrong.out,
+              AllOf(HasSubstr("WRONG"), HasSubstr("typical, chain 1: wrong after the history []")));
+
+  const Result all = run({"audit", "--gamma", "1", "--vocab", "2", "--tables", "1", "--json"});
+  EXPECT_EQ(all.code, 0) << all.err;
+  const json found = json::parse(all.out);
+  EXPECT_GE(found["rules"].size(), 12u);
+  ASSERT_EQ(found["not_audited"].size(), 1u);
+  EXPECT_EQ(found["not_audited"][0]["rule"], "coupled");
+  for (const json& rule : found["rules"]) {
+    EXPECT_EQ(rule["exact"], true);
+    EXPECT_GT(rule["findings"].size(), 0u);
+  }
+  expect_error(run({"audit", "coupled"}), {"coupled", "cannot be enumerated"});
+  expect_error(run({"audit", "blok"}), {"blok", "block"});
+  expect_error(run({"audit", "--gamma", "9"}), {"--gamma", "9", "1 to 4"});
 }
 
 }  // namespace

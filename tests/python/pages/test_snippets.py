@@ -217,6 +217,13 @@ def script(test, laboratory, text):
     test.assertEqual(subprocess.run([*checker, ROOT / name]).returncode, 0, text)
 
 
+def adapter(test, laboratory, text):
+    """Not run, because it needs a project that the reader fetches. Checks that the adapter and its function exist."""
+    module, function = re.search(r"(audit\.adapters\.\w+):(\w+)", text).groups()
+    code = (ROOT / "scripts" / (module.replace(".", "/") + ".py")).read_text(encoding="utf-8")
+    test.assertRegex(code, rf"(?m)^(def )?{function}\b", text)
+
+
 def presets(test, laboratory, text):
     """Not run, because it builds or runs all tests. Checks that its presets exist."""
     known = {one["name"] for one in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]}
@@ -246,9 +253,10 @@ COMMANDS = [
     (r"speclab run configs/", small_run),
     (r"speclab generate --model \S+ --inflate", smaller_twin),
     (r"speclab generate --model", with_options(" --set max_tokens=4")),
-    (r"speclab (theory|list|model) \S|speclab COMMAND --help$", as_it_stands),
+    (r"speclab (theory|list|model|audit) \S|speclab COMMAND --help$", as_it_stands),
     (r"speclab lookahead results/runs/", on_small_grid),
     (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
+    (r"(SPECLAB_AUDIT_FILE=\S+ )?PYTHON scripts/audit\.py", adapter),
     (r"speclab (explain|report) (results/runs/|RUN\b)", on_small_run),
     (r"speclab compare ", comparison),
     (r"speclab (datastore|ngram) build --", as_it_stands),
@@ -286,6 +294,8 @@ class Snippets(unittest.TestCase):
                 elif snippet.kind == "json":
                     (self.laboratory.folder / "snippet.json").write_text(snippet.text, encoding="utf-8")
                     self.succeeds(self.laboratory.run("speclab run snippet.json --dry-run"), snippet.text)
+                elif snippet.kind == "python":
+                    compile(snippet.text, str(snippet), "exec")  # tests/python/scripts/test_audit.py runs it
                 elif snippet.kind == "cpp":
                     self.compiles(snippet)
                 else:

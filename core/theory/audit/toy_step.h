@@ -6,7 +6,10 @@
 #include <vector>
 
 #include "core/decoding/rules/accept.h"
-#include "tests/decoding/rules/enumerate.h"
+#include "core/theory/audit/enumerate.h"
+
+// One step of speculative decoding on tables that take the place of the two models. Small enough to
+// enumerate.
 
 namespace speclab::enumerate {
 

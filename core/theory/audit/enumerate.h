@@ -8,6 +8,8 @@
 
 #include "core/decoding/rows/coins.h"
 
+// Exact laws of random programs, by running every branch of their coins.
+
 namespace speclab::enumerate {
 
 /// An outcome of a random program, for example the tokens that it emitted.

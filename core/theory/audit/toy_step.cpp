@@ -1,4 +1,4 @@
-#include "tests/decoding/loop/toy_step.h"
+#include "core/theory/audit/toy_step.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "tests/decoding/rules/enumerate.h"
+#include "core/theory/audit/enumerate.h"
 
 #include <cmath>
 #include <utility>

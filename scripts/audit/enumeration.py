@@ -1,0 +1,195 @@
+"""The law of the tokens that a verifier emits, over every draft and every outcome of its coins.
+
+A verifier is a function
+
+    verify(p, q, draft, coins) -> (accepted, next_token)
+
+of the target's rows p [gamma + 1, vocab], the draft's rows q [gamma, vocab], the drafted tokens and the coins (coins.py).
+It emits the first `accepted` tokens of the draft and then next_token. A step that emits fewer than gamma + 1 tokens is
+completed with tokens of the target, because that is what the later steps of a lossless verifier draw.
+"""
+
+import dataclasses
+import itertools
+import operator
+import random
+import sys
+
+import numpy as np
+
+from audit import coins as coins_module
+from audit import tables as tables_module
+
+
+@dataclasses.dataclass
+class Failure:
+    """What went wrong first, and on which table. `history`: the emitted tokens after which the law is wrong; None if the verifier
+    gave no law, and then the text names the draft and the outcomes of the coins."""
+
+    table: str
+    text: str
+    history: tuple | None
+
+
+@dataclasses.dataclass
+class TableResult:
+    """Errors are the largest differences between the probability of a text and the target's."""
+
+    first_error: float = 0.0
+    joint_error: float = 0.0
+    tau: float = 0.0
+    runs: int = 0
+    failure: Failure | None = None
+
+
+class Nonsense(Exception):
+    """The verifier raised an exception, returned what is no result, or misused the coins."""
+
+    def __init__(self, draft, outcomes, text):
+        super().__init__(f"draft {list(draft)}, outcomes of the coins {outcomes}: {text}")
+
+
+def enumerate_table(verify, table, gamma, tolerance):
+    """Raises Nonsense."""
+    begins, ends, result = {}, {}, TableResult()
+    for draft in itertools.product(range(table.vocab), repeat=gamma):
+        drawn = float(np.prod([table.q[draft[:i]][x] for i, x in enumerate(draft)]))
+        if drawn == 0:
+            continue
+        for probability, emitted in _runs(verify, table, gamma, draft):
+            mass = drawn * probability
+            result.runs += 1
+            result.tau += mass * len(emitted)
+            ends[emitted] = ends.get(emitted, 0.0) + mass
+            for size in range(1, len(emitted) + 1):
+                begins[emitted[:size]] = begins.get(emitted[:size], 0.0) + mass
+    _compare(table, gamma, begins, ends, tolerance, result)
+    return result
+
+
+def _compare(table, gamma, begins, ends, tolerance, result):
+    """Fills the errors and the failure. `level` holds three probabilities of each history: that the completed text begins with
+    it (found), the part of that from steps that ended at or before its end (completed), and that of the target's texts."""
+    level = {(): (1.0, 0.0, 1.0)}
+    for depth in range(gamma + 1):
+        longer, error = {}, 0.0
+        for history, (found, completed, target) in level.items():
+            p = table.p[history]
+            for x in range(table.vocab):
+                text = (*history, x)
+                from_completion = completed * p[x]
+                mass = from_completion + begins.get(text, 0.0)
+                longer[text] = mass, from_completion + ends.get(text, 0.0), target * p[x]
+                error = max(error, abs(mass - target * p[x]))
+                # The error of a text is at most the sum of these along it.
+                if result.failure is None and abs(mass - found * p[x]) > tolerance / (gamma + 1):
+                    law = [(completed * p[y] + begins.get((*history, y), 0.0)) / found for y in range(table.vocab)]
+                    text = f"the next token has the law {_row(law)}, the target's row is {_row(p)}"
+                    result.failure = Failure(table.name, text, history)
+        if depth == 0:
+            result.first_error = error
+        result.joint_error = error
+        level = longer
+
+
+def _row(values):
+    return "[" + " ".join(f"{v:.6g}" for v in values) + "]"
+
+
+def _runs(verify, table, gamma, draft):
+    p = np.array([table.p[draft[:i]] for i in range(gamma + 1)])
+    q = np.array([table.q[draft[:i]] for i in range(gamma)]).reshape(gamma, table.vocab)
+    last = []
+
+    def program(coins):
+        last[:] = [coins]
+        return _emitted(verify(p.copy(), q.copy(), draft, coins), draft, table.vocab)
+
+    def twice(coins):
+        """The second call gets the same outcomes. It shows randomness that the coins do not hold."""
+        before = _generators()
+        emitted = program(coins)
+        if _generators() != before:
+            raise coins_module.Misuse(
+                "it drew from a generator of Python, NumPy or PyTorch: its only randomness must be coins"
+            )
+        again = coins.replay()
+        if program(again) != emitted:
+            raise coins_module.Misuse(
+                "two calls with the same outcomes gave different results: its only randomness must be coins"
+            )
+        return emitted
+
+    walk = coins_module.walk(twice)
+    while True:
+        try:
+            with _no_own_generators():
+                entry = next(walk, None)
+        except coins_module.Misuse as error:
+            raise Nonsense(draft, last[0].outcomes() if last else [], str(error)) from error
+        except Exception as error:  # whatever a foreign function raises
+            raise Nonsense(draft, last[0].outcomes() if last else [], f"{type(error).__name__}: {error}") from error
+        if entry is None:
+            return
+        yield entry
+
+
+def _emitted(result, draft, vocab):
+    try:
+        accepted, token = (operator.index(number) for number in result)
+    except (TypeError, ValueError):
+        raise coins_module.Misuse(
+            f"it returned {result!r}; expected (accepted, next_token), two whole numbers"
+        ) from None
+    if not 0 <= accepted <= len(draft):
+        raise coins_module.Misuse(f"it accepted {accepted} tokens of a draft of {len(draft)}")
+    if not 0 <= token < vocab:
+        raise coins_module.Misuse(f"it returned the next token {token}; the vocabulary is 0 to {vocab - 1}")
+    return (*draft[:accepted], token)
+
+
+def _generators():
+    """The states of the global generators. A change means that the verifier drew from one of them."""
+    kind, keys, *rest = np.random.get_state()
+    torch = sys.modules.get("torch")
+    return random.getstate(), (kind, keys.tobytes(), *rest), torch.get_rng_state().numpy().tobytes() if torch else None
+
+
+class _no_own_generators:
+    """While it is active, np.random.default_rng raises: the state of such a generator cannot be seen."""
+
+    def __enter__(self):
+        def refuse(*_, **__):
+            raise coins_module.Misuse("it made a random generator of its own: its only randomness must be coins")
+
+        self.kept = np.random.default_rng
+        np.random.default_rng = refuse
+
+    def __exit__(self, *_):
+        np.random.default_rng = self.kept
+
+
+def audit_tables(gamma, vocabularies, count, seed):
+    """The golden pair, and `count` random tables of each kind and vocabulary."""
+    yield tables_module.golden(gamma)
+    generator = np.random.default_rng(seed)
+    for kind, vocab in itertools.product(tables_module.KINDS, vocabularies):
+        for _ in range(count):
+            yield tables_module.random_table(kind, vocab, gamma, generator)
+
+
+def best_tokens(table, gamma):
+    """The largest E[tau] of any lossless verifier that uses p and q on the path of the draft. Block verification reaches it:
+    1 + sum over i and x_1..x_i of q(x_1..x_i) rho_i (Sun et al. 2024, arXiv 2403.10444)."""
+
+    def kept(history, probability, rho):
+        if len(history) == gamma:
+            return 0.0
+        p, q, total = table.p[history], table.q[history], 0.0
+        for x in range(table.vocab):
+            if q[x] > 0:
+                longer = min(1.0, rho * p[x] / q[x])
+                total += probability * q[x] * longer + kept((*history, x), probability * q[x], longer)
+        return total
+
+    return 1 + kept((), 1.0, 1.0)

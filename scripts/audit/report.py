@@ -1,0 +1,95 @@
+"""Audits a verifier for several draft lengths, and writes what was found as a table or as JSON."""
+
+import dataclasses
+
+from audit import enumeration
+
+
+@dataclasses.dataclass
+class Settings:
+    max_gamma: int = 3
+    max_vocab: int = 4
+    tables: int = 1
+    seed: int = 1
+    tolerance: float = 1e-9
+
+
+@dataclasses.dataclass
+class Finding:
+    """What was found for drafts of `gamma` tokens: the largest errors over the tables, and E[tau] on the golden pair."""
+
+    gamma: int
+    tables: int = 0
+    runs: int = 0
+    first_error: float = 0.0
+    joint_error: float = 0.0
+    golden_tau: float | None = None
+    golden_optimum: float | None = None
+    excess: float | None = None  # largest E[tau] minus its optimum
+    exact: bool = True
+    failure: enumeration.Failure | None = None
+
+
+def audit(verify, settings):
+    return [_audit(verify, gamma, settings) for gamma in range(1, settings.max_gamma + 1)]
+
+
+def _audit(verify, gamma, settings):
+    finding = Finding(gamma)
+    vocabularies = range(2, settings.max_vocab + 1)
+    for table in enumeration.audit_tables(gamma, vocabularies, settings.tables, settings.seed):
+        optimum = enumeration.best_tokens(table, gamma)
+        try:
+            result = enumeration.enumerate_table(verify, table, gamma, settings.tolerance)
+        except enumeration.Nonsense as error:
+            finding.exact = False
+            finding.failure = finding.failure or enumeration.Failure(table.name, str(error), None)
+            return finding  # nothing is known about the law on this table
+        if table.name == "golden pair":
+            finding.golden_tau, finding.golden_optimum = result.tau, optimum
+        excess = result.tau - optimum
+        finding.tables += 1
+        finding.runs += result.runs
+        finding.first_error = max(finding.first_error, result.first_error)
+        finding.joint_error = max(finding.joint_error, result.joint_error)
+        finding.excess = excess if finding.excess is None else max(finding.excess, excess)
+        if result.joint_error > settings.tolerance or excess > settings.tolerance:
+            finding.exact = False
+            if finding.failure is None:
+                text = f"E[tau] {result.tau:.6g} is above the optimum {optimum:.6g}"
+                finding.failure = result.failure or enumeration.Failure(table.name, text, None)
+    return finding
+
+
+def as_json(name, findings, settings):
+    return {
+        "verifier": name,
+        "exact": all(f.exact for f in findings),
+        "settings": dataclasses.asdict(settings),
+        "findings": [dataclasses.asdict(f) for f in findings],
+    }
+
+
+def as_text(name, findings, settings):
+    rows = [("gamma", "tables", "runs", "first token", "joint law", "E[tau]", "optimum", "verdict")]
+    for f in findings:
+        errors = [_error(e, settings) if f.tables else "-" for e in (f.first_error, f.joint_error)]
+        taus = ["-" if n is None else f"{n:.7g}" for n in (f.golden_tau, f.golden_optimum)]
+        rows.append((f"{f.gamma}", f"{f.tables}", f"{f.runs}", *errors, *taus, "exact" if f.exact else "WRONG"))
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [name, "", *("  ".join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip() for row in rows), ""]
+    lines += [
+        "first token, joint law: largest difference between the probability of a text and the target's, for texts of one token",
+        f"and of gamma + 1 tokens; up to {settings.tolerance:.0e} it is rounding, shown as 0.",
+        "E[tau], optimum: expected tokens of a step on the pair p = (.55 .25 .15 .05), q = (.4 .35 .05 .2), and the largest",
+        "value of any lossless verifier of one chain (arXiv 2403.10444). On every other table E[tau] is compared with it too.",
+    ]
+    for f in findings:
+        if f.failure:
+            after = "" if f.failure.history is None else f" after the history {list(f.failure.history)}"
+            lines.append(f'gamma {f.gamma}: wrong{after} on the table "{f.failure.table}": {f.failure.text}.')
+    return "\n".join(lines)
+
+
+def _error(error, settings):
+    return "0" if error <= settings.tolerance else f"{error:.4g}"

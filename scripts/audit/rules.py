@@ -1,0 +1,81 @@
+"""Verifiers to compare with: two exact ones, and four faulty ones that the audit must find (negative controls).
+
+`first_token_is_exact` has an error that a check of the first token alone misses.
+"""
+
+import numpy as np
+
+
+def positive(row):
+    return np.maximum(row, 0)
+
+
+def by_token(p, q, draft, coins):
+    """Leviathan et al. 2023, Algorithm 1."""
+    for i, x in enumerate(draft):
+        if not coins.bernoulli(p[i][x] / q[i][x]):
+            return i, coins.categorical(positive(p[i] - q[i]))
+    return len(draft), coins.categorical(p[-1])
+
+
+def _products(p, q, draft):
+    """rho_0 .. rho_gamma: the product of p/q along the draft, capped at 1 after each factor."""
+    rho = [1.0]
+    for i, x in enumerate(draft):
+        rho.append(min(1.0, rho[-1] * p[i][x] / q[i][x]))
+    return rho
+
+
+def _pass(p, q, rho, i):
+    """P(length i passes its test), for i < gamma."""
+    left = positive(rho[i] * p[i] - q[i]).sum()
+    return left / (left + 1 - rho[i]) if left > 0 or rho[i] < 1 else 1.0
+
+
+def by_block(
+    p, q, draft, coins, residual=lambda rho, p, q: positive(rho * p - q), last=lambda rho, p, q, draft: rho[-1]
+):
+    """Sun et al. 2024 (arXiv 2403.10444): the longest prefix that passes its test. A negative control changes the residual, or
+    the test of the whole draft."""
+    rho, gamma = _products(p, q, draft), len(draft)
+    if coins.bernoulli(last(rho, p, q, draft)):
+        return gamma, coins.categorical(p[gamma])
+    for i in range(gamma - 1, 0, -1):
+        if coins.bernoulli(_pass(p, q, rho, i)):
+            break
+    else:
+        i = 0
+    return i, coins.categorical(residual(rho[i], p[i], q[i]))
+
+
+def block_with_token_residual(p, q, draft, coins):
+    """Negative control: the acceptance of blocks, the correction of the token rule."""
+    return by_block(p, q, draft, coins, residual=lambda rho, p, q: positive(p - q))
+
+
+def _stops_at_first_rejection(p, q, draft, coins, scaled):
+    rho = _products(p, q, draft)
+    for i in range(len(draft)):
+        if not coins.bernoulli(rho[i + 1]):
+            left = positive((rho[i] if scaled else 1) * p[i] - q[i])
+            return i, coins.categorical(left if left.sum() > 0 else p[i])
+    return len(draft), coins.categorical(p[-1])
+
+
+def stops_with_token_residual(p, q, draft, coins):
+    """Negative control: tests the products one after the other and stops at the first that fails."""
+    return _stops_at_first_rejection(p, q, draft, coins, scaled=False)
+
+
+def stops_with_block_residual(p, q, draft, coins):
+    """Negative control: the same with the correction of blocks."""
+    return _stops_at_first_rejection(p, q, draft, coins, scaled=True)
+
+
+def first_token_is_exact(p, q, draft, coins):
+    """Negative control: the test of the whole draft does not cap the product after each factor."""
+
+    def uncapped(rho, p, q, draft):
+        return min(1.0, float(np.prod([p[i][x] / q[i][x] for i, x in enumerate(draft)])))
+
+    return by_block(p, q, draft, coins, last=uncapped)
