@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the engine against its oracles: PyTorch, Hugging Face and llama.cpp. Also computes the committed golden files again and compares:
 # dequantised blocks bit for bit, token ids and chat templates for equality, tiny models of every family, hidden states of three of these
-# models, and whole logits rows of 20 prompts within 1e-4.
+# models, whole logits rows of 20 prompts within 1e-4, and the bounds for verifiers (linear programs).
 # Takes about 15 minutes and 6 GB of packages. The fast tests compare the engine with the golden files and need none of this.
 #   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
 #   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages
@@ -66,6 +66,7 @@ hidden_states() { "$python" scripts/oracle/hidden_states.py --check; }
 pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
 llama_cpp() { "$python" scripts/oracle/llama_cpp.py --check; }
 vocabulary_holes() { "$python" scripts/oracle/vocabulary_holes.py --check; }
+verifier_bounds() { "$python" scripts/oracle/verifier_bounds.py --check; }
 chat_templates() { "$python" scripts/oracle/chat_templates.py --check; }
 sentencepiece() {  # checks the committed strings, and more strings in a temporary file
   local more="$root/build/sentencepiece_10000.json"
@@ -86,6 +87,7 @@ check "families" families
 check "hidden states" hidden_states
 check "Unicode tables" unicode_tables
 check "chat templates" chat_templates
+check "bounds for verifiers" verifier_bounds
 check "pre-tokenisers" pre_tokenizers
 check "holes in vocabularies" vocabulary_holes
 check "GGUF tokenizers in llama.cpp" llama_cpp
