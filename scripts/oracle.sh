@@ -5,6 +5,7 @@
 # - Compares whole logits rows of the engine with those of PyTorch on 20 prompts. The largest error must be at most 1e-4 of a row's largest
 #   logit.
 # - Audits the verifier of transformers (docs/audit.md).
+# - Computes the bounds for verifiers again with linear programs.
 # Takes about 15 minutes and 6 GB of packages. The fast tests compare the engine with the golden files and need none of this.
 #   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
 #   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages
@@ -69,6 +70,7 @@ hidden_states() { "$python" scripts/oracle/hidden_states.py --check; }
 pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
 llama_cpp() { "$python" scripts/oracle/llama_cpp.py --check; }
 vocabulary_holes() { "$python" scripts/oracle/vocabulary_holes.py --check; }
+verifier_bounds() { "$python" scripts/oracle/verifier_bounds.py --check; }
 chat_templates() { "$python" scripts/oracle/chat_templates.py --check; }
 sentencepiece() {  # checks the committed strings, and more strings in a temporary file
   local more="$root/build/sentencepiece_10000.json"
@@ -93,6 +95,7 @@ check "families" families
 check "hidden states" hidden_states
 check "Unicode tables" unicode_tables
 check "chat templates" chat_templates
+check "bounds for verifiers" verifier_bounds
 check "pre-tokenisers" pre_tokenizers
 check "holes in vocabularies" vocabulary_holes
 check "GGUF tokenizers in llama.cpp" llama_cpp

@@ -12,6 +12,7 @@
 #include "core/theory/conversions.h"
 #include "core/theory/model_costs.h"
 #include "core/theory/predictions.h"
+#include "core/theory/verifier_bounds.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/row_times_text.h"
 #include "experiments/analysis/table.h"
@@ -67,6 +68,27 @@ std::vector<int> parse_tree(const std::string& text) {
     nodes.push_back(static_cast<int>(number));
   }
   return nodes;
+}
+
+/// The rows p and q of one position; absent without --p and --q.
+std::optional<theory::RowInputs> parse_rows(const po::variables_map& values) {
+  const char* both = "For example --p .55,.25,.15,.05 --q .4,.35,.05,.2 --k 2 --gamma 4.";
+  require_partner(values, "p", "q", both);
+  require_partner(values, "q", "p", both);
+  require_partner(values, "k", "p", both);
+  if (values.count("p") == 0) return std::nullopt;
+  if (values.count("alpha") > 0) {
+    throw Error({.what = "--alpha",
+                 .got = "--alpha and --p",
+                 .expected = "only one of them",
+                 .advice = "The rows give alpha: the sum of min(p, q)."});
+  }
+  theory::RowInputs rows;
+  rows.p = parse_number_list(values["p"].as<std::string>(), "--p");
+  rows.q = parse_number_list(values["q"].as<std::string>(), "--q");
+  rows.k = values["k"].as<int>();
+  if (values.count("gamma") > 0) rows.gamma = values["gamma"].as<int>();
+  return rows;
 }
 
 void add_model_options(po::options_description& options) {
@@ -142,16 +164,23 @@ std::vector<theory::Prediction> naming_options(
   }
 }
 
-/// Every formula that the options allow: closed forms, conversions, and the costs of a model.
+/// Every formula that the options allow: bounds for verifiers, closed forms, conversions, and the costs of a
+/// model. Rows give alpha.
 std::vector<theory::Prediction> evaluate_all(theory::PredictionInputs inputs,
                                              std::optional<double> utilization,
+                                             const std::optional<theory::RowInputs>& rows,
                                              const std::optional<theory::ModelCostInputs>& model) {
-  std::vector<theory::Prediction> costs;
+  std::vector<theory::Prediction> bounds, costs;
+  if (rows) {
+    bounds = theory::verifier_bounds(*rows);
+    inputs.alpha = std::min(1.0, theory::row_overlap(rows->p, rows->q));
+  }
   if (model) costs = theory::model_costs(*model);
   for (const theory::Prediction& cost : costs) {
     if (cost.name == "model_c_hat" && !inputs.c_hat) inputs.c_hat = cost.value;
   }
-  std::vector<theory::Prediction> found = theory::predictions(inputs);
+  std::vector<theory::Prediction> found = std::move(bounds);
+  for (theory::Prediction& one : theory::predictions(inputs)) found.push_back(std::move(one));
   for (theory::Prediction& one : theory::conversions(inputs, utilization)) found.push_back(std::move(one));
   for (theory::Prediction& one : costs) found.push_back(std::move(one));
   return found;
@@ -199,7 +228,11 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "share", po::value<double>(),
       "lookahead decoding: the exponent s in W^s G^(1-s), the number of guesses in the law when W differs "
       "from G; default .5")("max-gamma", po::value<int>()->default_value(64),
-                            "largest gamma in the search for the best one")("json", "print JSON");
+                            "largest gamma in the search for the best one")(
+      "p", po::value<std::string>(), "the target's row, .55,.25,.15,.05: bounds for verifiers")(
+      "q", po::value<std::string>(), "the draft's row; with --p")(
+      "k", po::value<int>()->default_value(1), "with --p and --q: drafted children of a node")("json",
+                                                                                               "print JSON");
   add_model_options(options);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
@@ -226,12 +259,13 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   require_partner(*values, "utilization", "gamma",
                   "The same utilization means a different alpha at each gamma.");
   const auto model = parse_model(*values);
+  const auto rows = parse_rows(*values);
   const std::vector<theory::Prediction> found =
-      naming_options(options, [&] { return evaluate_all(inputs, utilization, model); });
+      naming_options(options, [&] { return evaluate_all(inputs, utilization, rows, model); });
   if (found.empty()) {
     throw Error({.what = "speclab theory",
                  .got = "too few options for any formula",
-                 .expected = "at least --alpha or --model",
+                 .expected = "at least --alpha, --model, or --p and --q",
                  .advice = fmt::format("For example: {}", command.example)});
   }
   if (values->count("json") > 0) {

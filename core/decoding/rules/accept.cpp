@@ -14,7 +14,8 @@ namespace {
 std::vector<AcceptanceRule> all_rules() {
   std::vector<AcceptanceRule> rules;
   for (const std::span<const AcceptanceRule> family :
-       {rules::ratio(), rules::match(), rules::criterion(), rules::classical(), rules::paths()}) {
+       {rules::ratio(), rules::match(), rules::criterion(), rules::longest_path(), rules::classical(),
+        rules::paths(), rules::k_seq(), rules::any_order(), rules::multi_path()}) {
     rules.insert(rules.end(), family.begin(), family.end());
   }
   return rules;
@@ -54,6 +55,12 @@ void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft&
 
 void verify_by_walk(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
                     Acceptance& out) {
+  verify_by_walk_arranged(rule, options, judged, nullptr, out);
+}
+
+void verify_by_walk_arranged(const AcceptanceRule& rule, const RuleOptions& options,
+                             const DraftToJudge& judged,
+                             void (*arrange)(const NodeTest&, std::vector<int>& nodes), Acceptance& out) {
   const auto& [draft, rows, coins, position] = judged;
   // Reused by the calls of one thread, so that a step does not allocate.
   thread_local std::vector<int> nodes;
@@ -71,14 +78,18 @@ void verify_by_walk(const AcceptanceRule& rule, const RuleOptions& options, cons
       out.bonus = true;
       return;
     }
-    children.clear();
-    for (const int child : nodes) {
-      const Distribution* q = draft.q_at(child);
-      SPECLAB_CHECK(q == nullptr || q->vocab() == row.p->vocab(), "draft row of {} tokens, target row of {}",
-                    q->vocab(), row.p->vocab());
-      children.push_back({draft.tree.token(child), q});
-    }
-    rule.test({row, children, &coins, next_position, out.want_expected}, options, verdict);
+    const auto node_test = [&]() -> NodeTest {
+      children.clear();
+      for (const int child : nodes) {
+        const Distribution* q = draft.q_at(child);
+        SPECLAB_CHECK(q == nullptr || q->vocab() == row.p->vocab(),
+                      "draft row of {} tokens, target row of {}", q->vocab(), row.p->vocab());
+        children.push_back({draft.tree.token(child), q});
+      }
+      return {row, children, &coins, next_position, out.want_expected};
+    };
+    if (arrange != nullptr) arrange(node_test(), nodes);
+    rule.test(node_test(), options, verdict);
     for (std::size_t i = 0; i < verdict.expected.size(); ++i) {
       const auto [token, q] = children[i];
       out.tested.push_back({nodes[i], row.p->prob(token), q != nullptr ? q->prob(token) : 1.0,

@@ -107,6 +107,11 @@ struct AcceptanceRule;
 /// leaf.
 void verify_by_walk(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& draft,
                     Acceptance& out);
+/// Walks like verify_by_walk(). At each node with children it first calls `arrange`, which may bring the
+/// nodes into another order, in which they are then tested. NodeTest holds the children in draw order.
+void verify_by_walk_arranged(const AcceptanceRule& rule, const RuleOptions& options,
+                             const DraftToJudge& draft,
+                             void (*arrange)(const NodeTest&, std::vector<int>& nodes), Acceptance& out);
 
 /// An acceptance rule. This entry holds everything that the engine knows about the rule. `verify` judges a
 /// whole draft and may look at all rows before it decides. It is a pure function, so tests can enumerate its
@@ -138,6 +143,11 @@ struct AcceptanceRule {
   DeviceRule (*device_form)(const RuleOptions&, const SamplingParams&) = nullptr;
   CoinUse coins = CoinUse::independent;
   bool chains_only = false;  ///< the rule refuses drafts in which a node has several children
+  /// The rule refuses drafts in which the draw of a child depended on another child of the same node.
+  bool independent_children_only = false;
+  /// The rule refuses drafts that are not independent paths: only the pending token may have several
+  /// children, and they were drawn independently from one row.
+  bool independent_paths_only = false;
   void (*verify)(const AcceptanceRule&, const RuleOptions&, const DraftToJudge&,
                  Acceptance&) = verify_by_walk;
 };

@@ -5,10 +5,19 @@
 // argmax.) With one child, the output law is q(x) + (1 - q(A)) f(x) for x in A, and (1 - q(A)) f(x) for other
 // x. The papers below describe greedy decoding. What the rules do above temperature 0 is this project's
 // interpretation.
+//
+// On a tree there are two ways to choose a path. The rules top_beta, gap, typical and threshold walk: at each
+// node they accept the first child, in draw order, whose token is in A. Then a child that leads to a dead end
+// can hide a sibling that leads further. The rules named ..._longest accept the longest path whose tokens are
+// all in A, and of paths of one length the most probable one (Cai et al. 2024, Medusa). They
+// need the rows of all nodes whose path is accepted. On a chain both are the same.
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
+#include "core/base/error.h"
+#include "core/base/exp_log.h"
 #include "core/decoding/rules/accepted_set.h"
 #include "core/decoding/rules/rules.h"
 
@@ -54,6 +63,53 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
     }
   }
   out.correction = kTarget(node.row, *node.coins, node.position, options);
+}
+
+/// A node whose path from the pending token is in A.
+struct Accepting {
+  int node;
+  double log_p;  ///< sum along the path, in the row that the criterion looks at
+};
+
+template <Criterion kCriterion>
+void verify_longest(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
+                    Acceptance& out) {
+  thread_local std::vector<Accepting>
+      found;  // parents before children; the tree's levels one after the other
+  thread_local std::vector<int> children;
+  const auto& [draft, rows, coins, position] = judged;
+  out.tested.clear();
+  found.assign(1, {0, 0});
+  std::size_t best = 0;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const auto [node, log_p] = found[i];
+    const int depth = draft.tree.depth(node), most = draft.tree.depth(found[best].node);
+    if (depth > most || (depth == most && log_p > found[best].log_p)) best = i;
+    draft.tree.children(node, children);
+    if (children.empty()) continue;
+    const TargetRow row = rows(node);
+    const Accepted accepted = kCriterion(row, options);
+    for (const int child : children) {
+      const Token token = draft.tree.token(child);
+      const Distribution* q = draft.q_at(child);
+      SPECLAB_CHECK(q == nullptr || q->vocab() == row.p->vocab(), "draft row of {} tokens, target row of {}",
+                    q->vocab(), row.p->vocab());
+      out.tested.push_back({child, row.p->prob(token), q != nullptr ? q->prob(token) : 1.0,
+                            out.want_expected ? accepted.mass(q, token) : -1,
+                            out.want_ranks ? criterion_row(row).rank(token) : -1, false});
+      // A token of A has a positive probability in the row of the criterion, or is the argmax of p.
+      const double p = std::max(criterion_row(row).prob(token), std::numeric_limits<double>::min());
+      if (accepted(token)) found.push_back({child, log_p + exact_log(p)});
+    }
+  }
+  const int last = found[best].node;
+  draft.tree.path_to(last, out.path);
+  for (Acceptance::Tested& tested : out.tested)
+    tested.accepted = std::ranges::find(out.path, tested.node) != out.path.end();
+  draft.tree.children(last, children);
+  out.bonus = children.empty();
+  // After a rejection these rules draw from the same law as after full acceptance.
+  out.next = rule.bonus(rows(last), coins, position + draft.tree.depth(last) + 1, options);
 }
 
 template <Criterion kCriterion>
@@ -119,6 +175,17 @@ const std::array<AcceptanceRule, 4> kRules = {{
      sample_target, expected<threshold>, output_law<threshold, false>, on_device<threshold_form>},
 }};
 
+/// The rule of this name with the longest path on trees.
+template <Criterion kCriterion>
+AcceptanceRule longest(std::size_t index, std::string_view name, std::string_view summary) {
+  AcceptanceRule rule = kRules[index];
+  rule.name = name;
+  rule.summary = summary;
+  rule.device_form = nullptr;
+  rule.verify = verify_longest<kCriterion>;
+  return rule;
+}
+
 }  // namespace
 
 CriterionForm top_beta_form(const RuleOptions& o) { return {.ranks = o.beta}; }
@@ -132,5 +199,14 @@ CriterionForm threshold_form(const RuleOptions& o) {
 CriterionForm near_argmax_form(const RuleOptions& o) { return {.of_best = o.lenience}; }
 
 std::span<const AcceptanceRule> criterion() { return kRules; }
+
+std::span<const AcceptanceRule> longest_path() {
+  static const std::array<AcceptanceRule, 4> rules = {
+      longest<top_beta>(0, "top_beta_longest", "top_beta; on trees the longest accepted path"),
+      longest<gap>(1, "gap_longest", "gap; on trees the longest accepted path"),
+      longest<typical>(2, "typical_longest", "typical; on trees the longest accepted path"),
+      longest<threshold>(3, "threshold_longest", "threshold; on trees the longest accepted path")};
+  return rules;
+}
 
 }  // namespace speclab::rules

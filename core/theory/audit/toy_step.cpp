@@ -128,7 +128,8 @@ void run_step(const World& world, const Shape& shape, Draws draws, const Accepta
   };
   for (int node = 0; node < draft.tree.size(); ++node) {
     const auto depth = static_cast<std::size_t>(draft.tree.depth(node));
-    if (depth < shape.widths.size())
+    const float confidence = draft.confidence[static_cast<std::size_t>(node)];
+    if (depth < shape.widths.size() && (node == 0 || confidence < 0 || confidence >= shape.least))
       add_children(world, context_of(node), node, shape.widths[depth], draws, coins, draft);
   }
   const TargetRows rows = [&](int node) {

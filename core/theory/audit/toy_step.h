@@ -45,9 +45,11 @@ enum class Draws {
 inline constexpr Draws kAllDraws[] = {Draws::iid,     Draws::swor,       Draws::two_models,
                                       Draws::one_hot, Draws::duplicates, Draws::mixed};
 
-/// widths[d] is the number of children of each node of depth d.
+/// widths[d] is the number of children of each node of depth d. A drafted token whose probability is below
+/// `least` gets no children, so the shape depends on the drafted tokens.
 struct Shape {
   std::vector<int> widths;
+  double least = 0;
 };
 
 /// accept(), or another implementation of it.

@@ -37,9 +37,10 @@ TEST(DeviceAcceptance, TheTargetsVocabulary) {
   compare(machine, step, 2, 40);
 }
 
-TEST(DeviceAcceptance, EveryRuleThatWalksRunsOnTheDevice) {
+TEST(DeviceAcceptance, EveryRuleThatWalksRunsOnTheDeviceExceptKSeq) {
   for (const AcceptanceRule& rule : acceptance_rules())
-    EXPECT_EQ(rule.device_form != nullptr, rule.verify == verify_by_walk) << rule.name;
+    EXPECT_EQ(rule.device_form != nullptr, rule.verify == verify_by_walk && rule.name != "k_seq")
+        << rule.name;
 }
 
 // Ties in rank and at the bar, a best token of p that is not the best raw token, and a bar that no token

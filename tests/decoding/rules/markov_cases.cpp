@@ -4,6 +4,7 @@
 
 #include "core/decoding/drafting/datastore.h"
 #include "core/decoding/drafting/ngram_file.h"
+#include "tests/decoding/rules/independent_tree.h"
 
 namespace speclab::markov {
 
@@ -82,7 +83,25 @@ std::map<enumerate::Outcome, double> chain_law(const ModelPtr& model, const Samp
 
 bool takes(const AcceptanceRule& rule, const Case& c) {
   const std::string_view strategy = c.strategy.info().name;
-  return !rule.chains_only || strategy == "speculative_sampling" || strategy == "autoregressive";
+  if (strategy == "speculative_sampling" || strategy == "autoregressive") return true;
+  if (rule.chains_only) return false;
+  if (rule.independent_paths_only) return c.children == Case::Children::independent_paths;
+  return !rule.independent_children_only || c.children != Case::Children::any;
+}
+
+std::vector<Case> independent_cases() {
+  const auto tree = [](std::string name, const IndependentShape& shape, Case::Children children) {
+    return Case{.name = std::move(name),
+                .strategy = StrategyChoice(independent_tree(shape)),
+                .patient = false,
+                .children = children};
+  };
+  using enum Case::Children;
+  return {tree("independent children", {.widths = {3}}, independent_paths),
+          tree("independent paths", {.widths = {2, 1}}, independent_paths),
+          tree("independent paths that end early", {.widths = {2, 1}, .least = .4}, independent_paths),
+          tree("independent tree", {.widths = {1, 2}}, independent),
+          tree("independent tree that ends early", {.widths = {1, 2}, .least = .4}, independent)};
 }
 
 std::vector<Case> small_cases() {
@@ -179,6 +198,7 @@ std::vector<Case> all_cases() {
   const auto chain = [](json options) { return choose("speculative_sampling", options); };
   const auto tree = [](std::vector<int> widths) { return choose("draft_tree", {{"widths", widths}}); };
   std::vector<Case> all = small_cases();
+  for (Case& c : independent_cases()) all.push_back(std::move(c));
   all.push_back({"speculative gamma 3", chain({{"gamma", 3}})});
   all.push_back({.name = "speculative gamma 5", .strategy = chain({{"gamma", 5}}), .length = 7});
   all.push_back({"speculative gamma 4, confidence",
@@ -268,6 +288,18 @@ std::vector<SharedCoins> shared_coins() {
                  }});
   all.push_back({"a token and a later step's for the same place", copies, "rejection", [](Address a) {
                    return a.purpose == Purpose::draft ? Address{a.position + a.draw, Purpose::draft, 0} : a;
+                 }});
+  // The rule "block" looks at positions that it does not accept. If coins are addressed by absolute position,
+  // the next step uses them again. Enumeration gives each decision a branch of its own and does not see this.
+  // The rule "rejection" may use such addresses.
+  all.push_back({"a block and the next step",
+                 {"", choose("speculative_sampling", {{"gamma", 3}})},
+                 "block",
+                 [](Address a) {
+                   if (a.purpose == Purpose::draft || a.purpose == Purpose::accept)
+                     return Address{a.position + a.draw, a.purpose, 0};
+                   if (a.purpose == Purpose::residual) return Address{a.position + a.draw + 1, a.purpose, 0};
+                   return a;
                  }});
   return all;
 }

@@ -20,14 +20,19 @@ struct Case {
   std::vector<Token> prompt{0, 2, 1};
   bool patient = true;  ///< false: too slow with the rule `iterative`, which draws until it accepts
   int length = 5;       ///< number of tokens whose joint law is sampled
+  /// How the children of a node were drawn, if there are several: independently of each other, in a tree of
+  /// any shape or only at the pending token.
+  enum class Children { any, independent, independent_paths } children = Children::any;
 };
 
-/// True if the rule judges the drafts of this case. Rules for chains get the cases of a draft model's chain.
+/// True if the rule judges the drafts of this case. Every rule judges those of a draft model's chain.
 bool takes(const AcceptanceRule& rule, const Case& c);
 /// Every strategy, with drafts small enough for enumeration.
 std::vector<Case> small_cases();
-/// The small cases, longer chains, larger trees, and trees of several sources, whose shape depends on the
-/// drawn tokens.
+/// Trees whose children are drawn independently, small enough for enumeration.
+std::vector<Case> independent_cases();
+/// The small cases, the independent ones, longer chains, larger trees, and trees of several sources, whose
+/// shape depends on the drawn tokens.
 std::vector<Case> all_cases();
 
 /// Runs generations of one case that differ only in their coins. `table` makes the models. The loop records

@@ -51,7 +51,9 @@ TEST_F(Markov, EveryStrategyWithEveryLosslessRuleHasTheTargetsLaw) {
     if (rule.loss({}, {.temperature = 1, .top_k = 0, .top_p = 1}) != LossClass::l1 || rule.name == "coupled")
       continue;
     const double least = rule.name.starts_with("iterative") ? 1e-7 : 0;
-    for (const Case& c : markov::small_cases()) {
+    std::vector<Case> cases = markov::small_cases();
+    for (Case& c : markov::independent_cases()) cases.push_back(std::move(c));
+    for (const Case& c : cases) {
       if ((least > 0 && !c.patient) || !markov::takes(rule, c)) continue;
       const int count = least > 0 ? 3 : 4;
       int accepted = 0;

@@ -97,6 +97,79 @@ TEST(Block, OfOneHotDraftsAcceptsWhatTheTokenRuleAccepts) {
   }
 }
 
+// Enumerated outside of this project for the golden pair: by the number of paths and their length.
+TEST(MultiPathBlock, AcceptsMoreWithMorePaths) {
+  const double by_paths[3][2] = {{1.75, 2.3675}, {1.944531, 2.731252}, {1.948337, 2.760201}};
+  for (int paths = 1; paths <= 3; ++paths) {
+    for (int gamma = 1; gamma <= 2; ++gamma) {
+      Shape shape{{paths}};
+      if (gamma == 2) shape.widths.push_back(1);
+      EXPECT_NEAR(tokens_of_step("multi_path_block", shape, Draws::iid), by_paths[paths - 1][gamma - 1], 2e-6)
+          << paths << " paths of " << gamma;
+    }
+  }
+  EXPECT_GT(tokens_of_step("multi_path_block", {{2, 1}}, Draws::iid),
+            tokens_of_step("traversal", {{2, 1}}, Draws::iid) + .1);
+}
+
+TEST(MultiPathBlock, IsBlockVerificationOnAChain) {
+  std::mt19937 random(47);
+  for (const Rows rows : kAllRows) {
+    const World world = random_world(4, 4, rows, false, random);
+    for (const Draws draws : {Draws::iid, Draws::one_hot, Draws::two_models}) {
+      for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        Step block, multi;
+        run_step(world, {{1, 1, 1}}, draws, find_acceptance_rule("block"), {}, Coins(seed, 2), block);
+        run_step(world, {{1, 1, 1}}, draws, find_acceptance_rule("multi_path_block"), {}, Coins(seed, 2),
+                 multi);
+        ASSERT_EQ(multi.emitted, block.emitted) << seed;
+        ASSERT_EQ(multi.acceptance.path, block.acceptance.path) << seed;
+        // One coin for each test: the longest prefix is tested first.
+        ASSERT_EQ(multi.acceptance.tested.size(), block.acceptance.tested.size() > 0 ? 3u : 0u);
+      }
+    }
+  }
+}
+
+// Paths with equal tokens may be taken for each other, but not mixed: the accepted nodes are one path of the
+// tree.
+TEST(MultiPathBlock, AcceptsNodesOfOnePath) {
+  const World world = golden_world(4);
+  int longer = 0;
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    Step step;
+    run_step(world, {{3, 1, 1}}, Draws::iid, find_acceptance_rule("multi_path_block"), {}, Coins(seed, 3),
+             step);
+    int parent = 0;
+    for (const int node : step.acceptance.path) {
+      ASSERT_EQ(step.draft.tree.parent(node), parent) << seed;
+      parent = node;
+    }
+    longer += step.acceptance.path.size() > 1 ? 1 : 0;
+  }
+  EXPECT_GT(longer, 100);
+}
+
+TEST(MultiPathBlock, RefusesWhatIsNotIndependentPaths) {
+  const World world = golden_world(3);
+  const auto refused = [&](const Shape& shape, Draws draws, const char* text) {
+    for (std::uint64_t seed = 0;; ++seed) {
+      ASSERT_LT(seed, 50u) << text;
+      Step step;
+      try {
+        run_step(world, shape, draws, find_acceptance_rule("multi_path_block"), {}, Coins(seed, 1), step);
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what();
+        EXPECT_NE(std::string(error.what()).find("Use the rule traversal"), std::string::npos);
+        return;
+      }
+    }
+  };
+  refused({{2}}, Draws::swor, "different rows");
+  refused({{2}}, Draws::one_hot, "a copied token");
+  refused({{1, 2}}, Draws::iid, "2 children of node 1");
+}
+
 TEST(Block, RefusesATree) {
   const World world = golden_world(2);
   Step step;

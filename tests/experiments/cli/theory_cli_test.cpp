@@ -24,6 +24,28 @@ class Theory : public Speclab {
   }
 };
 
+TEST_F(Theory, ShowsTheBoundsForVerifiersOfGivenRows) {
+  const std::vector<std::string> rows = {"--p", ".55,.25,.15,.05", "--q", ".4,.35,.05,.2"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), rows.begin(), rows.end());
+    return more;
+  };
+  const json found = values(with({"--k", "2", "--gamma", "2"}));
+  EXPECT_NEAR(found["row_overlap"].get<double>(), .75, 1e-12);
+  EXPECT_NEAR(found["best_alpha_iid"].get<double>(), .9475, 1e-12);
+  EXPECT_NEAR(found["best_alpha_without_replacement"].get<double>(), .972756, 5e-7);
+  EXPECT_NEAR(found["best_chain_tau"].get<double>(), 2.3675, 1e-12);
+  EXPECT_NEAR(found["leviathan_eq_1"].get<double>(), 2.3125, 1e-12)
+      << "the token rule, with alpha of the rows";
+  EXPECT_NEAR(found["leviathan_limit"].get<double>(), 4, 1e-12);
+  EXPECT_FALSE(values(rows).contains("best_chain_tau"));
+  expect_error(run({"theory", "--p", ".5,.5"}), {"--p", "no --q"});
+  expect_error(run({"theory", "--alpha", ".5", "--k", "2"}), {"--k", "no --p"});
+  expect_error(run({"theory", "--p", "1", "--q", "1", "--alpha", ".5"}), {"--alpha and --p"});
+  expect_error(run({"theory", "--p", ".5,.4", "--q", ".5,.5"}), {"--p", "the sum 0.9"});
+  expect_error(run({"theory", "--p", "1", "--q", "1", "--k", "0"}), {"--k", "1 to 1000"});
+}
+
 TEST_F(Theory, ConvertsTheNumbersOfOtherReports) {
   const json found = values({"--alpha", ".62", "--gamma", "7", "--speedup", "2.6", "--utilization", ".378"});
   EXPECT_NEAR(found["implied_c"].get<double>(), -.001, 5e-4);
@@ -90,7 +112,7 @@ TEST_F(Theory, OptionsOfAModelNeedTheirPartners) {
   expect_error(run({"theory", "--model", "target", "--tree", "2,1.5"}), {"--tree", "1.5"});
   expect_error(run({"theory", "--model", "target", "--weight-bytes", "0"}), {"--weight-bytes", "0"});
   expect_error(run({"theory", "--model", "a.json"}), {"a.json"});
-  expect_error(run({"theory"}), {"--alpha or --model"});
+  expect_error(run({"theory"}), {"--alpha, --model, or --p and --q"});
 }
 
 // A rule that is lossless passes with exit code 0; exit code 1 needs a faulty rule (verifier_audit_test.cpp).

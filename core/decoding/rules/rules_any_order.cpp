@@ -1,0 +1,82 @@
+// The rule "rejection" with the children of a node in a random order, as the algorithm of SpecInfer has it
+// (Miao et al. 2024, Alg. 2). With several draft models, the order decides which of them is tested against
+// the whole row p and which against a residual. A fixed order prefers the first model; a random one is fair.
+//
+// The order is exact only if no child's row depends on another child. So the rule refuses a node whose
+// children were drawn without replacement, and a node with both drawn and copied children, because a copy may
+// have been chosen as a token that was not drawn.
+#include <array>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/decoding/rules/rules.h"
+#include "core/decoding/rules/sibling_draws.h"
+
+namespace speclab::rules {
+namespace {
+
+/// The order needs coins of its own. It does not change the law of the text, so its purpose is that of other
+/// such choices, and its numbers begin where no strategy's end.
+constexpr std::uint32_t kFirstCoinOfOrder = 0x80000000;
+
+void require_independent(std::span<const NodeTest::Child> children) {
+  const auto refuse = [](std::string got) {
+    throw Error({.what = "acceptance rule rejection_any_order",
+                 .got = std::move(got),
+                 .expected = "children that were drawn independently, or only copied ones",
+                 .advice = "Use the rule rejection, which tests the children in draw order."});
+  };
+  const auto drawn = [](const NodeTest::Child& child) { return child.q != nullptr && !child.q->one_hot(); };
+  for (std::size_t i = 1; i < children.size(); ++i) {
+    if (drawn(children[i]) != drawn(children[0])) refuse("drawn and copied children of one node");
+    if (drawn(children[i]) && drawn_without(*children[i - 1].q, children[i - 1].token, *children[i].q))
+      refuse("children that were drawn without replacement");
+  }
+}
+
+/// Draws a permutation of the children: Fisher and Yates.
+void draw_order(const NodeTest& node, std::vector<std::size_t>& order) {
+  thread_local std::vector<double> equal;
+  order.resize(node.children.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  for (std::size_t left = order.size(); left > 1; --left) {
+    equal.assign(left, 1.0);
+    const Coins::Address address{node.position, Purpose::simulate,
+                                 kFirstCoinOfOrder + static_cast<std::uint32_t>(left)};
+    std::swap(order[left - 1], order[node.coins->categorical(equal, address)]);
+  }
+}
+
+void arrange(const NodeTest& node, std::vector<int>& nodes) {
+  thread_local std::vector<std::size_t> order;
+  thread_local std::vector<int> drafted;
+  require_independent(node.children);
+  draw_order(node, order);
+  drafted = nodes;
+  for (std::size_t i = 0; i < order.size(); ++i) nodes[i] = drafted[order[i]];
+}
+
+void verify_in_any_order(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
+                         Acceptance& out) {
+  verify_by_walk_arranged(rule, options, judged, arrange, out);
+}
+
+AcceptanceRule rejection_any_order() {
+  AcceptanceRule rule = ratio().front();
+  rule.name = "rejection_any_order";
+  rule.summary = "rejection with the children of a node in a random order; refuses draws without replacement";
+  rule.source = "Miao et al. 2024 (SpecInfer) Alg. 2";
+  rule.device_form = nullptr;
+  rule.independent_children_only = true;
+  rule.verify = verify_in_any_order;
+  return rule;
+}
+
+}  // namespace
+
+std::span<const AcceptanceRule> any_order() {
+  static const std::array<AcceptanceRule, 1> rules = {rejection_any_order()};
+  return rules;
+}
+
+}  // namespace speclab::rules

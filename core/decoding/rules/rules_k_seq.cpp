@@ -1,0 +1,156 @@
+// K-SEQ, the rule of SpecTr for k independent drafts of one token (Sun et al. 2023, arXiv 2310.15141).
+//
+// The rule "rejection" gives the first child all that it can, and the later ones are tested against what is
+// left. K-SEQ tests all k children of one row q in the same way: it accepts x with min(1, p(x) / (rho q(x))).
+// The factor rho >= 1 keeps the accepted mass of each token below p(x). With
+//
+//   beta(rho) = sum over x of min(q(x), p(x) / rho),
+//
+// one child is accepted with beta and one of k with 1 - (1 - beta)^k. The best rho is the smallest with
+// 1 - (1 - beta)^k <= rho beta. It lies in [1, k] and is found by bisection. After k failures the rule draws
+// from what the accepted tokens leave of p:
+//
+//   p(x) - min(q(x), p(x) / rho) (1 - (1 - beta)^k) / beta,  divided by its sum (1 - beta)^k.
+//
+// The paper has one row q for all children of a node. Here children are judged in groups. A group holds
+// neighbours in draw order that were drawn from equal rows. The residual of a group takes the place of p for
+// the next one. This is ours; it is exact by induction, as for the rule "rejection", which is the case of
+// groups of one. So the rule also judges copied tokens and draws without replacement. The number of children
+// of a node must not depend on the tokens that were drawn there.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "core/base/error.h"
+#include "core/decoding/rules/rules.h"
+#include "core/decoding/rules/sibling_draws.h"
+
+namespace speclab::rules {
+namespace {
+
+/// A group of `count` children that are tested against the law R, with the best rho.
+struct SequenceOfDraws {
+  double rho = 1;
+  double beta = 0;  ///< P(one child is accepted)
+  double any = 0;   ///< P(one of `count` is accepted) = 1 - (1 - beta)^count
+};
+
+double accepted_mass(const std::vector<double>& law, const Distribution& q, double rho) {
+  double mass = 0;
+  for (Token x = 0; x < q.vocab(); ++x) mass += std::min(q.prob(x), law[static_cast<std::size_t>(x)] / rho);
+  return std::min(1.0, mass);
+}
+
+double of_any(double beta, int count) { return -std::expm1(count * std::log1p(-beta)); }
+
+SequenceOfDraws best_factor(const std::vector<double>& law, const Distribution& q, int count) {
+  const auto at = [&](double rho) {
+    const double beta = accepted_mass(law, q, rho);
+    return SequenceOfDraws{rho, beta, of_any(beta, count)};
+  };
+  SequenceOfDraws found = at(1);
+  if (count == 1 || !(found.any > found.beta)) return found;
+  double low = 1;
+  found = at(count);  // feasible, because 1 - (1 - beta)^k <= k beta
+  while (found.rho - low > 1e-15 * low) {
+    const double middle = low + (found.rho - low) / 2;
+    if (middle <= low || middle >= found.rho) break;
+    const SequenceOfDraws tried = at(middle);
+    if (tried.any <= tried.rho * tried.beta) found = tried;
+    else low = middle;
+  }
+  return found;
+}
+
+/// Replaces the law by what is left after all children of the group failed. Leaves it as it is if nothing is
+/// left: then a failure has probability 0 up to rounding.
+void subtract(std::vector<double>& law, const Distribution& q, const SequenceOfDraws& group,
+              std::vector<double>& spare) {
+  if (!(group.beta > 0)) return;
+  spare.resize(law.size());
+  double sum = 0;
+  for (Token x = 0; x < q.vocab(); ++x) {
+    const auto i = static_cast<std::size_t>(x);
+    spare[i] = std::max(0.0, law[i] - std::min(q.prob(x), law[i] / group.rho) * (group.any / group.beta));
+    sum += spare[i];
+  }
+  if (!(sum > 0)) return;
+  for (double& weight : spare) weight /= sum;
+  std::swap(law, spare);
+}
+
+void remove_token(std::vector<double>& law, Token token) {
+  double left = 0;
+  for (std::size_t x = 0; x < law.size(); ++x) left += x == static_cast<std::size_t>(token) ? 0 : law[x];
+  if (!(left > 0)) return;
+  law[static_cast<std::size_t>(token)] = 0;
+  for (double& weight : law) weight /= left;
+}
+
+/// The number of children from `first` on that were drawn from the row of the first one.
+int group_size(std::span<const NodeTest::Child> children, std::size_t first) {
+  const Distribution* q = children[first].q;
+  if (q == nullptr || q->one_hot()) return 1;
+  std::size_t end = first + 1;
+  while (end < children.size() && children[end].q != nullptr && same_row(*q, *children[end].q)) ++end;
+  return static_cast<int>(end - first);
+}
+
+void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
+  thread_local std::vector<double> law, spare;
+  node.row.p->probabilities(law);
+  out.accepted = out.correction = -1;
+  out.expected.clear();
+  /// True if the child is accepted, with this probability.
+  const auto passes = [&](std::size_t child, double probability, double expected) {
+    out.expected.push_back(node.want_expected ? expected : -1);
+    if (!node.coins->bernoulli(probability,
+                               {node.position, Purpose::accept, static_cast<std::uint32_t>(child)}))
+      return false;
+    out.accepted = static_cast<int>(child);
+    return true;
+  };
+  for (std::size_t child = 0; child < node.children.size();) {
+    const auto [token, q] = node.children[child];
+    if (q == nullptr || q->one_hot()) {
+      const double left = law[static_cast<std::size_t>(token)];
+      if (passes(child, left, q == nullptr ? left : law[static_cast<std::size_t>(q->argmax())])) return;
+      remove_token(law, token);
+      ++child;
+      continue;
+    }
+    const int count = group_size(node.children, child);
+    const SequenceOfDraws group = best_factor(law, *q, count);
+    for (int i = 0; i < count; ++i, ++child) {
+      const Token x = node.children[child].token;
+      SPECLAB_CHECK(q->prob(x) > 0, "token {} was drawn from a row that gives it no mass", x);
+      if (passes(child, law[static_cast<std::size_t>(x)] / (group.rho * q->prob(x)), group.beta)) return;
+    }
+    subtract(law, *q, group, spare);
+  }
+  out.correction = static_cast<Token>(node.coins->categorical(law, {node.position, Purpose::residual, 0}));
+}
+
+double expected_of_one(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&) {
+  return q == nullptr ? row.p->prob(one_hot) : overlap(*row.p, *q);
+}
+
+const std::array<AcceptanceRule, 1> kRules = {{
+    {.name = "k_seq",
+     .summary =
+         "k children of one row: accept each when u < p/(rho q) with the best rho, else draw from what "
+         "they leave of p",
+     .source = "Sun et al. 2023 (SpecTr, K-SEQ, arXiv 2310.15141); groups of equal rows are ours",
+     .loss = lossless,
+     .options = {},
+     .test = test_k_seq,
+     .bonus = sample_target,
+     .expected = expected_of_one,
+     .output_law = law_of_target},
+}};
+
+}  // namespace
+
+std::span<const AcceptanceRule> k_seq() { return kRules; }
+
+}  // namespace speclab::rules
