@@ -101,12 +101,12 @@ std::vector<Case> small_cases() {
        choose("speculative_sampling", {{"gamma", 2}, {"schedule", "product"}, {"product_threshold", .4}})});
   all.push_back(
       {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})});
-  all.push_back({"draft tree", choose("draft_tree", {{"widths", {2, 1}}})});
-  all.push_back({"draft tree of all tokens", choose("draft_tree", {{"widths", {3}}})});
+  all.push_back({"draft tree", choose("tree_speculation", {{"widths", {2, 1}}})});
+  all.push_back({"draft tree of all tokens", choose("tree_speculation", {{"widths", {3}}})});
   all.push_back({"draft tree, hot, of more tokens than have mass",
-                 choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
+                 choose("tree_speculation", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
   all.push_back({"draft tree of the best tokens",
-                 choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
+                 choose("tree_speculation", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
   all.push_back({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}});
   all.push_back(
       {"lookup, draft where nothing matches",
@@ -172,7 +172,7 @@ std::vector<Case> small_cases() {
 std::vector<Case> all_cases() {
   const std::vector<Token> repeats{0, 1, 2, 0, 1, 0, 2, 1, 1};
   const auto chain = [](json options) { return choose("speculative_sampling", options); };
-  const auto tree = [](std::vector<int> widths) { return choose("draft_tree", {{"widths", widths}}); };
+  const auto tree = [](std::vector<int> widths) { return choose("tree_speculation", {{"widths", widths}}); };
   std::vector<Case> all = small_cases();
   all.push_back({"speculative gamma 3", chain({{"gamma", 3}})});
   all.push_back({.name = "speculative gamma 5", .strategy = chain({{"gamma", 5}}), .length = 7});
@@ -185,7 +185,7 @@ std::vector<Case> all_cases() {
   all.push_back({"draft tree that branches late", tree({1, 3})});
   all.push_back({"draft tree, wide", tree({3, 2, 1, 1})});
   all.push_back({"draft tree, cool",
-                 choose("draft_tree", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
+                 choose("tree_speculation", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
   all.push_back({"n-grams of the text, confidence",
                  choose("ngram_model", {{"gamma", 4}, {"schedule", "confidence"}, {"known", 0}}), repeats,
                  false});
@@ -233,7 +233,7 @@ std::vector<GenerationRecord> Generations::run(std::span<const Coins> coins) {
 std::vector<SharedCoins> shared_coins() {
   using Address = Coins::Address;
   const Case chain{"", choose("speculative_sampling", {{"gamma", 2}})};
-  const Case tree{"", choose("draft_tree", {{"widths", {2, 1}}})};
+  const Case tree{"", choose("tree_speculation", {{"widths", {2, 1}}})};
   const Case copies{"", surest_few("tree"), {0, 1, 2, 0, 1, 0, 2, 1, 1}};
   std::vector<SharedCoins> all;
   all.push_back({"siblings", tree, "rejection", [](Address a) {

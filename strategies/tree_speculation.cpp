@@ -1,4 +1,4 @@
-// Draft tree: a small model drafts a tree of fixed shape. Every node at depth d has widths[d] children, so
+// Tree speculation: a small model drafts a tree of fixed shape. Every node at depth d has widths[d] children, so
 // the target has several guesses to choose from when the first one is wrong. At temperature 0 the children
 // are the draft's best tokens. Above it they are drawn from the draft without replacement, and each node gets
 // the distribution that its token was drawn from. The rule "rejection" is exact for such a tree, because it
@@ -36,9 +36,9 @@ struct Options {
   }
 };
 
-class DraftTree final : public Strategy {
+class TreeSpeculation final : public Strategy {
  public:
-  DraftTree(const Options& options, const Resources& resources) : options_(options), resources_(resources) {
+  TreeSpeculation(const Options& options, const Resources& resources) : options_(options), resources_(resources) {
     std::int64_t level = 1, nodes = 0;
     for (const int width : options_.widths) {
       level *= width;
@@ -46,7 +46,7 @@ class DraftTree final : public Strategy {
       if (nodes > kMostDrafted) break;
     }
     if (nodes == 0 || nodes > kMostDrafted) {
-      throw Error({"draft_tree: widths",
+      throw Error({"tree_speculation: widths",
                    nodes == 0 ? "no widths" : fmt::format("more than {} tokens", kMostDrafted),
                    fmt::format("1 to {} tokens", kMostDrafted), "Use fewer children or less depth."});
     }
@@ -178,8 +178,8 @@ class DraftTree final : public Strategy {
   std::vector<Feed> feeds_;
 };
 
-const RegisterStrategy<Options, DraftTree> registered{{
-    .name = "draft_tree",
+const RegisterStrategy<Options, TreeSpeculation> registered{{
+    .name = "tree_speculation",
     .summary = "a small model drafts a tree of fixed shape, the target verifies it in one forward",
     .paper = "Miao et al. 2024, SpecInfer (expansion); draws as in Chen et al. 2024, Sequoia",
     .draft_source = "small model or layers of the target",
@@ -189,6 +189,7 @@ const RegisterStrategy<Options, DraftTree> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "a small model with the target's vocabulary; nothing for layer skipping",
     .needs_draft = true,
+    .former_name = "draft_tree",
 }};
 
 }  // namespace

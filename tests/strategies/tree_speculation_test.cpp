@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 
 StrategyChoice tree_of(const std::vector<int>& widths, json more = json::object()) {
   more["widths"] = widths;
-  return choose("draft_tree", more);
+  return choose("tree_speculation", more);
 }
 
 /// The draft's row after a text, from a fresh prefill.
@@ -58,7 +58,7 @@ void for_families(const std::vector<Token>& text, const StepRecord& step, const 
 
 // After rejections, other branches and bonus tokens the cache must contain exactly the text: every level
 // equals that of a fresh prefill of its path.
-TEST(DraftTree, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
+TEST(TreeSpeculation, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{
       .target = target, .draft = draft, .strategy = tree_of({3, 2, 1, 2}), .options = {{"max_tokens", 40}}};
@@ -88,7 +88,7 @@ TEST(DraftTree, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
   EXPECT_GT(full, 0);
 }
 
-TEST(DraftTree, WidthsOfOneAreSpeculativeSampling) {
+TEST(TreeSpeculation, WidthsOfOneAreSpeculativeSampling) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   for (const json& options :
        {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}},
@@ -122,7 +122,7 @@ TEST(DraftTree, WidthsOfOneAreSpeculativeSampling) {
 }
 
 // The expected q of a child: that of the row, without the earlier siblings.
-TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
+TEST(TreeSpeculation, SampledChildrenAreDrawnWithoutReplacement) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{.target = target,
                       .draft = draft,
@@ -155,7 +155,7 @@ TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
 }
 
 // Fewer tokens have mass than there are children. The next best tokens fill the rest; they are not drawn.
-TEST(DraftTree, WhereNoMassIsLeftTheNextBestTokensFollow) {
+TEST(TreeSpeculation, WhereNoMassIsLeftTheNextBestTokensFollow) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{.target = target,
                       .draft = draft,
@@ -198,7 +198,7 @@ double rejected(std::vector<double> r, std::vector<double> q, int draws) {
   return out;
 }
 
-TEST(DraftTree, AcceptanceIsThatOfTheClosedForm) {
+TEST(TreeSpeculation, AcceptanceIsThatOfTheClosedForm) {
   const std::vector<double> p = {.55, .25, .15, .05}, q = {.4, .35, .05, .2};
   const auto table = [](const std::vector<double>& law) {
     std::vector<float> logits;
@@ -236,7 +236,7 @@ TEST(DraftTree, AcceptanceIsThatOfTheClosedForm) {
   }
 }
 
-TEST(DraftTree, DraftsNoDeeperThanTheTextMayGo) {
+TEST(TreeSpeculation, DraftsNoDeeperThanTheTextMayGo) {
   const TinyModel tiny = random_llama(tiny_shape(), 3);
   const ModelPtr target = load_tiny(tiny);
   TinyModel small = tiny;
@@ -265,7 +265,7 @@ TEST(DraftTree, DraftsNoDeeperThanTheTextMayGo) {
   EXPECT_THAT(sizes, ElementsAre(10, 6)) << "one token of prefill, four, three";
 }
 
-TEST(DraftTree, AReducedVocabularyGivesFewerChildren) {
+TEST(TreeSpeculation, AReducedVocabularyGivesFewerChildren) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   const ModelPtr target = load_tiny(tiny),
                  draft = load_tiny(random_llama(tiny_draft_shape(tiny.config), 2), target);
@@ -283,7 +283,7 @@ TEST(DraftTree, AReducedVocabularyGivesFewerChildren) {
   EXPECT_EQ(drafted(decode.run()), 0);
 }
 
-TEST(DraftTree, RefusesTreesThatNoSessionHasRoomFor) {
+TEST(TreeSpeculation, RefusesTreesThatNoSessionHasRoomFor) {
   const ModelPtr target = tiny_target();
   const auto error_with = [&](const std::vector<int>& widths) {
     return message_of([&] { DecodeLoop(target, target, tree_of(widths), {.capacity = 64}); });
