@@ -1,194 +1,215 @@
-// Tree speculation: a small model drafts a tree of fixed shape. Every node at depth d has widths[d] children, so
-// the target has several guesses to choose from when the first one is wrong. At temperature 0 the children
-// are the draft's best tokens. Above it they are drawn from the draft without replacement, and each node gets
-// the distribution that its token was drawn from. The rule "rejection" is exact for such a tree, because it
-// passes the residual from child to child. If all widths are 1, this is speculative sampling.
+// Tree speculation: a small model drafts a tree of fixed shape, so the target has several guesses to choose
+// from when the first one is wrong. `widths` says how many children a node has at each depth (expansion
+// <k1, ..., km>). `sequences` are several chains of one length, and `tree` names a file with any shape
+// (`speclab optimize tree` makes one for a machine and a pair of models). If all widths are 1, this is
+// speculative sampling.
 //
-// Paper:       Miao et al. 2024, "SpecInfer" (expansion <k1, ..., kd>, Section 3; multi-step speculative
-//              sampling, Algorithm 2); draws without replacement as in Chen et al. 2024, "Sequoia".
-// Draft cost:  one draft forward per depth over all nodes of the level above: as many forwards as a chain of
-//              that depth.
+// The children of a node are drawn without replacement, drawn independently, or are the draft's best tokens.
+// Each node gets the distribution that its token was drawn from. The rule "rejection" is exact for all three,
+// because it passes the residual from child to child.
+//
+// Paper:       Miao et al. 2024, "SpecInfer" (expansion and independent sequences, Section 3; multi-step
+//              speculative sampling, Algorithm 2); Chen et al. 2024, "Sequoia" (arXiv 2402.12374): draws
+//              without replacement (Algorithm 2), and the shape of the tree (Section 3.1).
+// Draft cost:  one draft forward per depth over the nodes of the level that have children: as many forwards
+//              as a chain of that depth.
 // Loses when:  rows are not free. A tree of n nodes costs t(1 + n). Compared with the chain on its first
 //              path, the tree gains only the probability that the target chooses a sibling: the draft's
 //              second, third, ... best token.
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
-#include "core/decoding/drafting/draft_model.h"
-#include "core/decoding/rows/processors.h"
+#include "core/decoding/drafting/draft_levels.h"
+#include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {
 
-constexpr int kMostDrafted = 127;  // sessions allow 128 rows, one of which is the pending token
+/// How the children of a node are chosen.
+enum class Children { without_replacement, independent, best };
+
+/// What follows when draws without replacement have used up all tokens that have mass.
+enum class UsedUp { best, uniform };
 
 struct Options {
   std::vector<int> widths = {3, 2, 1, 1};
+  int sequences = 0;
+  int length = 4;
+  std::string tree;
+  Children children = Children::without_replacement;
+  UsedUp used_up = UsedUp::best;
   DraftSampling draft;
   void fields(OptionVisitor& visit) {
-    visit("widths", widths, Range<int>{1, kMostDrafted},
+    visit("widths", widths, Range<int>{1, TreeShape::kMostDrafted},
           "number of children of each node, one entry per depth; the first entry is for the pending token");
+    visit("sequences", sequences, Range<int>{0, TreeShape::kMostDrafted},
+          "in place of `widths`: this many chains of `length` tokens, drawn independently; 0: off");
+    visit("length", length, Range<int>{1, TreeShape::kMostDrafted}, "tokens of each of the `sequences`");
+    visit("tree", tree, "in place of `widths`: a tree file, as `speclab optimize tree` writes it");
+    visit(
+        "children", children,
+        {{Children::without_replacement, "without_replacement"},
+         {Children::independent, "independent"},
+         {Children::best, "best"}},
+        "without_replacement: each child is drawn from q without the earlier ones, and at temperature 0 the "
+        "best tokens follow each other; independent: each child is drawn from q, and equal children stay; "
+        "best: the draft's best tokens, which are not drawn (one-hot q)");
+    visit("used_up", used_up, {{UsedUp::best, "best"}, {UsedUp::uniform, "uniform"}},
+          "when q has no further token: best: the next best tokens, with one-hot q; uniform: draws from all "
+          "other tokens with equal probability, as in Sequoia");
     draft.fields(visit);
   }
 };
 
+TreeShape shape_of(const Options& options, int columns) {
+  const std::string name = "tree_speculation: ";
+  if (!options.tree.empty()) {
+    if (options.sequences > 0)
+      throw Error({name + "tree, sequences", "both", "only one of them", "Leave one of them out."});
+    TreeShape shape = TreeShape::read(options.tree);
+    shape.require_children(columns);
+    return shape;
+  }
+  if (options.sequences == 0) return TreeShape::of_widths(options.widths, name + "widths");
+  std::vector<int> widths(static_cast<std::size_t>(options.length), 1);
+  widths.front() = options.sequences;
+  return TreeShape::of_widths(widths, name + "sequences, length");
+}
+
 class TreeSpeculation final : public Strategy {
  public:
-  TreeSpeculation(const Options& options, const Resources& resources) : options_(options), resources_(resources) {
-    std::int64_t level = 1, nodes = 0;
-    for (const int width : options_.widths) {
-      level *= width;
-      nodes += level;
-      if (nodes > kMostDrafted) break;
-    }
-    if (nodes == 0 || nodes > kMostDrafted) {
-      throw Error({"tree_speculation: widths",
-                   nodes == 0 ? "no widths" : fmt::format("more than {} tokens", kMostDrafted),
-                   fmt::format("1 to {} tokens", kMostDrafted), "Use fewer children or less depth."});
-    }
-    slots_.resize(static_cast<std::size_t>(resources_.batch));
+  TreeSpeculation(const Options& options, const Resources& resources)
+      : options_(options),
+        config_(resources.draft->config()),
+        shape_(shape_of(options, config_.head_rows())),
+        levels_(resources) {
+    if (options_.sequences > 0) options_.children = Children::independent;
+    slots_.resize(static_cast<std::size_t>(resources.batch));
   }
 
-  // A device can run these steps unless a node has more children than the draft's vocabulary, which may be
-  // reduced, has tokens.
+  // A device can run these steps if all nodes of a depth have the same number of children, drawn without
+  // replacement or best. The vocabulary of the draft may be reduced; it must have as many tokens as a node
+  // has children.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
-    if (*std::max_element(options_.widths.begin(), options_.widths.end()) > static_cast<int>(columns()))
+    const SamplingParams sampling = sampling_over(target);
+    const bool other_draws = options_.children == Children::independent ||
+                             (options_.used_up == UsedUp::uniform && sampling.temperature > 0);
+    auto widths = shape_.widths();
+    if (!widths || other_draws || *std::max_element(widths->begin(), widths->end()) > config_.head_rows())
       return std::nullopt;
-    return DevicePlan{options_.widths, options_.draft.over(target)};
+    return DevicePlan{std::move(*widths), sampling};
   }
 
   void begin(const Sequence& sequence) override {
-    Slot& s = slots_[static_cast<std::size_t>(sequence.slot)];
-    s.sampling = options_.draft.over(sequence.sampling);
-    s.cache.begin(sequence, resources_);
+    slots_[static_cast<std::size_t>(sequence.slot)].sampling = sampling_over(sequence.sampling);
+    levels_.begin(sequence);
   }
 
-  // Drafts level by level, for all sequences together. Node 0 is fed and committed to the draft's cache at
-  // once. The nodes after it, except those of the last level, are fed and stay in flight. So node i + 1 is
-  // row i in flight.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    active_.clear();
-    for (std::size_t i = 0; i < sequences.size(); ++i) {
-      Slot& s = slots_[static_cast<std::size_t>(sequences[i]->slot)];
-      s.sequence = sequences[i];
-      s.draft = drafts[i];
-      s.limit =
-          static_cast<int>(std::min<std::int64_t>({static_cast<std::int64_t>(options_.widths.size()),
-                                                   sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
-      if (s.limit <= 0) continue;
-      s.depth = 0;
-      s.first = 0;
-      s.cache.catch_up(*s.sequence, s.feed);
-      s.parents.resize(s.feed.size());
-      std::iota(s.parents.begin(), s.parents.end(), -1);
-      s.rows.assign(1, static_cast<std::int32_t>(s.feed.size()) - 1);
-      active_.push_back(&s);
-    }
-    while (!active_.empty()) {
-      feeds_.clear();
-      for (Slot* s : active_) {
-        s->logits.resize(std::max(s->logits.size(), s->rows.size() * columns()));
-        feeds_.push_back({&s->cache.session(), s->feed, s->parents, s->rows, s->logits.data()});
-        feeds_.back().continues = s->depth > 0;
-      }
-      resources_.draft->forward(feeds_);
-      std::erase_if(active_, [this](Slot* s) { return !grow(*s); });
-    }
+    levels_.draft(sequences, drafts, shape_.depth(), [this](DraftLevel& level) { grow(level); });
   }
 
  private:
   struct Slot {
-    DraftCache cache;
     SamplingParams sampling;
-    // State of the draft in progress:
-    const Sequence* sequence = nullptr;
-    Draft* draft = nullptr;
-    int limit = 0;
-    int depth = 0;  // depth of the nodes whose children come next
-    int first = 0;  // first of those nodes
-    // State of the forward in progress:
-    std::vector<Token> feed;
-    std::vector<std::int32_t> parents, rows;
-    std::vector<float> logits;     // [rows, head_rows]
-    std::vector<float> processed;  // [head_rows], when there are processors
+    std::vector<int> fed;        // nodes of the draft that were fed in the forward in progress
+    std::vector<int> in_shape;   // [nodes of the draft], the node of the shape; a draft may lack nodes
+    std::vector<int> in_flight;  // [nodes of the draft], number of a fed node; -1 for the pending token
     std::vector<int> path;
     std::vector<Token> prefix;
     SiblingDraw siblings;
   };
 
-  std::size_t columns() const { return static_cast<std::size_t>(resources_.draft->config().head_rows()); }
-
-  // Adds the level below the nodes that were fed. Returns false when the draft is complete.
-  bool grow(Slot& s) {
-    if (s.depth == 0) s.cache.keep(s.feed);
-    else s.cache.add_in_flight(s.feed);
-    const TokenTree& tree = s.draft->tree;
-    const int level = tree.size();
-    for (int node = s.first; node < level; ++node) add_children(s, node);
-    ++s.depth;
-    s.first = level;
-    if (tree.size() == level) return false;
-    s.draft->source = "draft";
-    if (s.depth >= s.limit) return false;
-    s.feed.assign(tree.tokens().begin() + level, tree.tokens().end());
-    s.parents.clear();
-    for (int node = level; node < tree.size(); ++node) s.parents.push_back(tree.parent(node) - 1);
-    s.rows.resize(s.feed.size());
-    std::iota(s.rows.begin(), s.rows.end(), 0);
-    return true;
+  SamplingParams sampling_over(const SamplingParams& target) const {
+    if (options_.children == Children::best) return {};  // temperature 0: the best tokens
+    return options_.draft.over(target);
   }
 
-  void add_children(Slot& s, int node) {
-    const Sequence& sequence = *s.sequence;
-    const ModelConfig& config = resources_.draft->config();
-    std::span<const float> logits(s.logits.data() + static_cast<std::size_t>(node - s.first) * columns(),
-                                  columns());
-    if (sequence.processors) {
-      s.draft->tree.path_to(node, s.path);
-      s.prefix.clear();
-      for (const int on_path : s.path) s.prefix.push_back(s.draft->tree.token(on_path));
-      s.processed.resize(logits.size());
-      sequence.processors->apply(logits, config.head_ids, sequence.tokens, s.prefix, s.processed);
-      logits = s.processed;
-      // All tokens of a reduced vocabulary may be banned. Then there is nothing to draft.
-      if (std::all_of(logits.begin(), logits.end(), [](float z) { return std::isinf(z) && z < 0; })) return;
+  // Adds the children of the fed nodes, and feeds those children that have children of their own.
+  void grow(DraftLevel& level) {
+    Slot& s = slots_[static_cast<std::size_t>(level.sequence().slot)];
+    const TokenTree& tree = level.draft().tree;
+    if (level.depth() == 0) {
+      s.fed.assign(1, 0);
+      s.in_shape.assign(1, 0);
+      s.in_flight.assign(1, -1);
     }
+    const int first = tree.size();
+    for (std::size_t i = 0; i < s.fed.size(); ++i) {
+      const int before = tree.size(), of_shape = s.in_shape[static_cast<std::size_t>(s.fed[i])];
+      add_children(s, level, static_cast<int>(i), s.fed[i], shape_.children(of_shape));
+      for (int node = before; node < tree.size(); ++node)
+        s.in_shape.push_back(shape_.first_child(of_shape) + node - before);
+    }
+    s.fed.clear();
+    for (int node = first; node < tree.size(); ++node) {
+      const bool inner = shape_.children(s.in_shape[static_cast<std::size_t>(node)]) > 0;
+      s.in_flight.push_back(
+          inner ? level.feed(tree.token(node), s.in_flight[static_cast<std::size_t>(tree.parent(node))]) : 0);
+      if (inner) s.fed.push_back(node);
+    }
+  }
+
+  // Adds `count` children of a node, which is fed node `row`; fewer if the draft has fewer tokens.
+  void add_children(Slot& s, DraftLevel& level, int row, int node, int count) {
+    const Sequence& sequence = level.sequence();
+    Draft& draft = level.draft();
+    s.prefix.clear();
+    if (sequence.processors) {
+      draft.tree.path_to(node, s.path);
+      for (const int on_path : s.path) s.prefix.push_back(draft.tree.token(on_path));
+    }
+    const std::span<const float> logits = level.logits(row, s.prefix);
+    if (logits.empty()) return;
     const struct {
       const Sequence& sequence;
       const TokenTree& tree;
       std::int64_t position;
-    } at{sequence, s.draft->tree, sequence.position() + s.depth + 1};
+    } at{sequence, draft.tree, sequence.position() + level.depth() + 1};
     const auto draw =
         [&at](const Distribution& q) {  // captures only one pointer, so the function object does not allocate
           if (at.sequence.coupled) return q.sample_coupled(at.sequence.coins, at.position);
           return q.sample(at.sequence.coins, at.sequence.draft_coin(at.tree.size()));
         };
-    s.siblings.add(*s.draft, node, options_.widths[static_cast<std::size_t>(s.depth)], logits, s.sampling,
-                   config.head_ids, config.vocab, draw);
+    if (options_.children != Children::independent) {
+      s.siblings.add(draft, node, count, logits, s.sampling, config_.head_ids, config_.vocab, draw,
+                     options_.used_up == UsedUp::uniform);
+      return;
+    }
+    int index = Draft::kOneHot;
+    draft.new_q(&index).assign_logits(logits, s.sampling, config_.head_ids, config_.vocab);
+    for (int child = 0; child < count; ++child) {
+      const Distribution& q = draft.q[static_cast<std::size_t>(index)];
+      const Token token = draw(q);
+      draft.add(token, node, index, q.one_hot() ? -1.0f : static_cast<float>(q.prob(token)));
+    }
   }
 
   Options options_;
-  Resources resources_;
-  std::vector<Slot> slots_;    // [batch]
-  std::vector<Slot*> active_;  // reused by draft()
-  std::vector<Feed> feeds_;
+  const ModelConfig& config_;  // of the draft
+  TreeShape shape_;
+  DraftLevels levels_;
+  std::vector<Slot> slots_;  // [batch]
 };
 
 const RegisterStrategy<Options, TreeSpeculation> registered{{
     .name = "tree_speculation",
     .summary = "a small model drafts a tree of fixed shape, the target verifies it in one forward",
-    .paper = "Miao et al. 2024, SpecInfer (expansion); draws as in Chen et al. 2024, Sequoia",
+    .paper = "Miao et al. 2024, SpecInfer (expansion); Chen et al. 2024, Sequoia (draws and shape)",
     .draft_source = "small model or layers of the target",
-    .stop_rule = "widths by depth",
+    .stop_rule = "shape of the tree",
     .verification = "tree",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "a small model with the target's vocabulary; nothing for layer skipping",
     .needs_draft = true,
+    .may_name_file = "tree",
     .former_name = "draft_tree",
 }};
 

@@ -4,6 +4,8 @@
 
 #include "core/decoding/drafting/datastore.h"
 #include "core/decoding/drafting/ngram_file.h"
+#include "core/decoding/drafting/tree_shape.h"
+#include "core/measure/run_result.h"
 
 namespace speclab::markov {
 
@@ -31,6 +33,13 @@ std::string some_ngrams() {
   builder.add(std::vector<Token>{0, 1, 2, 0, 1, 1, 2});
   const std::string path = file("ngrams");
   if (!std::filesystem::exists(path)) builder.write(path, 3);
+  return path;
+}
+
+std::string some_tree() {
+  const std::string path = file("tree");
+  if (!std::filesystem::exists(path))
+    write_json_file(path, {{"format", kTreeFormat}, {"parents", {0, 0, 2}}, {"ranks", {1, 2, 1}}});
   return path;
 }
 
@@ -103,10 +112,18 @@ std::vector<Case> small_cases() {
       {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})});
   all.push_back({"draft tree", choose("tree_speculation", {{"widths", {2, 1}}})});
   all.push_back({"draft tree of all tokens", choose("tree_speculation", {{"widths", {3}}})});
-  all.push_back({"draft tree, hot, of more tokens than have mass",
-                 choose("tree_speculation", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
+  all.push_back(
+      {"draft tree, hot, of more tokens than have mass",
+       choose("tree_speculation", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
   all.push_back({"draft tree of the best tokens",
                  choose("tree_speculation", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
+  const auto tree = [](json options) { return choose("tree_speculation", options); };
+  all.push_back({"tree, independent children", tree({{"widths", {2, 1}}, {"children", "independent"}})});
+  all.push_back({"tree, two independent sequences", tree({{"sequences", 2}, {"length", 2}})});
+  all.push_back({"tree, best children", tree({{"widths", {2, 2}}, {"children", "best"}})});
+  all.push_back({"tree, uniform draws where no mass is left",
+                 tree({{"widths", {3}}, {"draft_top_k", 1}, {"used_up", "uniform"}})});
+  all.push_back({"tree of a file", tree({{"tree", some_tree()}})});
   all.push_back({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}});
   all.push_back(
       {"lookup, draft where nothing matches",
@@ -184,8 +201,9 @@ std::vector<Case> all_cases() {
   all.push_back({"draft tree of pairs", tree({2, 2, 2})});
   all.push_back({"draft tree that branches late", tree({1, 3})});
   all.push_back({"draft tree, wide", tree({3, 2, 1, 1})});
-  all.push_back({"draft tree, cool",
-                 choose("tree_speculation", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
+  all.push_back(
+      {"draft tree, cool",
+       choose("tree_speculation", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
   all.push_back({"n-grams of the text, confidence",
                  choose("ngram_model", {{"gamma", 4}, {"schedule", "confidence"}, {"known", 0}}), repeats,
                  false});
