@@ -124,6 +124,13 @@ std::vector<Case> small_cases() {
   all.push_back({"tree, uniform draws where no mass is left",
                  tree({{"widths", {3}}, {"draft_top_k", 1}, {"used_up", "uniform"}})});
   all.push_back({"tree of a file", tree({{"tree", some_tree()}})});
+  all.push_back(
+      {"dynamic tree", choose("dynamic_tree", {{"depth", 2}, {"expand", 2}, {"branches", 2}, {"nodes", 4}})});
+  all.push_back(
+      {"dynamic tree, nodes by their cost",
+       choose(
+           "dynamic_tree",
+           {{"depth", 2}, {"expand", 2}, {"branches", 3}, {"rows", {1, 6}}, {"times", {1, 2}}, {"c", .2}})});
   all.push_back({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}});
   all.push_back(
       {"lookup, draft where nothing matches",
