@@ -64,6 +64,10 @@ const StrategyEntry& find_strategy(std::string_view name) {
   std::vector<std::string> names;
   for (const StrategyEntry& entry : entries()) {
     if (entry.info.name == name) return entry;
+    if (!name.empty() && entry.info.former_name == name) {
+      throw Error({"strategy", fmt::format("\"{}\"", name), "a registered strategy",
+                   fmt::format("The strategy is now called \"{}\".", entry.info.name)});
+    }
     names.emplace_back(entry.info.name);
   }
   throw Error({"strategy", fmt::format("\"{}\"", name), "a registered strategy", suggest(name, names)});
@@ -71,8 +75,9 @@ const StrategyEntry& find_strategy(std::string_view name) {
 
 const StrategyInfo* recorded_strategy(std::string_view name) {
   const auto& all = entries();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const StrategyEntry& entry) { return entry.info.name == name; });
+  const auto found = std::find_if(all.begin(), all.end(), [&](const StrategyEntry& entry) {
+    return entry.info.name == name || (!name.empty() && entry.info.former_name == name);
+  });
   return found == all.end() ? nullptr : &found->info;
 }
 

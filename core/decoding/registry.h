@@ -42,6 +42,7 @@ struct StrategyInfo {
   std::string_view needs_file{};     ///< name of an option that must name a file; empty when there is none
   bool needs_reference = false;      ///< drafts from the autoregressive text; experiments decode that first
   std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none
+  std::string_view former_name{};    ///< name in older records; empty when the name never changed
   bool is_baseline = false;  ///< exactly one strategy has this: it drafts nothing and is the reference
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
   bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi
@@ -94,10 +95,10 @@ class StrategyChoice {
 
 /// All linked strategies, by name.
 std::span<const StrategyEntry> strategies();
-/// Throws Error that suggests the most similar name when the strategy is unknown.
+/// Throws Error that suggests the present or the most similar name when the strategy is unknown.
 const StrategyEntry& find_strategy(std::string_view name);
-/// The strategy with the name that a record gives. Returns nullptr if this version does not know the name,
-/// because another version of the program may have written the record.
+/// The strategy with the name that a record gives, which may be a former name. Returns nullptr if this
+/// version does not know the name, because another version of the program may have written the record.
 const StrategyInfo* recorded_strategy(std::string_view name);
 /// The strategy that all others are compared with (StrategyInfo::is_baseline).
 const StrategyEntry& baseline_strategy();

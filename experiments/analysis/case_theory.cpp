@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/analysis/case_costs.h"
+#include "experiments/analysis/tree_acceptance.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -46,29 +47,38 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
   return inputs;
 }
 
+namespace {
+
+json prediction_json(const theory::Prediction& prediction, const json& metrics) {
+  using Kind = theory::PredictionKind;
+  json measured = nullptr, error = nullptr;
+  const auto value = metric_number(metrics, prediction.quantity.c_str());
+  if (value && prediction.kind != Kind::optimum) {
+    measured = *value;
+    if (*value != 0 && prediction.kind == Kind::prediction) error = prediction.value / *value - 1;
+  }
+  json out = {{"value", std::isfinite(prediction.value) ? json(prediction.value) : json(nullptr)},
+              {"kind", to_string(prediction.kind)},
+              {"measured", measured},
+              {"error", error},
+              {"quantity", prediction.quantity},
+              {"equation", prediction.equation},
+              {"assumptions", prediction.assumptions}};
+  if (prediction.ci) out["value_ci95"] = interval_json(prediction.ci);
+  return out;
+}
+
+}  // namespace
+
 json case_predictions(const CaseData& data, const json& metrics) {
-  const auto inputs = prediction_inputs(data, metrics);
-  if (!inputs) return json::object();
   json out = json::object();
   try {
-    for (const theory::Prediction& prediction : theory::predictions(*inputs)) {
-      using Kind = theory::PredictionKind;
-      json measured = nullptr, error = nullptr;
-      const auto value = metric_number(metrics, prediction.quantity.c_str());
-      if (value && prediction.kind != Kind::optimum) {
-        measured = *value;
-        if (*value != 0 && prediction.kind == Kind::prediction) error = prediction.value / *value - 1;
-      }
-      out[prediction.name] = {
-          {"value", std::isfinite(prediction.value) ? json(prediction.value) : json(nullptr)},
-          {"kind", to_string(prediction.kind)},
-          {"measured", measured},
-          {"error", error},
-          {"quantity", prediction.quantity},
-          {"equation", prediction.equation},
-          {"assumptions", prediction.assumptions}};
-      if (prediction.ci) out[prediction.name]["value_ci95"] = interval_json(prediction.ci);
+    if (const auto inputs = prediction_inputs(data, metrics)) {
+      for (const theory::Prediction& prediction : theory::predictions(*inputs))
+        out[prediction.name] = prediction_json(prediction, metrics);
     }
+    for (const theory::Prediction& prediction : tree_predictions(data))
+      out[prediction.name] = prediction_json(prediction, metrics);
   } catch (const Error&) {
     return json::object();  // a measured value is outside the domain of the formulas, such as tau below 1
   }

@@ -46,7 +46,7 @@ std::span<const Command> commands() {
   static const Command all[] = {kRunCommand,    kGenerateCommand,  kListCommand,     kDescribeCommand,
                                 kModelCommand,  kTheoryCommand,    kExplainCommand,  kCompareCommand,
                                 kReportCommand, kBenchCommand,     kNumericsCommand, kDatastoreCommand,
-                                kNgramCommand,  kLookaheadCommand, kAuditCommand};
+                                kNgramCommand,  kLookaheadCommand, kAuditCommand,    kOptimizeCommand};
   return all;
 }
 

@@ -74,9 +74,21 @@ void DraftCache::keep(TokenSpan fed) {
   cached_.insert(cached_.end(), fed.begin(), fed.end());
 }
 
+// Sets q to the uniform distribution over the draft's tokens that were not taken. Returns false if there is
+// none.
+bool SiblingDraw::assign_rest(Distribution& q, std::span<const Token> ids, int vocab) {
+  if (taken_.size() >= (ids.empty() ? static_cast<std::size_t>(vocab) : ids.size())) return false;
+  rest_.assign(static_cast<std::size_t>(vocab), ids.empty() ? 1 : 0);
+  for (const Token id : ids) rest_[static_cast<std::size_t>(id)] = 1;
+  for (const Token token : taken_) rest_[static_cast<std::size_t>(token)] = 0;
+  q.assign_weights(rest_);
+  return true;
+}
+
 void SiblingDraw::add(Draft& draft, int parent, int count, std::span<const float> logits,
-                      const SamplingParams& sampling, std::span<const Token> ids, int vocab,
-                      const Draw& draw) {
+                      const SamplingParams& sampling, std::span<const Token> ids, int vocab, const Draw& draw,
+                      bool uniform_rest) {
+  uniform_rest = uniform_rest && sampling.temperature > 0;
   best_.clear();
   taken_.clear();
   const auto by_logit = [&] {
@@ -96,8 +108,9 @@ void SiblingDraw::add(Draft& draft, int parent, int count, std::span<const float
     if (child > 0 && index != Draft::kOneHot) {
       const int before = index;
       draft.new_q(&index);  // may reallocate draft.q
-      if (!draft.q[static_cast<std::size_t>(index)].assign_without(draft.q[static_cast<std::size_t>(before)],
-                                                                   taken_.back())) {
+      Distribution& q = draft.q[static_cast<std::size_t>(index)];
+      if (!q.assign_without(draft.q[static_cast<std::size_t>(before)], taken_.back()) &&
+          !(uniform_rest && assign_rest(q, ids, vocab))) {
         --draft.q_used;
         index = Draft::kOneHot;
       }

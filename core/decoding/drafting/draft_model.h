@@ -58,20 +58,26 @@ class DraftCache {
 /// et al. 2024, Sequoia). The first is drawn from q. Each further one is drawn from q without the earlier
 /// tokens, renormalised, and its node gets that distribution as its q. When no mass is left, and at
 /// temperature 0, the next best token by logit is added instead. It was not drawn, so it is one-hot
-/// (expansion by top-k: Miao et al. 2024, Section 3).
+/// (expansion by top-k: Miao et al. 2024, Section 3). One draw after the other has the law of Sequoia's
+/// exponential race, which draws all children at once.
 class SiblingDraw {
  public:
   /// Draws the token of a child from its distribution.
   using Draw = std::function<Token(const Distribution& q)>;
 
-  /// Adds `count` children of `parent` to the draft; fewer when the row has fewer entries.
+  /// Adds `count` children of `parent` to the draft; fewer when the row has fewer entries. With
+  /// `uniform_rest`, the children after those with mass are drawn from all other tokens with equal
+  /// probability, except at temperature 0.
   void add(Draft& draft, int parent, int count, std::span<const float> logits, const SamplingParams& sampling,
-           std::span<const Token> ids, int vocab, const Draw& draw);
+           std::span<const Token> ids, int vocab, const Draw& draw, bool uniform_rest = false);
 
  private:
+  bool assign_rest(Distribution& q, std::span<const Token> ids, int vocab);
+
   std::vector<float> scratch_;
   std::vector<TopEntry> best_;
   std::vector<Token> taken_;
+  std::vector<double> rest_;  // [vocab]
 };
 
 }  // namespace speclab

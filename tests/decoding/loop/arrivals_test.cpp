@@ -26,7 +26,7 @@ std::vector<Setting> settings() {
   const json greedy = json::object(), sampled = {{"temperature", 1}},
              coupled = {{"temperature", 1}, {"coins", "gumbel"}};
   const StrategyChoice chain = choose("speculative_sampling", {{"gamma", 3}}),
-                       tree = choose("draft_tree", {{"widths", {2, 2}}}),
+                       tree = choose("tree_speculation", {{"widths", {2, 2}}}),
                        lookahead = choose("lookahead", {{"W", 3}, {"N", 3}, {"G", 3}});
   return {{"autoregressive", choose("autoregressive"), sampled},
           {"chain, greedy", chain, greedy},

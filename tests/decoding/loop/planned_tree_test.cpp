@@ -11,13 +11,13 @@
 #include "tests/decoding/rules/device_cases.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-// Compares trees that a device drafts, verifies and compacts by itself with draft_tree on the host.
+// Compares trees that a device drafts, verifies and compacts by itself with tree_speculation on the host.
 
 namespace speclab::planned_loop_test {
 
 StrategyChoice tree_of(const std::vector<int>& widths, json more = json::object()) {
   more["widths"] = widths;
-  return choose("draft_tree", more);
+  return choose("tree_speculation", more);
 }
 
 /// Counts accepted tokens after an accepted token that was not on the first path. The caches had to move for

@@ -4,6 +4,8 @@
 
 #include "core/decoding/drafting/datastore.h"
 #include "core/decoding/drafting/ngram_file.h"
+#include "core/decoding/drafting/tree_shape.h"
+#include "core/measure/run_result.h"
 #include "tests/decoding/rules/independent_tree.h"
 
 namespace speclab::markov {
@@ -32,6 +34,13 @@ std::string some_ngrams() {
   builder.add(std::vector<Token>{0, 1, 2, 0, 1, 1, 2});
   const std::string path = file("ngrams");
   if (!std::filesystem::exists(path)) builder.write(path, 3);
+  return path;
+}
+
+std::string some_tree() {
+  const std::string path = file("tree");
+  if (!std::filesystem::exists(path))
+    write_json_file(path, {{"format", kTreeFormat}, {"parents", {0, 0, 2}}, {"ranks", {1, 2, 1}}});
   return path;
 }
 
@@ -120,12 +129,27 @@ std::vector<Case> small_cases() {
        choose("speculative_sampling", {{"gamma", 2}, {"schedule", "product"}, {"product_threshold", .4}})});
   all.push_back(
       {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})});
-  all.push_back({"draft tree", choose("draft_tree", {{"widths", {2, 1}}})});
-  all.push_back({"draft tree of all tokens", choose("draft_tree", {{"widths", {3}}})});
-  all.push_back({"draft tree, hot, of more tokens than have mass",
-                 choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
+  all.push_back({"draft tree", choose("tree_speculation", {{"widths", {2, 1}}})});
+  all.push_back({"draft tree of all tokens", choose("tree_speculation", {{"widths", {3}}})});
+  all.push_back(
+      {"draft tree, hot, of more tokens than have mass",
+       choose("tree_speculation", {{"widths", {2, 2}}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
   all.push_back({"draft tree of the best tokens",
-                 choose("draft_tree", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
+                 choose("tree_speculation", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
+  const auto tree = [](json options) { return choose("tree_speculation", options); };
+  all.push_back({"tree, independent children", tree({{"widths", {2, 1}}, {"children", "independent"}})});
+  all.push_back({"tree, two independent sequences", tree({{"sequences", 2}, {"length", 2}})});
+  all.push_back({"tree, best children", tree({{"widths", {2, 2}}, {"children", "best"}})});
+  all.push_back({"tree, uniform draws where no mass is left",
+                 tree({{"widths", {3}}, {"draft_top_k", 1}, {"used_up", "uniform"}})});
+  all.push_back({"tree of a file", tree({{"tree", some_tree()}})});
+  all.push_back(
+      {"dynamic tree", choose("dynamic_tree", {{"depth", 2}, {"expand", 2}, {"branches", 2}, {"nodes", 4}})});
+  all.push_back(
+      {"dynamic tree, nodes by their cost",
+       choose(
+           "dynamic_tree",
+           {{"depth", 2}, {"expand", 2}, {"branches", 3}, {"rows", {1, 6}}, {"times", {1, 2}}, {"c", .2}})});
   all.push_back({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}});
   all.push_back(
       {"lookup, draft where nothing matches",
@@ -196,7 +220,7 @@ std::vector<Case> small_cases() {
 std::vector<Case> all_cases() {
   const std::vector<Token> repeats{0, 1, 2, 0, 1, 0, 2, 1, 1};
   const auto chain = [](json options) { return choose("speculative_sampling", options); };
-  const auto tree = [](std::vector<int> widths) { return choose("draft_tree", {{"widths", widths}}); };
+  const auto tree = [](std::vector<int> widths) { return choose("tree_speculation", {{"widths", widths}}); };
   std::vector<Case> all = small_cases();
   for (Case& c : independent_cases()) all.push_back(std::move(c));
   all.push_back({"speculative gamma 3", chain({{"gamma", 3}})});
@@ -209,8 +233,9 @@ std::vector<Case> all_cases() {
   all.push_back({"draft tree of pairs", tree({2, 2, 2})});
   all.push_back({"draft tree that branches late", tree({1, 3})});
   all.push_back({"draft tree, wide", tree({3, 2, 1, 1})});
-  all.push_back({"draft tree, cool",
-                 choose("draft_tree", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
+  all.push_back(
+      {"draft tree, cool",
+       choose("tree_speculation", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
   all.push_back({"n-grams of the text, confidence",
                  choose("ngram_model", {{"gamma", 4}, {"schedule", "confidence"}, {"known", 0}}), repeats,
                  false});
@@ -261,7 +286,7 @@ std::vector<GenerationRecord> Generations::run(std::span<const Coins> coins) {
 std::vector<SharedCoins> shared_coins() {
   using Address = Coins::Address;
   const Case chain{"", choose("speculative_sampling", {{"gamma", 2}})};
-  const Case tree{"", choose("draft_tree", {{"widths", {2, 1}}})};
+  const Case tree{"", choose("tree_speculation", {{"widths", {2, 1}}})};
   const Case copies{"", surest_few("tree"), {0, 1, 2, 0, 1, 0, 2, 1, 1}};
   std::vector<SharedCoins> all;
   all.push_back({"siblings", tree, "rejection", [](Address a) {

@@ -135,7 +135,7 @@ class Discards final : public Strategy {  // drops a drawn token because of its 
 class AsIfWithReplacement final : public Strategy {  // hands over every sibling with the law of the first one
  public:
   explicit AsIfWithReplacement(const Resources& resources)
-      : tree_(choose("draft_tree", {{"widths", {2, 1}}}).make(resources)) {}
+      : tree_(choose("tree_speculation", {{"widths", {2, 1}}}).make(resources)) {}
   void begin(const Sequence& sequence) override { tree_->begin(sequence); }
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     tree_->draft(sequences, drafts);

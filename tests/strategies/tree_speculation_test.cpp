@@ -5,10 +5,12 @@
 #include <cmath>
 #include <set>
 
-#include "core/model/net/session.h"
+#include "core/decoding/drafting/tree_shape.h"
+#include "core/measure/run_result.h"
 #include "tests/base/error_text.h"
 #include "core/theory/audit/enumerate.h"
 #include "tests/decoding/loop/loop_fixture.h"
+#include "tests/strategies/draft_rows.h"
 
 namespace speclab {
 namespace {
@@ -19,46 +21,12 @@ using ::testing::HasSubstr;
 
 StrategyChoice tree_of(const std::vector<int>& widths, json more = json::object()) {
   more["widths"] = widths;
-  return choose("draft_tree", more);
-}
-
-/// The draft's row after a text, from a fresh prefill.
-std::vector<float> row_after(const ModelPtr& model, const std::vector<Token>& text) {
-  std::vector<float> logits(static_cast<std::size_t>(model->config().head_rows()));
-  model->open(256)->prefill(text, logits.data());
-  return logits;
-}
-
-/// Tokens of a row, best first.
-std::vector<Token> order_of(const std::vector<float>& row) {
-  std::vector<Token> order(row.size());
-  for (std::size_t i = 0; i < row.size(); ++i) order[i] = static_cast<Token>(i);
-  std::stable_sort(order.begin(), order.end(), [&](Token a, Token b) { return row[a] > row[b]; });
-  return order;
-}
-
-/// Calls visit(text up to and including the node, its children) for every inner node of a step.
-template <typename Visit>
-void for_families(const std::vector<Token>& text, const StepRecord& step, const Visit& visit) {
-  const int nodes = static_cast<int>(step.drafted.size());
-  for (int parent = 0; parent <= nodes; ++parent) {
-    std::vector<const DraftedToken*> children;
-    for (const DraftedToken& token : step.drafted) {
-      if (token.parent == parent) children.push_back(&token);
-    }
-    if (children.empty()) continue;
-    std::vector<Token> path;
-    for (int node = parent; node > 0; node = step.drafted[static_cast<std::size_t>(node - 1)].parent)
-      path.insert(path.begin(), step.drafted[static_cast<std::size_t>(node - 1)].id);
-    std::vector<Token> whole = text;
-    whole.insert(whole.end(), path.begin(), path.end());
-    visit(whole, children);
-  }
+  return choose("tree_speculation", more);
 }
 
 // After rejections, other branches and bonus tokens the cache must contain exactly the text: every level
 // equals that of a fresh prefill of its path.
-TEST(DraftTree, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
+TEST(TreeSpeculation, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{
       .target = target, .draft = draft, .strategy = tree_of({3, 2, 1, 2}), .options = {{"max_tokens", 40}}};
@@ -88,7 +56,7 @@ TEST(DraftTree, GreedyChildrenAreTheBestTokensOfTheRowOfTheirPath) {
   EXPECT_GT(full, 0);
 }
 
-TEST(DraftTree, WidthsOfOneAreSpeculativeSampling) {
+TEST(TreeSpeculation, WidthsOfOneAreSpeculativeSampling) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   for (const json& options :
        {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", 1}, {"coins", "gumbel"}},
@@ -122,7 +90,7 @@ TEST(DraftTree, WidthsOfOneAreSpeculativeSampling) {
 }
 
 // The expected q of a child: that of the row, without the earlier siblings.
-TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
+TEST(TreeSpeculation, SampledChildrenAreDrawnWithoutReplacement) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{.target = target,
                       .draft = draft,
@@ -155,7 +123,7 @@ TEST(DraftTree, SampledChildrenAreDrawnWithoutReplacement) {
 }
 
 // Fewer tokens have mass than there are children. The next best tokens fill the rest; they are not drawn.
-TEST(DraftTree, WhereNoMassIsLeftTheNextBestTokensFollow) {
+TEST(TreeSpeculation, WhereNoMassIsLeftTheNextBestTokensFollow) {
   const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
   const Decode decode{.target = target,
                       .draft = draft,
@@ -198,7 +166,7 @@ double rejected(std::vector<double> r, std::vector<double> q, int draws) {
   return out;
 }
 
-TEST(DraftTree, AcceptanceIsThatOfTheClosedForm) {
+TEST(TreeSpeculation, AcceptanceIsThatOfTheClosedForm) {
   const std::vector<double> p = {.55, .25, .15, .05}, q = {.4, .35, .05, .2};
   const auto table = [](const std::vector<double>& law) {
     std::vector<float> logits;
@@ -236,7 +204,193 @@ TEST(DraftTree, AcceptanceIsThatOfTheClosedForm) {
   }
 }
 
-TEST(DraftTree, DraftsNoDeeperThanTheTextMayGo) {
+// Every child has the same q, so equal children occur and stay.
+TEST(TreeSpeculation, IndependentChildrenAreDrawnFromOneRow) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  const Decode decode{.target = target,
+                      .draft = draft,
+                      .strategy = tree_of({3, 2}, {{"draft_top_k", 4}, {"children", "independent"}}),
+                      .options = {{"temperature", 1}, {"max_tokens", 60}}};
+  const GenerationRecord record = decode.run();
+  std::vector<Token> text = decode.prompt;
+  text.push_back(record.tokens[0]);
+  std::size_t emitted = 1;
+  int equal = 0, different = 0;
+  for (const StepRecord& step : record.steps) {
+    for_families(text, step,
+                 [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
+                   Distribution q;
+                   q.assign_logits(row_after(draft, path), {.temperature = 1, .top_k = 4}, {}, 64);
+                   for (const DraftedToken* child : children)
+                     EXPECT_FLOAT_EQ(child->confidence, static_cast<float>(q.prob(child->id)));
+                   ++(children[0]->id == children[1]->id ? equal : different);
+                 });
+    for (int i = 0; i < step.emitted; ++i) text.push_back(record.tokens[emitted++]);
+  }
+  EXPECT_GT(equal, 10);
+  EXPECT_GT(different, 10);
+}
+
+TEST(TreeSpeculation, SequencesBranchAtThePendingTokenOnly) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  const Decode chains{.target = target,
+                      .draft = draft,
+                      .strategy = choose("tree_speculation", {{"sequences", 4}, {"length", 3}}),
+                      .options = {{"temperature", 1}, {"max_tokens", 30}}};
+  Decode tree = chains;
+  tree.strategy = tree_of({4, 1, 1}, {{"children", "independent"}});
+  const GenerationRecord a = chains.run(), b = tree.run();
+  EXPECT_EQ(a.tokens, b.tokens);
+  ASSERT_FALSE(a.steps.empty());
+  EXPECT_EQ(a.steps[0].drafted.size(), 12u);
+  for (std::size_t i = 4; i < 12; ++i) EXPECT_EQ(a.steps[0].drafted[i].parent, static_cast<int>(i) - 3);
+}
+
+TEST(TreeSpeculation, BestChildrenAreNotDrawn) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  const Decode decode{.target = target,
+                      .draft = draft,
+                      .strategy = tree_of({3, 2}, {{"children", "best"}}),
+                      .options = {{"temperature", 1}, {"max_tokens", 30}}};
+  const GenerationRecord record = decode.run();
+  std::vector<Token> text = decode.prompt;
+  text.push_back(record.tokens[0]);
+  std::size_t emitted = 1;
+  for (const StepRecord& step : record.steps) {
+    for_families(text, step,
+                 [&](const std::vector<Token>& path, const std::vector<const DraftedToken*>& children) {
+                   const std::vector<Token> best = order_of(row_after(draft, path));
+                   for (std::size_t i = 0; i < children.size(); ++i) {
+                     EXPECT_EQ(children[i]->id, best[i]);
+                     if (children[i]->tested) {
+                       EXPECT_EQ(children[i]->q, 1);
+                     }
+                   }
+                 });
+    for (int i = 0; i < step.emitted; ++i) text.push_back(record.tokens[emitted++]);
+  }
+}
+
+// q has two tokens. The other two children come from all other tokens: 1/62 and 1/61 each.
+TEST(TreeSpeculation, WhereNoMassIsLeftTheRestMayBeDrawnUniformly) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  const Decode decode{
+      .target = target,
+      .draft = draft,
+      .strategy = tree_of({4}, {{"draft_top_k", 2}, {"used_up", "uniform"}, {"draft_temperature", 2}}),
+      .options = {{"temperature", 1}, {"max_tokens", 30}}};
+  std::set<Token> seen;
+  for (const StepRecord& step : decode.run().steps) {
+    if (step.drafted.empty()) continue;
+    ASSERT_EQ(step.drafted.size(), 4u);
+    EXPECT_FLOAT_EQ(step.drafted[2].confidence, 1.0f / 62);
+    EXPECT_FLOAT_EQ(step.drafted[3].confidence, 1.0f / 61);
+    std::set<Token> tokens;
+    for (const DraftedToken& token : step.drafted) tokens.insert(token.id);
+    EXPECT_EQ(tokens.size(), 4u);
+    seen.insert({step.drafted[2].id, step.drafted[3].id});
+  }
+  EXPECT_GT(seen.size(), 8u);
+}
+
+json tree_json(std::vector<int> parents, std::vector<int> ranks) {
+  return {{"format", kTreeFormat}, {"parents", parents}, {"ranks", ranks}};
+}
+
+TEST(TreeSpeculation, AFileGivesAnyShape) {
+  const ModelPtr target = tiny_target(3), draft = Model::with_layers(target, {0});
+  const TempDir dir;
+  const auto with = [&](const json& file) {
+    write_json_file(dir.path() / "tree.json", file);
+    return choose("tree_speculation", {{"tree", (dir.path() / "tree.json").string()}});
+  };
+  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 1}}}) {
+    // The nodes of <2, 2> in another order.
+    Decode by_file{.target = target,
+                   .draft = draft,
+                   .strategy = with(tree_json({0, 1, 0, 3, 3, 1}, {1, 2, 2, 1, 2, 1})),
+                   .options = options};
+    by_file.options["max_tokens"] = 30;
+    Decode by_widths = by_file;
+    by_widths.strategy = tree_of({2, 2});
+    const GenerationRecord a = by_file.run(), b = by_widths.run();
+    EXPECT_EQ(a.tokens, b.tokens);
+    EXPECT_EQ(a.draft.rows, b.draft.rows);
+    // A tree that is deep on its first path only. Leaves are not fed to the draft.
+    by_file.strategy = with(tree_json({0, 0, 0, 1, 1, 4}, {1, 2, 3, 1, 2, 1}));
+    const GenerationRecord record = by_file.run();
+    std::vector<int> parents;
+    for (const DraftedToken& token : record.steps[0].drafted) parents.push_back(token.parent);
+    EXPECT_THAT(parents, ElementsAre(0, 0, 0, 1, 1, 4));
+    EXPECT_EQ(record.steps[0].draft_calls, 3);
+    if (options["temperature"] == 0) {
+      EXPECT_EQ(record.tokens, (Decode{.target = target, .options = by_file.options}.run().tokens));
+    }
+  }
+  Decode plain{.target = target,
+               .draft = draft,
+               .strategy = with(tree_json({0, 1}, {1, 1})),
+               .options = {{"max_tokens", 9}}};
+  EXPECT_EQ(
+      plain.run().draft.rows,
+      (Decode{.target = target, .draft = draft, .strategy = tree_of({1, 1}), .options = {{"max_tokens", 9}}}
+           .run()
+           .draft.rows));
+}
+
+TEST(TreeSpeculation, BadTreeFilesAreRefused) {
+  const TempDir dir;
+  const std::string path = (dir.path() / "bad.json").string();
+  const auto error_of = [&](const json& file) {
+    write_json_file(path, file);
+    const std::string error = message_of([&] { TreeShape::read(path); });
+    EXPECT_THAT(error, HasSubstr(path));
+    return error;
+  };
+  EXPECT_EQ(TreeShape::of_json(tree_json({0, 0, 1}, {2, 1, 1}), "x").nodes(), 4);
+  EXPECT_THAT(error_of(tree_json({0, 2, 1}, {1, 1, 1})), HasSubstr("node 2 is a child of node 2"));
+  EXPECT_THAT(error_of(tree_json({0, 3, 2}, {1, 1, 1})), HasSubstr("node 2 is a child of node 3"));
+  EXPECT_THAT(error_of(tree_json({0, 0}, {1, 3})),
+              HasSubstr("node 0 has a child of rank 3 and none of rank 2"));
+  EXPECT_THAT(error_of(tree_json({0, 1, 1}, {1, 1, 1})), HasSubstr("rank 1 of node 3"));
+  EXPECT_THAT(error_of(tree_json({0}, {0})), HasSubstr("rank 0 of node 1"));
+  EXPECT_THAT(error_of(tree_json({0, 0}, {1})), HasSubstr("2 parents and 1 ranks"));
+  EXPECT_THAT(error_of(tree_json({}, {})), HasSubstr("0 nodes"));
+  EXPECT_THAT(error_of(tree_json(std::vector<int>(128, 0), std::vector<int>(128, 1))),
+              HasSubstr("128 nodes"));
+  json text = tree_json({0}, {1});
+  text["parents"][0] = "0";
+  EXPECT_THAT(error_of(text), HasSubstr("/parents/0: got \"0\" for node 1"));
+  text["parents"][0] = 1e9;
+  EXPECT_THAT(error_of(text), HasSubstr("/parents/0"));
+  text.erase("parents");
+  EXPECT_THAT(error_of(text), HasSubstr("/parents: got nothing"));
+  EXPECT_THAT(error_of({{"parents", {0}}}), HasSubstr("another format"));
+  EXPECT_THAT(error_of(json::array()), HasSubstr("another format"));
+  // 33 children of node 1, where the draft can draw 32 tokens.
+  const TinyModel tiny = random_llama(tiny_shape(), 1);
+  const ModelPtr target = load_tiny(tiny),
+                 draft = load_tiny(random_llama(tiny_draft_shape(tiny.config), 2), target);
+  json wide = tree_json({0}, {1});
+  for (int rank = 1; rank <= 33; ++rank) wide["parents"].push_back(1), wide["ranks"].push_back(rank);
+  write_json_file(path, wide);
+  const StrategyChoice choice = choose("tree_speculation", {{"tree", path}});
+  EXPECT_THAT(message_of([&] { DecodeLoop(target, draft, choice, {.capacity = 64}); }),
+              ::testing::AllOf(HasSubstr(path), HasSubstr("node 1 with 33 children"), HasSubstr("32")));
+  EXPECT_THAT(message_of([&] {
+                DecodeLoop(target, target, choose("tree_speculation", {{"tree", path}, {"sequences", 2}}),
+                           {.capacity = 64});
+              }),
+              HasSubstr("only one of them"));
+}
+
+TEST(TreeSpeculation, RecordsKnowItsFormerName) {
+  ASSERT_NE(recorded_strategy("draft_tree"), nullptr);
+  EXPECT_EQ(recorded_strategy("draft_tree")->name, "tree_speculation");
+  EXPECT_THAT(message_of([] { find_strategy("draft_tree"); }), HasSubstr("now called \"tree_speculation\""));
+}
+
+TEST(TreeSpeculation, DraftsNoDeeperThanTheTextMayGo) {
   const TinyModel tiny = random_llama(tiny_shape(), 3);
   const ModelPtr target = load_tiny(tiny);
   TinyModel small = tiny;
@@ -265,7 +419,7 @@ TEST(DraftTree, DraftsNoDeeperThanTheTextMayGo) {
   EXPECT_THAT(sizes, ElementsAre(10, 6)) << "one token of prefill, four, three";
 }
 
-TEST(DraftTree, AReducedVocabularyGivesFewerChildren) {
+TEST(TreeSpeculation, AReducedVocabularyGivesFewerChildren) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   const ModelPtr target = load_tiny(tiny),
                  draft = load_tiny(random_llama(tiny_draft_shape(tiny.config), 2), target);
@@ -283,7 +437,7 @@ TEST(DraftTree, AReducedVocabularyGivesFewerChildren) {
   EXPECT_EQ(drafted(decode.run()), 0);
 }
 
-TEST(DraftTree, RefusesTreesThatNoSessionHasRoomFor) {
+TEST(TreeSpeculation, RefusesTreesThatNoSessionHasRoomFor) {
   const ModelPtr target = tiny_target();
   const auto error_with = [&](const std::vector<int>& widths) {
     return message_of([&] { DecodeLoop(target, target, tree_of(widths), {.capacity = 64}); });

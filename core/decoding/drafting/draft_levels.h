@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "core/decoding/drafting/draft_model.h"
+#include "core/decoding/strategy.h"
+
+namespace speclab {
+
+class DraftLevels;
+
+/// One level of a tree that a draft model drafts for one sequence. The fed nodes are those whose children
+/// come next. At depth 0 this is the pending token alone.
+class DraftLevel {
+ public:
+  const Sequence& sequence() const { return *sequence_; }
+  Draft& draft() const { return *draft_; }
+  int depth() const { return depth_; }  ///< depth of the fed nodes
+  int limit() const { return limit_; }  ///< largest depth of a node in this step
+  /// The draft's logits after fed node i, [head_rows], with the sequence's logits processors applied. `path`
+  /// holds the tokens from depth 1 to that node; only processors read it. Empty if the processors ban every
+  /// token. Valid until the next call.
+  std::span<const float> logits(int i, TokenSpan path);
+  /// Feeds a node of the next level. `parent` is the number that feed() returned for its parent, or -1 for
+  /// the pending token. Returns the number of this node. The nodes of a level are fed in the order of the
+  /// calls: the first has logits(0) at the next depth. Without a call the draft is complete.
+  int feed(Token token, int parent);
+
+ private:
+  friend class DraftLevels;
+  const Sequence* sequence_ = nullptr;
+  Draft* draft_ = nullptr;
+  const Model* model_ = nullptr;
+  int depth_ = 0, limit_ = 0;
+  int in_flight_ = 0;  // nodes fed in this step, without the pending token
+  DraftCache cache_;
+  std::vector<Token> feed_, next_;
+  std::vector<std::int32_t> parents_, next_parents_, rows_;
+  std::vector<float> rows_of_logits_;  // [rows, head_rows]
+  std::vector<float> processed_;       // [head_rows], when there are processors
+};
+
+/// Runs a draft model level by level, for all sequences together: one forward for each level. The caller
+/// decides which tokens a level adds. The draft's KV cache follows the text by itself.
+class DraftLevels {
+ public:
+  explicit DraftLevels(const Resources& resources);
+  void begin(const Sequence& sequence);
+  /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. A
+  /// sequence has at most 127 fed nodes in a step. The function object holds one pointer at most, so that it
+  /// allocates nothing.
+  using Grow = std::function<void(DraftLevel& level)>;
+  /// Drafts at most `depth` levels for each sequence, fewer near the end of the text or of the context.
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,
+             const Grow& grow);
+  /// Number of tokens that the draft can draw; its vocabulary may be reduced.
+  int columns() const { return resources_.draft->config().head_rows(); }
+
+ private:
+  bool advance(DraftLevel& level, const Grow& grow);
+
+  Resources resources_;
+  std::vector<DraftLevel> slots_;    // [batch]
+  std::vector<DraftLevel*> active_;  // reused by draft()
+  std::vector<Feed> feeds_;
+};
+
+}  // namespace speclab

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace speclab {
+
+/// The shape of a drafted tree: how many children each node has. The nodes are numbered level by level. Node
+/// 0 is the pending token. The children of a node have consecutive numbers, in draw order.
+class TreeShape {
+ public:
+  /// Largest number of drafted tokens: a session allows 128 rows, one of which is the pending token.
+  static constexpr int kMostDrafted = 127;
+
+  /// Every node at depth d has widths[d] children (expansion <k1, ..., km>: Miao et al. 2024, Section 3).
+  /// Throws Error, which names `where`, for an empty list and for more than kMostDrafted tokens.
+  static TreeShape of_widths(std::span<const int> widths, const std::string& where);
+  /// The shape of a tree file (tree_json). Throws Error, which names the file and the node, when the parents
+  /// form no tree, when the ranks of siblings have gaps, and for more than kMostDrafted tokens.
+  static TreeShape read(const std::filesystem::path& path);
+  static TreeShape of_json(const nlohmann::json& file, const std::string& where);
+
+  int nodes() const { return static_cast<int>(children_.size()); }  ///< with node 0
+  int depth() const { return static_cast<int>(levels_.size()); }    ///< largest depth of a node
+  int children(int node) const { return children_[static_cast<std::size_t>(node)]; }
+  int first_child(int node) const { return first_child_[static_cast<std::size_t>(node)]; }
+  /// Number of children by depth, if all nodes of a depth have the same number.
+  std::optional<std::vector<int>> widths() const;
+  /// Throws Error, which names the node, if a node has more than `most` children.
+  void require_children(int most) const;
+
+ private:
+  void number(std::vector<int> children);
+
+  std::string where_;                // for messages
+  std::vector<int> children_;        // [nodes]
+  std::vector<int> first_child_;     // [nodes]
+  std::vector<int> levels_;          // [depth], number of nodes at depth 1, 2, ...
+  std::vector<int> number_in_file_;  // [nodes]; empty for a shape of widths
+};
+
+/// A tree file has {"format": "speclab tree 1", "parents", "ranks", ...}. Entry i of the lists belongs to
+/// node i + 1; node 0 is the pending token. "parents" holds the number of each node's parent, which is
+/// smaller than its own. "ranks" says which child of its parent a node is, in draw order, from 1. Further
+/// members say where the tree comes from; reading ignores them.
+inline constexpr const char* kTreeFormat = "speclab tree 1";
+
+}  // namespace speclab

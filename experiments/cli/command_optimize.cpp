@@ -1,0 +1,143 @@
+#include <boost/program_options.hpp>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/standard_streams.h"
+#include "core/measure/run_result.h"
+#include "experiments/analysis/tree_choice.h"
+#include "experiments/cli/command.h"
+#include "experiments/cli/row_times_text.h"
+#include "experiments/config/config_file.h"
+#include "experiments/run/resume.h"
+#include "experiments/run/runner.h"
+
+namespace speclab {
+namespace po = boost::program_options;
+namespace fs = std::filesystem;
+namespace {
+
+using nlohmann::json;
+
+/// An option of whole numbers within a range.
+int whole_number(const po::variables_map& values, const char* name, int least, int most) {
+  const int value = values[name].as<int>();
+  if (value < least || value > most) {
+    throw Error({.what = fmt::format("--{}", name),
+                 .got = fmt::format("{}", value),
+                 .expected = fmt::format("{} to {}", least, most),
+                 .advice = ""});
+  }
+  return value;
+}
+
+/// Measures what the choice needs. Returns the exit code of a run that did not finish.
+int measure(const po::variables_map& values, const fs::path& source, const fs::path& folder,
+            const BackendChoice& backend, const TreeWish& wish) {
+  std::vector<std::string> settings;
+  if (values.count("set") > 0) settings = values["set"].as<std::vector<std::string>>();
+  std::vector<Experiment> experiments =
+      configure_experiments(tree_calibration_config(read_json_file(source), wish), source.string(), settings);
+  catch_interrupts();
+  Progress progress(values.count("quiet") > 0);
+  const RunOutcome outcome = run_experiment({.experiment = std::move(experiments.front()),
+                                             .backend = backend,
+                                             .out = folder,
+                                             .resume = values.count("resume") > 0,
+                                             .command_line = command_line(),
+                                             .interrupted = interrupted},
+                                            progress);
+  if (outcome.interrupted) {
+    progress.warn("interrupted; finished lines are kept. Repeat the command with --resume.");
+    return kInterrupted;
+  }
+  if (outcome.failed + outcome.unequal > 0) {
+    progress.warn(fmt::format("exit code 1: {} lines failed, {} differ from their reference", outcome.failed,
+                              outcome.unequal));
+    return kCheckFailed;
+  }
+  return kOk;
+}
+
+int optimize_tree(const po::variables_map& values, const fs::path& source, const std::string& out,
+                  const BackendChoice& backend, TreeWish wish) {
+  wish.width = whole_number(values, "width", 2, 64);
+  wish.measured_depth = whole_number(values, "measured-depth", 1, 16);
+  wish.nodes = whole_number(values, "nodes", 2, 128);
+  wish.depth = whole_number(values, "depth", 1, 127);
+  if (values.count("t") > 0) wish.target = parse_row_times(values["t"].as<std::string>());
+  if (values.count("c") > 0) wish.c = values["c"].as<double>();
+  if (out.empty()) {
+    throw Error({.what = "speclab optimize tree",
+                 .got = "no --out",
+                 .expected = "--out FILE, the tree file to write",
+                 .advice = ""});
+  }
+  const bool measured = path_exists(source / "config.json");
+  const fs::path folder = measured                  ? source
+                          : values.count("run") > 0 ? fs::path(values["run"].as<std::string>())
+                                                    : fs::path(out + ".run");
+  if (!measured) {
+    if (const int code = measure(values, source, folder, backend, wish); code != kOk) return code;
+  }
+  const json tree = optimized_tree(load_run(folder), wish);
+  if (values.count("json") > 0) fmt::print("{}\n", tree.dump(1));
+  else fmt::print("{}", to_tree_text(tree));
+  if (tree["parents"].empty()) {
+    print_status("No tree file was written, because no tree is worth its time here.\n");
+    return kCheckFailed;
+  }
+  write_json_file(out, tree);
+  print_status("Tree file: {}. Draft it with {{\"strategy\": \"tree_speculation\", \"tree\": \"{}\"}}.\n",
+               out, out);
+  return kOk;
+}
+
+int run_optimize(const Command& command, const std::vector<std::string>& arguments) {
+  std::string out;
+  BackendChoice backend;
+  TreeWish wish;
+  po::options_description options;
+  options.add_options()("out", po::value(&out), "the tree file to write")(
+      "draft", po::value(&wish.draft), "name of the draft in the config; default: its only draft")(
+      "width", po::value<int>()->default_value(wish.width), "children whose acceptance is measured")(
+      "measured-depth", po::value<int>()->default_value(wish.measured_depth),
+      "depths at which acceptance is measured; the last one stands for all greater depths")(
+      "nodes", po::value<int>()->default_value(wish.nodes),
+      "most rows of a target forward: the pending token and the drafted tokens")(
+      "depth", po::value<int>()->default_value(wish.depth), "most levels of the tree")(
+      "t", po::value<std::string>(),
+      "choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
+      "c", po::value<double>(), "choose for this time of a draft forward / time of a target forward")(
+      "run", po::value<std::string>(), "folder for the run that measures; default FILE.run")(
+      "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts/limit=3")(
+      "resume", "resume an interrupted measurement")("json", "print JSON")("quiet,q", "show no progress");
+  add_backend_options(options, backend);
+  const auto values = parse_arguments(command, arguments, options, {"WHAT", "SOURCE"});
+  if (!values) return kOk;
+  if (const std::string what = required(*values, "WHAT", command); what != "tree") {
+    throw Error({.what = "speclab optimize",
+                 .got = fmt::format("\"{}\"", what),
+                 .expected = "tree",
+                 .advice = fmt::format("For example: {}", command.example)});
+  }
+  const fs::path source = required(*values, "SOURCE", command);
+  return reading_records(command, [&] { return optimize_tree(*values, source, out, backend, wish); });
+}
+
+}  // namespace
+
+const Command kOptimizeCommand = {
+    "optimize", "tree CONFIG|RUN --out FILE [options]",
+    "Chooses the tree of drafted tokens that is predicted to be fastest on this machine (Sequoia) and writes "
+    "it "
+    "to a file for the strategy tree_speculation. With a CONFIG, first measures acceptance by rank and depth "
+    "on "
+    "its prompts, t(n) and c; with a RUN, takes them from that run. Exit code 1: no tree is worth its time.",
+    "speclab optimize tree configs/quickstart.json --draft distilled --out tree.json", run_optimize};
+
+}  // namespace speclab

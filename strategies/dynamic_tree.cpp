@@ -1,0 +1,230 @@
+// Dynamic tree: a small model drafts a tree whose shape follows its confidence. At each level the nodes that
+// are most likely to be reached are expanded to their best children. At the end the most likely nodes of all
+// levels are kept. How likely a node is, is the product of the draft's probabilities along its path.
+//
+// Paper:       Li et al. 2024, "EAGLE-2" (arXiv 2406.16858): expansion and reranking. The paper has a trained
+//              head and a fixed number of nodes; here any draft model serves, and the number of nodes can
+//              follow the cost of rows.
+// Draft cost:  one draft forward per depth over at most `expand` nodes.
+// Loses when:  the draft's confidence is not its accuracy. The children are not drawn, so their q is one-hot:
+//              above temperature 0 a step accepts the target's probability of the children, which is less
+//              than for drawn children when draft and target agree.
+//
+// The tree is a function of the text and the models alone, so every lossless rule stays exact.
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/decoding/drafting/draft_levels.h"
+#include "core/decoding/drafting/tree_shape.h"
+#include "core/decoding/registry.h"
+#include "core/theory/step_costs.h"
+
+namespace speclab {
+namespace {
+
+struct Options {
+  int depth = 6;
+  int expand = 8;
+  int branches = 8;
+  int nodes = 48;
+  std::vector<int> rows;
+  std::vector<double> times;
+  double c = 0;
+  void fields(OptionVisitor& visit) {
+    visit("depth", depth, Range<int>{1, TreeShape::kMostDrafted}, "most levels of the tree");
+    visit("expand", expand, Range<int>{1, TreeShape::kMostDrafted},
+          "nodes of a level that get children; the most likely ones");
+    visit("branches", branches, Range<int>{1, TreeShape::kMostDrafted},
+          "children of a node, the draft's best tokens");
+    visit("nodes", nodes, Range<int>{1, TreeShape::kMostDrafted},
+          "most nodes that are kept; the most likely ones");
+    visit("rows", rows, Range<int>{1, 1 << 20},
+          "with `times`, nodes are kept only if they are worth their time: numbers of rows of a target "
+          "forward, "
+          "such as [1, 8, 32]; empty: all `nodes` are kept");
+    visit("times", times, Range<double>{0, 1e12, true},
+          "the time of a target forward for each entry of `rows`, in any unit");
+    visit("c", c, Range<double>{0, 1e6},
+          "with `rows`: time of a draft forward / time of a target forward of one row; a level that is not "
+          "worth it is not drafted");
+  }
+};
+
+/// t(n) of the options; t(n) = t(1) without any.
+theory::RowTimes row_times_of(const Options& options) {
+  if (options.rows.size() != options.times.size()) {
+    throw Error({"dynamic_tree: rows, times",
+                 fmt::format("{} and {} entries", options.rows.size(), options.times.size()),
+                 "as many times as rows", "Give one time for each number of rows."});
+  }
+  if (options.rows.empty()) return theory::RowTimes();
+  std::map<int, double> times;
+  for (std::size_t i = 0; i < options.rows.size(); ++i) times[options.rows[i]] = options.times[i];
+  return theory::RowTimes(std::move(times)).monotone();
+}
+
+class DynamicTree final : public Strategy {
+ public:
+  DynamicTree(const Options& options, const Resources& resources)
+      : options_(options),
+        config_(resources.draft->config()),
+        times_(row_times_of(options)),
+        levels_(resources) {
+    if ((options_.depth - 1) * options_.expand > TreeShape::kMostDrafted) {
+      throw Error({"dynamic_tree: depth, expand",
+                   fmt::format("{} levels of {} nodes", options_.depth - 1, options_.expand),
+                   fmt::format("at most {} nodes that get children", TreeShape::kMostDrafted),
+                   "Expand fewer nodes or draft fewer levels."});
+    }
+    slots_.resize(static_cast<std::size_t>(resources.batch));
+  }
+
+  void begin(const Sequence& sequence) override { levels_.begin(sequence); }
+
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    for (const Sequence* sequence : sequences) slot_of(*sequence).nodes.clear();
+    levels_.draft(sequences, drafts, options_.depth, [this](DraftLevel& level) { grow(level); });
+    for (std::size_t i = 0; i < sequences.size(); ++i) keep_best(slot_of(*sequences[i]), *drafts[i]);
+  }
+
+ private:
+  /// A node that may be kept. Parents come before their children.
+  struct Node {
+    Token token;
+    int parent;       // index of a node; -1: the pending token
+    float q;          // the draft's probability of the token
+    double reach;     // product of q along the path
+    int in_flight;    // its number among the fed nodes
+    int drafted = 0;  // its node of the draft; 0: it was not kept
+  };
+  struct Slot {
+    std::vector<Node> nodes;
+    std::vector<int> fed;    // nodes that were fed in the forward in progress; -1: the pending token
+    std::vector<int> order;  // nodes by reach
+    std::vector<Token> best, prefix;
+    Distribution q;
+  };
+
+  Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
+  static const Node& at(const Slot& s, int node) { return s.nodes[static_cast<std::size_t>(node)]; }
+
+  /// Puts the nodes from `first` on into `order`, most likely first. Among equals the earlier node comes
+  /// first, so a parent comes before its children.
+  static void sort_from(Slot& s, std::size_t first) {
+    s.order.resize(s.nodes.size() - first);
+    std::iota(s.order.begin(), s.order.end(), static_cast<int>(first));
+    std::sort(s.order.begin(), s.order.end(), [&](int a, int b) {
+      const double x = at(s, a).reach, y = at(s, b).reach;
+      return x != y ? x > y : a < b;
+    });
+  }
+
+  // Adds the children of the fed nodes, and feeds the most likely of them.
+  void grow(DraftLevel& level) {
+    Slot& s = slot_of(level.sequence());
+    if (level.depth() == 0) s.fed.assign(1, -1);
+    const std::size_t first = s.nodes.size();
+    for (std::size_t i = 0; i < s.fed.size(); ++i) add_children(s, level, static_cast<int>(i), s.fed[i]);
+    if (level.depth() + 1 >= level.limit()) return;
+    sort_from(s, first);
+    s.order.resize(std::min(s.order.size(), static_cast<std::size_t>(options_.expand)));
+    s.fed.swap(s.order);
+    if (!worth_a_level(s, level.depth() + 1)) return;
+    std::sort(s.fed.begin(), s.fed.end());
+    for (const int node : s.fed) {
+      Node& fed = s.nodes[static_cast<std::size_t>(node)];
+      fed.in_flight = level.feed(fed.token, fed.parent < 0 ? -1 : at(s, fed.parent).in_flight);
+    }
+  }
+
+  void add_children(Slot& s, DraftLevel& level, int row, int node) {
+    s.prefix.clear();
+    if (level.sequence().processors) {
+      for (int on_path = node; on_path >= 0; on_path = at(s, on_path).parent)
+        s.prefix.insert(s.prefix.begin(), at(s, on_path).token);
+    }
+    const std::span<const float> logits = level.logits(row, s.prefix);
+    if (logits.empty()) return;
+    s.q.assign_logits(logits, {.temperature = 1, .top_k = 0, .top_p = 1}, config_.head_ids, config_.vocab);
+    s.q.top(options_.branches, s.best);
+    const double reach = node < 0 ? 1 : at(s, node).reach;
+    for (const Token token : s.best) {
+      const double q = s.q.prob(token);
+      s.nodes.push_back({token, node, static_cast<float>(q), reach * q, -1});
+    }
+  }
+
+  /// Expected tokens of a step with the n most likely nodes, divided by its time: F / (t(1 + n) + d c). The
+  /// draft's probabilities stand for those of the target. Returns the best n and its rate.
+  std::pair<int, double> best_count(const Slot& s, int depth) const {
+    std::pair<int, double> best{0, 1 / (1 + depth * options_.c)};
+    double tokens = 1;
+    const int most = std::min<int>(options_.nodes, static_cast<int>(s.order.size()));
+    for (int n = 1; n <= most; ++n) {
+      tokens += at(s, s.order[static_cast<std::size_t>(n) - 1]).reach;
+      const double rate = tokens / (times_.ratio(1 + n) + depth * options_.c);
+      if (rate > best.second) best = {n, rate};
+    }
+    return best;
+  }
+
+  // The next level adds at most one token to a step, and only if a step reaches one of the fed nodes. It
+  // takes the time c, in which the nodes so far emit c times their rate. The draft is longer only if the
+  // level can be worth more than that.
+  bool worth_a_level(Slot& s, int depth) const {
+    if (options_.rows.empty()) return true;
+    double reached = 0;
+    for (const int node : s.fed) reached += at(s, node).reach;
+    sort_from(s, 0);
+    return reached > options_.c * best_count(s, depth).second;
+  }
+
+  // Adds the most likely nodes to the draft. A node is never more likely than its parent, so the parent is
+  // among them.
+  void keep_best(Slot& s, Draft& draft) const {
+    if (s.nodes.empty()) return;
+    sort_from(s, 0);
+    int kept = std::min<int>(options_.nodes, static_cast<int>(s.order.size()));
+    if (!options_.rows.empty()) {
+      int depth = 0;
+      for (int node = static_cast<int>(s.nodes.size()) - 1; node >= 0; node = at(s, node).parent) ++depth;
+      kept = best_count(s, depth).first;
+    }
+    s.order.resize(static_cast<std::size_t>(kept));
+    std::sort(s.order.begin(), s.order.end());
+    for (const int index : s.order) {
+      Node& node = s.nodes[static_cast<std::size_t>(index)];
+      node.drafted =
+          draft.add(node.token, node.parent < 0 ? 0 : at(s, node.parent).drafted, Draft::kOneHot, node.q);
+    }
+    if (kept > 0) draft.source = "draft";
+  }
+
+  Options options_;
+  const ModelConfig& config_;  // of the draft
+  theory::RowTimes times_;
+  DraftLevels levels_;
+  std::vector<Slot> slots_;  // [batch]
+};
+
+const RegisterStrategy<Options, DynamicTree> registered{{
+    .name = "dynamic_tree",
+    .summary = "a small model drafts a tree; the nodes that its confidence makes most likely are verified",
+    .paper = "Li et al. 2024, EAGLE-2 (expansion and reranking)",
+    .draft_source = "small model or layers of the target",
+    .stop_rule = "number of nodes, or the time that a node costs",
+    .verification = "tree",
+    .criterion = "any rule; one-hot q",
+    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
+    .trained = "a small model with the target's vocabulary; nothing for layer skipping",
+    .needs_draft = true,
+}};
+
+}  // namespace
+}  // namespace speclab

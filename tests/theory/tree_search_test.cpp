@@ -1,0 +1,147 @@
+#include "core/theory/tree_search.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <map>
+#include <queue>
+
+#include "core/base/error.h"
+#include "core/theory/chain.h"
+
+namespace speclab::theory {
+namespace {
+
+using Table = std::vector<std::vector<double>>;
+
+const RankAcceptance kGolden(Table(1, {.6, .15, .07, .04, .03, .02, .02, .02}));
+
+/// Calls visit(tree) for every tree with this number of nodes whose siblings have ranks without gaps.
+void for_trees(int nodes, const std::function<void(const RankedTree&)>& visit) {
+  RankedTree tree;
+  std::vector<int> children = {0};
+  // Parents in ascending order give each tree once: the nodes are numbered level by level.
+  const std::function<void(int)> extend = [&](int first) {
+    if (tree.nodes() == nodes) {
+      visit(tree);
+      return;
+    }
+    for (int parent = first; parent < tree.nodes(); ++parent) {
+      tree.parents.push_back(parent);
+      tree.ranks.push_back(++children[static_cast<std::size_t>(parent)]);
+      children.push_back(0);
+      extend(parent);
+      children.pop_back();
+      --children[static_cast<std::size_t>(parent)];
+      tree.parents.pop_back();
+      tree.ranks.pop_back();
+    }
+  };
+  extend(0);
+}
+
+/// The sum of the n largest products of p along paths in the infinite tree.
+double highest_nodes(const RankAcceptance& p, int nodes) {
+  struct Node {
+    double f;
+    int depth;
+    bool operator<(const Node& other) const { return f < other.f; }
+  };
+  std::priority_queue<Node> open;
+  open.push({1, 0});
+  double sum = 0;
+  for (int i = 0; i < nodes; ++i) {
+    const Node node = open.top();
+    open.pop();
+    sum += node.f;
+    for (int rank = 1; rank <= p.ranks(); ++rank)
+      open.push({node.f * p.at(node.depth + 1, rank), node.depth + 1});
+  }
+  return sum;
+}
+
+TEST(TreeSearch, HasTheGoldenValues) {
+  const std::map<int, double> golden = {{1, 1},      {2, 1.6},     {4, 2.176},  {8, 2.6356},
+                                        {16, 3.076}, {32, 3.5097}, {64, 3.9675}};
+  const TreeSearch search(kGolden, 64, 63);
+  for (const auto& [nodes, f] : golden) {
+    EXPECT_NEAR(search.expected_tokens(nodes), f, 5e-5) << nodes;
+    EXPECT_NEAR(tree_expected_tokens(search.tree(nodes), kGolden), search.expected_tokens(nodes), 1e-12);
+    EXPECT_EQ(search.tree(nodes).nodes(), nodes);
+  }
+}
+
+TEST(TreeSearch, EqualsTheNodesOfHighestProbabilityWhereRanksFall) {
+  const TreeSearch search(kGolden, 64, 63);
+  for (int nodes = 1; nodes <= 64; ++nodes)
+    EXPECT_NEAR(search.expected_tokens(nodes), highest_nodes(kGolden, nodes), 1e-12) << nodes;
+}
+
+// The second rank is better than the first, the third useless, and p depends on the depth.
+TEST(TreeSearch, EqualsBruteForce) {
+  for (const RankAcceptance& p : {kGolden, RankAcceptance(Table(1, {.2, .5, 0, .25})),
+                                  RankAcceptance({{.3, .5}, {.1, .05, .6}, {.9, .1}})}) {
+    for (int depth = 0; depth <= 6; ++depth) {
+      const TreeSearch search(p, 7, depth);
+      for (int nodes = 1; nodes <= 7; ++nodes) {
+        double best = -INFINITY;
+        int trees = 0;
+        for_trees(nodes, [&](const RankedTree& tree) {
+          ++trees;
+          bool measured = tree.depth() <= depth;
+          for (const int rank : tree.ranks) measured = measured && rank <= p.ranks();
+          if (measured) best = std::max(best, tree_expected_tokens(tree, p));
+        });
+        EXPECT_EQ(trees, (std::vector<int>{1, 1, 2, 5, 14, 42, 132})[static_cast<std::size_t>(nodes) - 1]);
+        if (best == -INFINITY) EXPECT_EQ(search.expected_tokens(nodes), best);
+        else EXPECT_NEAR(search.expected_tokens(nodes), best, 1e-12) << nodes << " " << depth;
+        if (best > 0) {
+          const RankedTree found = search.tree(nodes);
+          EXPECT_LE(found.depth(), depth);
+          EXPECT_NEAR(tree_expected_tokens(found, p), best, 1e-12);
+        }
+      }
+    }
+  }
+}
+
+TEST(TreeSearch, AChainIsEq1) {
+  const TreeSearch search(RankAcceptance(Table(1, {.7})), 9, 8);
+  for (int nodes = 1; nodes <= 9; ++nodes)
+    EXPECT_NEAR(search.expected_tokens(nodes), expected_tokens(.7, nodes - 1), 1e-12);
+}
+
+TEST(TreeSearch, TheChosenTreeIsTheFastestOfAll) {
+  const RowTimes steep(std::map<int, double>{{1, 10}, {4, 12}, {8, 20}, {64, 200}});
+  const TreeChoice choice = best_tree(kGolden, steep, .05, 32, 10);
+  EXPECT_NEAR(choice.expected_tokens, tree_expected_tokens(choice.tree, kGolden), 1e-12);
+  EXPECT_NEAR(choice.speedup,
+              choice.expected_tokens / (steep.ratio(choice.tree.nodes()) + .05 * choice.tree.depth()), 1e-12);
+  for (int nodes = 2; nodes <= 7; ++nodes) {
+    for_trees(nodes, [&](const RankedTree& tree) {
+      EXPECT_LE(tree_expected_tokens(tree, kGolden) / (steep.ratio(nodes) + .05 * tree.depth()),
+                choice.speedup + 1e-12);
+    });
+  }
+  EXPECT_LE(choice.tree.nodes(), 7);  // so the comparison above covers the choice
+  // Free rows and a free draft: the largest tree. Expensive drafts: no tree.
+  EXPECT_EQ(best_tree(kGolden, RowTimes(), 0, 32, 40).tree.nodes(), 32);
+  EXPECT_TRUE(best_tree(kGolden, RowTimes(), 2, 32, 10).tree.parents.empty());
+  EXPECT_EQ(best_tree(kGolden, RowTimes(), 2, 32, 10).speedup, 1);
+}
+
+TEST(TreeSearch, BadArgumentsThrow) {
+  EXPECT_THROW(RankAcceptance(Table{}), Error);
+  EXPECT_THROW(RankAcceptance(Table(1, {.5, 1.2})), Error);
+  EXPECT_THROW(RankAcceptance(Table(1, {.7, .4})), Error);
+  EXPECT_THROW(TreeSearch(kGolden, 0, 3), Error);
+  EXPECT_THROW(TreeSearch(kGolden, 8, 1).tree(9), Error);
+  EXPECT_THROW(TreeSearch(kGolden, 20, 1).tree(10), Error);  // eight ranks give at most nine nodes
+  EXPECT_THROW(best_tree(kGolden, RowTimes(), -1, 8, 2), Error);
+  EXPECT_THROW(tree_expected_tokens({.parents = {1}, .ranks = {1}}, kGolden), Error);
+  EXPECT_THROW(tree_expected_tokens({.parents = {0}, .ranks = {0}}, kGolden), Error);
+}
+
+}  // namespace
+}  // namespace speclab::theory
