@@ -53,8 +53,8 @@ class DraftTree final : public Strategy {
     slots_.resize(static_cast<std::size_t>(resources_.batch));
   }
 
-  // A device can run these steps unless a node has more children than the draft's vocabulary, which may be
-  // reduced, has tokens.
+  // A device can run these steps if no node has more children than there are tokens in the draft's vocabulary
+  // (which may be reduced).
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     if (*std::max_element(options_.widths.begin(), options_.widths.end()) > static_cast<int>(columns()))
       return std::nullopt;
