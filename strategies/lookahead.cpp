@@ -73,7 +73,7 @@ struct Options {
     visit("emulate", emulate,
           {{Emulate::none, "none"}, {Emulate::lade, "lade"}, {Emulate::llama_cpp, "llama_cpp"}},
           "do the same steps as another implementation, including its faults; overrides full_match_bonus, "
-          "evict and forward");
+          "and llama_cpp also overrides evict and forward");
   }
 };
 

@@ -287,7 +287,7 @@ const RegisterStrategy<Options, PromptLookup> registered{{
     .draft_source = "copies from the text or the prompt; optionally a small model",
     .stop_rule = "option length, end of the text or end token; schedule of the small model",
     .verification = "chain; tree with candidates or merge",
-    .criterion = "any rule; one-hot q",
+    .criterion = "any rule; one-hot q, except for tokens of the small model",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
     .shows_recording_cost = true,

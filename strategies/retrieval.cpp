@@ -2,7 +2,7 @@
 // continuations found there form a tree. The weight of a node is how often its prefix occurs. The nodes of
 // the largest weights are drafted, with one-hot q.
 //
-// Paper:       He et al. 2023, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
+// Paper:       He et al. 2024, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
 //              token for each path and drops the token if it does not match the path. That is biased. Here
 //              the ordinary verifier judges the tree, so every lossless rule stays exact.
 // Draft cost:  a few binary searches in a memory-mapped suffix array, which take microseconds.
@@ -59,7 +59,7 @@ const RegisterStrategy<Options, Retrieval> registered{{
     .name = "retrieval",
     .summary = "continuations of the longest suffix of the text that a datastore of other texts contains, as "
                "a weighted tree",
-    .paper = "He et al. 2023, REST",
+    .paper = "He et al. 2024, REST",
     .draft_source = "copies from a datastore",
     .stop_rule = "limits on nodes and length",
     .verification = "tree",

@@ -26,9 +26,10 @@ struct Metric {
   std::string_view unit;
   std::string_view description;
   Better better;
-  /// True for a metric of time. Such a metric is null for a case that is not equal to its reference. It is
-  /// also null for a case whose steps were divided over devices. The times of such a case are in the entry
-  /// "lookahead_devices" of the summary (experiments/analysis/lookahead_devices.h).
+  /// True for a metric of time. Such a metric is null for a case that differs from its reference although
+  /// equality is promised. It is also null for a case whose steps were divided over devices. The times of
+  /// such a case are in the entry "lookahead_devices" of the summary
+  /// (experiments/analysis/lookahead_devices.h).
   bool timed;
   MetricValue (*compute)(const CaseData&);
 };

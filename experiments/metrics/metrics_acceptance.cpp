@@ -215,7 +215,9 @@ const std::array kAcceptanceMetrics = {
            false, r_prime},
     Metric{"iid_p_value", "", "p-value of the G2 test that all positions have the same alpha", kNone, false,
            iid_p_value},
-    Metric{"tau_over_eq1", "ratio", "measured tau / Eq. 1 at the measured alpha", kNone, false, tau_over_eq1},
+    Metric{"tau_over_eq1", "ratio",
+           "measured tau / the tau of Leviathan et al. 2023, Eq. 1, at the measured alpha", kNone, false,
+           tau_over_eq1},
 };
 
 }  // namespace

@@ -14,7 +14,9 @@ namespace {
 using nlohmann::json;
 
 constexpr int kStepTokens = 24;  ///< tokens of a short text
-constexpr int kWideSamples = 4;  ///< measurements of each row count above kUsual; usual cases feed fewer rows
+/// Number of rounds that measure each row count above kUsual. Few are enough, because usual cases feed fewer
+/// rows.
+constexpr int kWideSamples = 4;
 /// Forwards of up to kNarrow rows are measured in every round. Larger ones of up to kUsual rows are measured
 /// in every other round.
 constexpr int kNarrow = 5, kUsual = 9;

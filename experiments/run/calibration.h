@@ -69,7 +69,8 @@ class Calibration {
 };
 
 /// Spreads `wanted` measurements evenly over `rounds` rounds. Returns true if a measurement is made in round
-/// `round`; exactly `wanted` rounds return true. `phase` shifts these rounds.
+/// `round`. This is true for exactly `wanted` rounds, or for all rounds if there are no more than `wanted`.
+/// `phase` shifts these rounds.
 constexpr bool measured_in(int round, int rounds, int wanted, int phase) {
   const long at = (round + phase) % rounds;
   return wanted >= rounds || (at + 1) * wanted / rounds != at * wanted / rounds;

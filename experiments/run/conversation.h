@@ -10,7 +10,7 @@
 
 namespace speclab {
 
-/// Turns a prompt into tokens, turn by turn. The model's own answers are the history of the next turn.
+/// Makes the tokens of a prompt, turn by turn. The model's own answers are the history of the next turn.
 /// With a tokenizer, the whole conversation is rendered (chat template or plain) and encoded anew at each
 /// turn. Without one, a turn is a text of token ids, and the tokens of an answer are kept as they are.
 class Conversation {

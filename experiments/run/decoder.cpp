@@ -76,7 +76,8 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
     };
   }
   options.on_emit = [this](int, const StepRecord& step, TokenSpan) {
-    if (job_->after_step && step.emitted > 0) job_->after_step(step);  // the step after prefill is empty
+    if (job_->after_step && step.emitted > 0)
+      job_->after_step(step);  // on_emit gets an empty step after prefill
     if (job_->interrupted && job_->interrupted()) stop_.request_stop();
   };
   return std::make_unique<DecodeLoop>(models_.target(), models_.draft(spec.draft), strategy, options);

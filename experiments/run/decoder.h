@@ -45,9 +45,9 @@ class Decoder {
   void forget(const CaseSpec& spec);
   /// Generation options of a case for a prompt.
   static GenerationOptions generation_for(const CaseSpec& spec, const PromptSpec& prompt);
-  /// Positions that a sequence needs for the longest prompt and its answer.
+  /// Positions that a sequence needs for the longest prompt, with all its turns and answers.
   int capacity() const { return capacity_; }
-  /// Mean over prompts of the number of cached positions in the middle of a decoding.
+  /// Estimated number of cached positions in the middle of a prompt's first answer, as the mean over prompts.
   int mean_context() const { return mean_context_; }
 
  private:

@@ -4,8 +4,8 @@
     check_layers.py [ROOT]
 
 Layers: base < measure < backend < model < decoding < theory < strategies < experiments. A file includes only files of
-its own layer and of layers further left. Strategies do not include each other. They include no header of measure,
-backend/cpu, backend/cuda or JSON.
+its own layer and of layers further left. Strategies do not include each other. They include no header of backend, JSON
+or CUDA, and neither <chrono> nor <fstream>.
 Backends: nothing outside core/backend includes a header of core/backend/cuda or core/backend/cpu, or compares the name of a
 backend. Other code asks the backend for the property that it needs. The two folders include nothing of each other.
 Status goes through print_status() of core/base/standard_streams.h, because other ways of writing to stderr throw or end the

@@ -34,7 +34,8 @@ def grid(run):
 
 
 def law(fit, w, n, g):
-    """Fu et al. 2024, Eq. 5 and 7; for W other than G the exponent is ours."""
+    """Tokens per step by Fu et al. 2024, Eq. 5 and 7, with W = G guesses. For other W, the number W^share G^(1 - share)
+    of guesses is ours."""
     share = 0.5 if fit["share"] is None else fit["share"]
     branches = w**share * g ** (1 - share)
     expected = n - sum((1 - fit["alpha"] ** i) ** branches for i in range(1, n))
@@ -375,8 +376,8 @@ FIGURES = [
         "Tokens per step against the operations of a step, W = G. Lines: the law of Fu et al. 2024 (Eq. 7) fitted to all cells of the run.",
         draw_scaling,
     ),
-    Figure("lookahead_wn", "Tokens per step over W and N", "Step compression for W = G.", draw_wn),
-    Figure("lookahead_wg", "Tokens per step over W and G", "Step compression at one n-gram size.", draw_wg),
+    Figure("lookahead_wn", "Tokens per step over W and N", "The cases with W = G.", draw_wn),
+    Figure("lookahead_wg", "Tokens per step over W and G", "The cases with one n-gram size.", draw_wg),
     Figure(
         "lookahead_speedup",
         "Lookahead decoding on this machine",

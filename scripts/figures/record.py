@@ -203,7 +203,7 @@ class Run:
 
     @functools.cached_property
     def twins(self):
-        """The note of every figure and page on inflated models; empty when there are none."""
+        """The note on inflated models that every figure and page shows; empty when there are none."""
         named = [
             (role, model["name"]) for role, model in self.environment.get("models", {}).items() if "inflated" in model
         ]

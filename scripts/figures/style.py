@@ -59,7 +59,7 @@ def curve_style(index):
 
 
 def error_bars(axes, x, cases, metric, **style):
-    """Points with 95 % intervals joined by a line."""
+    """Points with their 95 % intervals; `style` says whether a line joins the points."""
     y = [case.metric(metric) for case in cases]
     spans = [case.interval(metric) for case in cases]
     low = [max(0, value - lo) for value, (lo, _) in zip(y, spans)]

@@ -40,8 +40,8 @@ transfers() {
 }
 
 # manifest FOLDER LIMIT: adds run_part.sh and files.sha256 to the last transfer, and writes FOLDER/manifest.json: the files of each call with
-# bytes and SHA-256, and what each call carries and runs. A call carries one transfer. All but the last only bring their files; the last one
-# runs part 1, and two more calls run parts 2 and 3. Then writes FOLDER/commands.txt, the same for people.
+# bytes and SHA-256, and what each call carries and runs. Each transfer has a call that carries it. The call of the last transfer also runs
+# part 1; the calls before it only list their files. Two more calls carry nothing and run parts 2 and 3. Then writes FOLDER/commands.txt, the same for people.
 manifest() {
   local folder=$1 limit=$2 last file call command number=0 separator='' sum
   local -a transfers=("$folder"/transfer*)

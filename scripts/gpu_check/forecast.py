@@ -157,14 +157,15 @@ class Shape:
         return 2 * (self.layers * layer + self.vocab * self.hidden + self.embedding * self.hidden)
 
 
-# The targets of gpu_check.sh and the shipped draft; a test compares them with it and with models/draft.
+# The targets of gpu_check.sh and the shipped draft. A test compares the targets with gpu_check.sh and the draft with
+# models/draft.
 SHAPES = {
     "135m": Shape("SmolLM2-135M", 576, 30, 9, 3, 64, 1536, 49152),
     "1b": Shape("1B shape", 2048, 30, 32, 8, 64, 4480, 49152),
     "8b": Shape("8B shape", 4096, 32, 32, 8, 128, 14336, 128256),
 }
 DRAFT = Shape("shipped draft", 256, 3, 2, 2, 128, 768, 49152, embedding=576)
-CONTEXT = 128  # of the goals
+CONTEXT = 128  # committed tokens before the forwards of the goals
 GOAL_ROWS = {"135m": (16,), "1b": (16,), "8b": (16, 64, 128)}
 
 
@@ -284,7 +285,8 @@ def tasks(shape):
 
 
 def forward(device, shape, n, context, form="launches", launched=None):
-    """Seconds of a forward without the download of its logits. `launched`: the launches that a record counts, instead of the model's."""
+    """Seconds of a forward without the download of its logits. `launched`: the number of launches in a record; without
+    it, launches() gives the number."""
     kernels = forward_kernels(shape, n, context)
     if form == "persistent":
         floors = sum(kernel.launches * kernel.floor(device) for kernel in kernels)

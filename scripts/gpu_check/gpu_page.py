@@ -457,8 +457,8 @@ def profile_table(device):
 
 
 OTHER_KERNELS = {
-    "persistent": "As one persistent kernel a forward",
-    "graphs": "As one graph a forward",
+    "persistent": "Each forward as one persistent kernel",
+    "graphs": "Each forward as one graph",
     "serial": "With launches that do not overlap",
 }
 

@@ -50,8 +50,8 @@ struct SlotRange {
 
 /// Up to query_block_rows() queries that read the same keys. They are the queries of several rows and query
 /// heads that share one key/value head. Each query sees slots [0, committed) first and then its own path, so
-/// key number i of a query is always the key at position i. With a view of part of the cache `committed` is 0
-/// and each path starts with the listed slots: then "position" means rank in that path.
+/// key number i of a query is always the key at position i. With a view of part of the cache (listed_keys.h),
+/// `committed` is 0 and each path starts with the slots of the view: then "position" means rank in that path.
 struct QueryBlock {
   static constexpr int kRows = 12;  ///< largest value of query_block_rows()
   int rows;                         ///< number of queries; "row r" means query r of the block

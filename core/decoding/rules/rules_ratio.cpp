@@ -249,7 +249,7 @@ constexpr std::array kReadsEpsilon = {&kEpsilon};
 
 const std::array<AcceptanceRule, 7> kRules = {{
     {"rejection",
-     "accept when u < p/q, else draw from norm(max(0, p - q)); several children: the current residual",
+     "accept when u < p/q, else draw from norm(max(0, p - q)); after a rejected child, p is the residual",
      "Leviathan et al. 2023 Alg. 1; Chen et al. 2023 Alg. 2; trees: Miao et al. 2024 (SpecInfer) Alg. 2 with "
      "given q_j",
      lossless,

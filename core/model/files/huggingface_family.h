@@ -44,13 +44,15 @@ const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
 struct RopeKeys {
   const char* theta = "rope_theta";
   const char* partial = "partial_rotary_factor";
-  float default_partial = 1;
-  bool longrope = false;  ///< true: the family has no scaling but LongRoPE, which files call "longrope",
-                          ///< "su" or "yarn"; false: LongRoPE is refused
+  float default_partial = 1;  ///< share of a head that transformers rotates if the key is missing; if it is
+                              ///< not 1, a missing key is an error here
+  bool longrope = false;      ///< true: the family has no scaling but LongRoPE, which files call "longrope",
+                              ///< "su" or "yarn"; false: LongRoPE is refused
 };
 /// Reads the rotary embedding. Files of transformers before version 5 have rope_theta and rope_scaling; newer
-/// files have rope_parameters, which contains both. The base has no default, because a wrong base would ruin
-/// the text without an error. Increases config.context if the scaling is meant for a longer context.
+/// files have rope_parameters, which contains both. The base (rope_theta) has no default, because a wrong
+/// base would ruin the text without an error. Increases config.context if the scaling is meant for a longer
+/// context.
 Rope read_huggingface_rope(const ConfigValues& settings, ModelConfig& config, const RopeKeys& keys = {});
 /// Reads the rotary embedding of one kind of layer from its own object, which must contain rope_theta.
 Rope read_rope_object(const ConfigValues& rope, const ConfigValues& settings, ModelConfig& config);

@@ -481,8 +481,8 @@ class Page(unittest.TestCase):
         self.assertEqual(self.goal(page, "135M"), ["not measured", "stage `forwards_135m` was not run"])
         self.assertEqual(self.goal(page, "1B shape, n = 1, persistent"), ["89 %", "reached"])
         self.assertEqual(self.goal(page, "135M, n = 1, persistent"), ["0.210 ms", "**missed**"])
-        self.assertIn("As one persistent kernel a forward:\n\nIn the same run", page)
-        for words in ("With launches that do not overlap", "As one graph a forward"):
+        self.assertIn("Each forward as one persistent kernel:\n\nIn the same run", page)
+        for words in ("With launches that do not overlap", "Each forward as one graph"):
             self.assertEqual(page.count(words + ":\n\nIn the same run"), 1)
         self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached"])
         self.assertEqual(self.goal(page, "draft step, model ≤ 40 MB, persistent"), ["61.0 µs", "**missed**"])

@@ -1,4 +1,5 @@
-// Compiles the kernels that turn logits into laws, sample tokens, and do the other work of a planned round.
+// Compiles the kernels that turn logits into laws, sample tokens, and do the other work of a planned round
+// (core/backend/plan.h).
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

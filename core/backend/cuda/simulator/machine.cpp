@@ -114,8 +114,10 @@ void Machine::thread_main(int index) {
       if (me.products.count > 0) fail("a thread ends with matrix products under way", nowhere);
       if (!me.copies.empty()) fail("a thread ends with copies under way", nowhere);
       if (!me.waited)
-        fail("a thread ends without wait_for_previous(), so the next launch could overtake the one before",
-             nowhere);
+        fail(
+            "a thread ends without wait_for_previous(), so the next launch could overtake the launch before "
+            "this one",
+            nowhere);
       ++ended_;
       warps_[static_cast<std::size_t>(me.id / kWarp)].runnable &= ~(1u << me.lane);
       leave_to_others("at its end", nowhere);

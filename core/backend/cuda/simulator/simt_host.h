@@ -150,7 +150,8 @@ class Shared {
     return *reinterpret_cast<const Object*>(at(i.value, sizeof(Object), alignof(Object), false, i.where));
   }
 
-  /// Returns where 16 bytes from element i on begin in the shared memory of the block.
+  /// Returns the offset of element i in the shared memory of the block. The 16 bytes from there on must lie
+  /// in this array.
   int place16(Index i) const { return place(i.value, 16, 16, i.where); }
 
  private:
