@@ -234,8 +234,10 @@ class Page:
                 'they are judged; "same" means within 5 % of 1.\n'
             )
         if judged:
-            answer = {True: "Yes.", False: "NO, it is slower.", None: "Not decided."}[verdict["never_slower"]]
-            self.parts.append(f"Is the recommended setting at most 5 % slower than autoregressive decoding? {answer}\n")
+            answer = {True: "Yes, or at most 5 % slower.", False: "NO, it is slower.", None: "Not decided."}[
+                verdict["never_slower"]
+            ]
+            self.parts.append(f"Is the recommended setting as fast as autoregressive decoding? {answer}\n")
         self.parts.append(
             "The recommendation of the same law for a machine on which the first rows of a forward cost nothing:\n"
         )
