@@ -11,7 +11,7 @@ namespace speclab {
 
 /// What a coin decides. The value is part of the coin's address, so the meaning of a value never changes.
 enum class Purpose : std::uint32_t {
-  target = 0,    ///< a token drawn from a target row: autoregressive, sample-match, bonus
+  target = 0,    ///< a token drawn from a target row: without a draft, by the rule sample_match, or as bonus
   draft = 1,     ///< a token drawn from a draft row
   accept = 2,    ///< an acceptance test
   residual = 3,  ///< the correction after a rejection

@@ -47,11 +47,11 @@ class PhaseClock {
 enum class EndedBy { rejection, bonus, eos, length, schedule, none };
 const char* to_string(EndedBy ended_by);
 
-/// One drafted token (any node of the tree except the root) and what the verifier saw there.
+/// One drafted token (any candidate of the tree) and what the acceptance rule found out about it.
 struct DraftedToken {
   Token id = -1;
   int parent = 0;  ///< node index; 0 = the pending token. This token itself is node 1 + its index in the list
-  bool tested = false;  ///< the verifier reached the token's parent and tested this token
+  bool tested = false;  ///< the rule reached the token's parent and tested this token
   bool accepted = false;
   float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
   double p = -1;          ///< target probability; -1 unless tested

@@ -35,7 +35,7 @@ struct LineRecord {
   std::string category;
   std::uint64_t seed = 0;
   int repeat = 0;
-  int order = 0;                ///< running number within the run
+  int order = 0;                ///< number of the line in the order planned for the whole run
   int calibration_rounds = -1;  ///< calibration rounds measured before this line; -1: not recorded
   std::vector<TimedForward>
       drift;  ///< calibration forwards between the steps of this line (calibration/drift_every), in order

@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kMostRows = 128;  ///< largest timed forward
+constexpr int kMostRows = 128;  ///< rows of the largest forward that can be timed
 
 /// Median nanoseconds of a call.
 double time_of(int repeats, const std::function<void()>& work) {
@@ -180,9 +180,9 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
       "with --rows: numbers of tokens before the forward, such as 128,512")(
       "prompts", po::value(&prompts),
       "time the prefill of prompts with these numbers of tokens, such as 512,2048; with --prefill cublaslt, "
-      "times own kernels and cublaslt")("texts", po::value(&texts)->default_value(1),
-                                        "with --rows: number of timed greedy decodings at each context")(
-      "json", "print JSON");
+      "times both SpecLab's kernels and cublaslt")(
+      "texts", po::value(&texts)->default_value(1),
+      "with --rows: number of timed greedy decodings at each context")("json", "print JSON");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {});

@@ -35,9 +35,9 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
       "out", po::value(&out), "folder for the run of --measure; default RUN/verdict")(
       "resume", "resume an interrupted --measure")(
       "t", po::value(&times),
-      "also recommend a setting for a machine with these forward times, as ROWS:TIME pairs: 1:1,128:1,256:2")(
-      "link-us", po::value(&link.latency_us),
-      "for steps divided over devices: latency of a message in microseconds")(
+      "also recommend a setting for a machine with these forward times, as ROWS:TIME pairs with times in any "
+      "unit: 1:1,128:1,256:2")("link-us", po::value(&link.latency_us),
+                               "for steps divided over devices: latency of a message in microseconds")(
       "link-gbytes", po::value(&link.gigabytes_per_second),
       "for steps divided over devices: gigabytes per second of a link; 0: no limit")("json", "print JSON")(
       "quiet,q", "show no progress");

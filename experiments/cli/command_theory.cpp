@@ -213,7 +213,8 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "gamma", po::value<int>(), "tokens drafted per step (K)")(
       "c", po::value<double>(), "time of a draft forward / of a target forward, one row each")(
       "c-hat", po::value<double>(), "operations of a draft forward / of a target forward, one row each")(
-      "t", po::value<std::string>(), "times of a target forward by number of rows: 1:1,5:1.3,9:1.7")(
+      "t", po::value<std::string>(),
+      "times of a target forward by number of rows, in any unit: 1:1,5:1.3,9:1.7")(
       "acceptance", po::value<std::string>(), "acceptance by position: .8,.75,.7")(
       "tau", po::value<double>(), "measured tokens per step")(
       "r", po::value<double>(), "tau / (gamma + 1), when tau is not known")("speedup", po::value<double>(),

@@ -18,7 +18,7 @@ void say(const char* text) {
 // Calls only functions that POSIX allows in a signal handler.
 void on_bus_error(int, siginfo_t* info, void*) {
   const char* path = MappedFile::path_at(info->si_addr);
-  if (info->si_code <= 0 || path == nullptr) {  // another process sent it, or no mapped file is there
+  if (info->si_code <= 0 || path == nullptr) {  // another process sent the signal, or no file is mapped here
     ::signal(SIGBUS, SIG_DFL);
     ::raise(SIGBUS);  // takes effect when this handler returns
     return;

@@ -7,7 +7,7 @@ UNITS_US = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
 
 
 def without_paths(value):
-    """Removes absolute paths, which only show the author's folders."""
+    """Leaves out the path of the executable, the host's name and its load: they only describe the author's machine."""
     if isinstance(value, dict):
         return {
             key: without_paths(each)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Adds a run of a fuzzer to a record and prints it as a line: fuzz_record.py TARGET RECORD.json COVERAGE.json LOG...
 
+TARGET is the name of a fuzzer in scripts/fuzz.sh. RECORD.json lists the runs of fuzzers of one day.
 COVERAGE.json is the output of `llvm-cov export -summary-only` for the whole corpus, or "-". Several logs count as one run.
 """
 
@@ -38,7 +39,7 @@ def together(pieces):
 
 
 def line_coverage(export, target):
-    """The share of lines of the target's parser (core/model/files/TARGET*.cpp) that were executed, in per cent."""
+    """The share of lines of each file of the parser (core/model/files/TARGET*.cpp) that were executed, in per cent."""
     files = [file for data in export["data"] for file in data["files"]]
     lines = {pathlib.PurePath(file["filename"]).name: file["summary"]["lines"]["percent"] for file in files}
     return {name: round(lines[name], 1) for name in sorted(lines) if name.startswith(target) and name.endswith(".cpp")}

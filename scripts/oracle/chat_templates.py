@@ -4,7 +4,8 @@
     python3 scripts/oracle/chat_templates.py [--check]
     python3 scripts/oracle/chat_templates.py --templates DIR --write FILE
 
-jinja2, set up as in transformers, renders conversations with one template for each family that the engine knows by name.
+jinja2, set up as in transformers, renders conversations with one or more templates of each family that the engine knows
+by name.
 The templates were written for this script. They are short and contain the expressions by which the engine recognises the
 original ones. The second form takes templates (*.jinja) from a folder instead. The C++ test reads its output with
 SPECLAB_CHAT_TEMPLATES=FILE. The engine must refuse each template or render it exactly. Dates are 26 July 2024.

@@ -3,9 +3,10 @@
 
     python scripts/oracle/forward.py models/SmolLM2-135M-Instruct.Q4_1.gguf [--full FOLDER]
 
-Writes tests/golden/forward/smollm2.json. It holds, for 20 prompts of configs/prompts/speclab.jsonl: the ids, 128 greedily
-decoded ids (without a stop at the end token), and for some rows the largest magnitude and the logits of 16 chosen ids. --full also writes
-FOLDER/NN.f32: whole logits rows [rows, vocab], little-endian, which `scripts/oracle.sh` passes to the engine's test.
+Writes tests/golden/forward/smollm2.json. It holds, for 20 prompts of configs/prompts/speclab.jsonl: the prompt's ids, 128
+greedily decoded ids (without a stop at the end token), and for some rows the largest magnitude and the logits of 16 chosen
+ids. --full also writes FOLDER/NN.f32: whole logits rows [rows, vocab], little-endian, which `scripts/oracle.sh` passes to
+the engine's test.
 """
 
 import argparse

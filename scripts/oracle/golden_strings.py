@@ -1,5 +1,5 @@
-"""The command line that the tokenizer oracles share. Each oracle takes strings of the generator and writes one golden
-file. With --check it only compares."""
+"""The command line that the tokenizer oracles share. Each oracle takes strings that the Generator of tokenizer.py makes,
+and writes one golden file. With --check it only compares."""
 
 import argparse
 import json

@@ -9,8 +9,8 @@ tokens, end tokens, BOS and add_bos. The files are:
   project refuses, all with the vocabulary of pre_tokenizers.json;
 - files that leave keys out or hold odd values ("files"; the C++ test writes the same files). Their token types, if any,
   agree with the names of the tokens, because llama.cpp overrides types by names and the project does not.
-The strings are those of tokenizer.py, in composed form, and only strings whose characters are in Unicode 3.2. llama.cpp
-uses another version of Unicode than `tokenizers` and never normalises. The indices of the strings are in the golden file.
+The strings are those of tokenizer.py that are in composed form (NFC) and have only characters of Unicode 3.2, because
+llama.cpp never normalises and uses another version of Unicode than `tokenizers`. The golden file has their indices.
 The names deepseek-llm and deepseek-coder are not compared, because llama.cpp keeps numbers together where `tokenizers`
 separates digits. If a byte-level file has no key for BOS or EOS, llama.cpp takes token 11, which is Falcon's. The golden
 file does not hold this token.

@@ -8,7 +8,7 @@ pre-tokeniser, so that its merges reach across words. The pre-tokenisers are tho
 DeepSeek (LLM, Coder, V3) as their tokenizer.json spell them, and llama.cpp's default one (llama_cpp.py compares it with
 llama.cpp). The ids come from Hugging Face's `tokenizers`; the file stores one hash for each of the strings of
 tokenizer.py. For DeepSeek and for llama.cpp's default it also covers every code point below U+40000 (tokenizer.py covers
-the code points for the others).
+the code points for SmolLM, Llama 3 and Qwen 2).
 For more strings: --strings 100000 --write FILE, and SPECLAB_PRE_TOKENIZER_GOLDEN=FILE for the C++ test. --check writes
 nothing and exits 1 if the golden file would change.
 """

@@ -105,7 +105,7 @@ def encode_all(tokenizer, texts, parse_special):
 
 
 def golden_section(tokenizer, generator, name, count, code_points):
-    """Golden values of one pre-tokeniser. String i is encoded with special tokens if i is odd."""
+    """Golden values of one pre-tokeniser. If i is odd, the special tokens that string i spells are recognised."""
     texts = [generator.text(i).decode("utf-8", "replace") for i in range(count)]
     ids = [None] * count
     ids[0::2] = encode_all(tokenizer, texts[0::2], False)

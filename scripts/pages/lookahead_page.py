@@ -135,7 +135,7 @@ class Page:
     def held_out(self, tests):
         kinds = {"prompts": "no cell, half of the prompts", "cells": "every other cell; similar cells stay in the fit"}
         self.parts.append(
-            'Median error of its τ on cells or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
+            'Median error of the law\'s τ on cells or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
             "Interpolated cells lie in the convex hull of the fitted cells; the others are extrapolated.\n"
         )
         rows = []
@@ -234,8 +234,10 @@ class Page:
                 'they are judged; "same" means within 5 % of 1.\n'
             )
         if judged:
-            answer = {True: "Yes.", False: "NO, it is slower.", None: "Not decided."}[verdict["never_slower"]]
-            self.parts.append(f"Is the recommended setting at most 5 % slower than autoregressive decoding? {answer}\n")
+            answer = {True: "Yes, or at most 5 % slower.", False: "NO, it is slower.", None: "Not decided."}[
+                verdict["never_slower"]
+            ]
+            self.parts.append(f"Is the recommended setting as fast as autoregressive decoding? {answer}\n")
         self.parts.append(
             "The recommendation of the same law for a machine on which the first rows of a forward cost nothing:\n"
         )

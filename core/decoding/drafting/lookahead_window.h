@@ -57,9 +57,9 @@ class LookaheadWindow {
   std::vector<std::vector<int>> nodes_;     // [levels][columns] nodes of the last feed(); -1: not fed
 };
 
-/// Draws a token of `text` (not empty) as a first guess, with its own coin at this step. If the
-/// coins are scripted (see Coins), takes the tokens in order instead. A guess does not affect the law of the
-/// text, so the script need not choose it.
+/// Draws a token of `text` (not empty) as a first guess. `draw` numbers the guesses of a step, and each of
+/// them has a coin of its own. If the coins are scripted (see Coins), takes the tokens in order instead. A
+/// guess does not affect the law of the generated text, so the script need not choose it.
 Token random_text_token(const Sequence& sequence, TokenSpan text, int draw);
 
 }  // namespace speclab

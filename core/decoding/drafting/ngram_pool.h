@@ -21,8 +21,8 @@ class NgramPool {
   enum class Order { lru, fifo };
   static constexpr int kUnbounded = -1;
 
-  /// Continuations have `length` >= 1 tokens after the key. A key has at most `per_key`
-  /// of them (0: the pool stays empty).
+  /// Continuations have `length` >= 1 tokens after the key. A key has at most `per_key` of them (0: the pool
+  /// stays empty; kUnbounded: no limit).
   NgramPool(int vocab, int length, int per_key, Order order);
 
   void reserve(std::size_t ngrams);

@@ -72,8 +72,8 @@ SPECLAB_DEVICE simt::u64 race_entries(int first, int end, int step, int n, Philo
 SPECLAB_BOTH constexpr int race_counters(int n) { return (n + kRaceBlock - 1) / kRaceBlock * kSumLanes; }
 
 /// The same as row_kernels::race(). Draws a standard exponential variable for each token and returns the
-/// token with the smallest quotient variable / weight. On ties it returns the lowest token, and n if no
-/// weight is positive.
+/// token with the smallest quotient variable / weight, on ties the lowest one. Returns n if no weight is
+/// positive.
 template <typename Weight>
 SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::int64_t position,
                             simt::u32 purpose, const Weight& weight) {

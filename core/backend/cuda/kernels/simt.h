@@ -68,10 +68,10 @@
 //   after it. By default both calls are made for the kernel, before its first line (as for Scale above). A
 //   kernel that defines kWaits = true makes both calls itself. Before the wait it reads nothing but weights,
 //   with load16_streamed or async_copy16_streamed, and writes nothing. A thread that ends without having
-//   waited fails, because the next launch could then overtake the one before. Because launch_next() comes
+//   waited fails, because the next launch could then overtake the previous one. Because launch_next() comes
 //   after the wait, at most one earlier launch is unfinished when a kernel begins. That launch does not write
 //   weights, because Launcher never lets a launch overlap with a writer of weights (pack_weights, uploads)
-//   before it. A read before the wait fails if the launch before wrote the memory that is read.
+//   before it. A read before the wait fails if the previous launch wrote the memory that is read.
 //   A cooperative launch never overlaps with the launch before it, so it does not wait. Inner blocks run only
 //   in cooperative launches, so they do not wait either.
 // - Only benchmarks may add floats atomically, because the order of atomic additions is not fixed. A kernel

@@ -38,8 +38,8 @@ void launch(const Arguments& arguments, const Stream& stream);
 template <typename Arguments>
 GraphNode describe(const Arguments& arguments);
 
-/// Returns the launch as a task of a persistent kernel, or nullopt if its kernel is not among
-/// PersistentKernels.
+/// Returns the launch as a task of a persistent kernel. Returns nullopt if its kernel is not among
+/// PersistentKernels, or if its blocks need more threads or shared memory than inner blocks can have.
 template <typename Arguments>
 std::optional<Task> task_of(const Arguments& arguments);
 /// Starts a task, fused or not, as a launch of its own.

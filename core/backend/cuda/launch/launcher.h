@@ -71,7 +71,7 @@ class Launcher {
   /// Appends the name of every launch to `names` until the next call; null: no more. Before a persistent
   /// kernel come as many entries "persistent task" as it has tasks.
   void note_into(std::vector<std::string_view>* names) { noted_ = names; }
-  /// Ends note_into(&names), if no other call followed it.
+  /// Ends what note_into(&names) began, unless note_into() was called again since then.
   void stop_noting(const std::vector<std::string_view>& names) {
     if (noted_ == &names) noted_ = nullptr;
   }

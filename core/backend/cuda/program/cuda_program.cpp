@@ -26,7 +26,9 @@ void CudaProgram::draw(Plan& plan, int depth) {
 }
 
 void CudaProgram::target_rows(Plan& plan) {
-  launcher_.submit();  // the draft's forwards become one launch, separate from the target's forward
+  // If launches are gathered into persistent kernels, the draft's forwards become one launch, and the
+  // target's forward is not part of it.
+  launcher_.submit();
   launcher_.start("lay_rows", target_rows_of(plan));
 }
 

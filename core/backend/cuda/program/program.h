@@ -58,8 +58,8 @@ bool may_fuse_with_next(const Task& task);
 
 /// Fewer tasks than this are launched one by one.
 inline constexpr std::size_t kLeastTasks = 8;
-/// With kAuto, tasks that read more weights than this are launched one by one, because for larger models the
-/// time to read the weights hides the launches.
+/// With kAuto, tasks that read more bytes of weights than this are launched one by one, because for larger
+/// models the time to read the weights hides the launches.
 inline constexpr std::size_t kMostAutoWeights = std::size_t{1} << 30;
 /// True if these tasks should become one launch.
 bool worth_one_launch(std::span<const Task> tasks, CudaKernels kernels);
