@@ -4,8 +4,8 @@
     check_layers.py [ROOT]
 
 Layers: base < measure < backend < model < decoding < theory < strategies < experiments. A file includes only files of
-its own layer and of layers further left. Strategies do not include each other. They include no header of backend, JSON
-or CUDA, and neither <chrono> nor <fstream>.
+its own layer and of layers further left. Strategies do not include each other. They include no header of backend, measure,
+JSON or CUDA, and neither <chrono> nor <fstream>.
 Backends: nothing outside core/backend includes a header of core/backend/cuda or core/backend/cpu, or compares the name of a
 backend. Other code asks the backend for the property that it needs. The two folders include nothing of each other.
 Status goes through print_status() of core/base/standard_streams.h, because other ways of writing to stderr throw or end the
@@ -62,7 +62,7 @@ def wrong_includes(name, text):
         if other and own and ORDER[other] == ORDER[own] and own != other:
             yield f"{name} includes {target}: {own} and {other} are on one layer and may not include each other"
         if own == "strategies" and (
-            other == "strategies" or target.startswith(("core/backend", "nlohmann", "cuda", "chrono", "fstream"))
+            other == "strategies" or target.startswith(("core/backend", "core/measure", "nlohmann", "cuda", "chrono", "fstream"))
         ):
             yield f"{name} includes {target}: a strategy may not use another strategy, a backend, a clock, files or JSON"
         if ("cuda_runtime" in target or target.endswith(".cuh")) and not name.startswith("core/backend/cuda/"):

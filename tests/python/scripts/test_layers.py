@@ -60,6 +60,8 @@ class CheckLayers(unittest.TestCase):
         self.expect("core/base/a.h", "core/base is a lower layer than core/model")
 
     def test_a_strategy_that_includes_a_backend(self):
+        self.write("strategies/a.cpp", '#include "core/measure/clock.h"\n')
+        self.expect("strategies/a.cpp", "core/measure/clock.h", "a strategy may not use")
         self.write("strategies/a.cpp", '#include "core/backend/backend.h"\n')
         self.expect("strategies/a.cpp", "a strategy may not use another strategy, a backend")
 
