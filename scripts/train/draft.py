@@ -32,7 +32,7 @@ SIZES = {  # by width: 256 is the default, 128 and 192 show what smaller drafts 
     "512": shape(512, 4, 128, 1408, 16384),
 }
 ROPE_THETA = (
-    1e6  # slow enough that half of the dimensions of a head compare content at any distance (see initialise.py)
+    1e6  # large: half of the dimensions of a head rotate slowly and compare content at any distance (initialise.py)
 )
 
 
