@@ -109,7 +109,8 @@ def main():
                 for accepts in coins:
                     add(f"tau {gamma}", len(accepts), steps_taken(accepts, gamma))
     print(
-        f"{len(questions)} prompts, weights read per forward: draft / target = {draft.step_bytes() / 269e6:.4f} ({draft.step_bytes() / 1e6:.2f} MB for the draft)"
+        f"{len(questions)} prompts; bytes of weights per forward, draft / target: {draft.step_bytes() / 269e6:.4f} "
+        f"({draft.step_bytes() / 1e6:.2f} MB for the draft)"
     )
     print(f"{'text':7}{'group':14}{'tokens':>7}{'alpha':>8}{'agree':>8}" + "".join(f"{f'tau {g}':>8}" for g in GAMMAS))
     for greedy in (True, False):
