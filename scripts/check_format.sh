@@ -2,7 +2,8 @@
 # Fails when a C++ or Python source is not formatted as .clang-format and ruff.toml say, or when ruff finds a mistake.
 #   scripts/check_format.sh         reports what is wrong
 #   scripts/check_format.sh --fix   formats the files in place
-# clang-format and ruff come from .venv (scripts/setup_python.sh); other versions format differently. Exit status 77: no .venv.
+# clang-format and ruff come from .venv (scripts/setup_python.sh); other versions format differently.
+# Without .venv the exit status is 1, or 77 (skipped) if SPECLAB_OFFLINE is set.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

@@ -4,8 +4,9 @@
     .venv/bin/python scripts/report.py RUN [--out FILE.html] [--summary FILE.json] [--only FIGURE]... [--no-figures]
 
 RUN is a folder that `speclab run` wrote. The report goes to RUN/report.html and its figures, as SVG and PDF, to RUN/figures/;
-with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. A record that was kept without
-its raw lines (results/baselines/*) is reported from its summary.json alone, and only with --out. A run with several targets
+with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. A committed record
+(results/baselines/*), whose raw lines are packed or were not kept, is reported from its summary.json alone, and only with --out.
+A run with several targets
 holds one run for each target. These are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
 nothing to show for this run is left out; the report names it with the reason.
 
@@ -41,13 +42,13 @@ TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
 COLUMNS = [
     ("speedup", "speedup", "{:.2f}", "decode time per emitted token of the autoregressive reference / of the case"),
     ("tokens_per_second", "tokens/s", "{:.1f}", "decoding only, median over repeats"),
-    ("tau", "τ", "{:.2f}", "tokens emitted per target call, the +1 included"),
+    ("tau", "τ", "{:.2f}", "tokens emitted per target forward, the bonus or correction token included"),
     ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections), the censored maximum-likelihood estimate"),
     ("alpha_min", "α by Σmin", "{:.3f}", "mean expected acceptance of the rule at tested positions; must agree with α"),
-    ("draft_utilization", "utilization", "{:.3f}", "accepted / drafted: the naive estimate"),
-    ("c", "c", "{:.3f}", "time of a draft call / of a target call of one row, from calibration"),
-    ("c_hat", "ĉ", "{:.3f}", "operations per token, draft / target"),
-    ("ops_factor", "operations", "{:.2f}", "operations per token / of the reference"),
+    ("draft_utilization", "utilization", "{:.3f}", "accepted / drafted tokens: a naive estimate of α, too low"),
+    ("c", "c", "{:.3f}", "time of a draft forward / of a target forward over one row, from the calibration"),
+    ("c_hat", "ĉ", "{:.3f}", "operations of the draft / of the target, per token"),
+    ("ops_factor", "operations", "{:.2f}", "operations per emitted token, case / autoregressive reference"),
     ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
 ]
 

@@ -143,11 +143,12 @@ struct DeviceSpeed {
   double peak_flops = 0;  ///< operations per second of the arithmetic of linear layers, 2 per multiply-add
 };
 
-/// Computes the forwards of models on one device. Activations are row-major floats. The bits of a row do not
-/// depend on the number of rows or threads, because every operation does the arithmetic of a row in an order
-/// that depends on neither. Pointer arguments and the arrays in RowsInFlight and Rotation must be memory of
-/// the backend. Spans are in host memory, and a call has read them when it returns. A call may return before
-/// its operation is done. Queued operations run in order. To wait for them, call download().
+/// Computes the forwards of models on one device. Activations are row-major floats. Except in
+/// prompt_linear(), the bits of a row do not depend on the number of rows or threads, because every operation
+/// does the arithmetic of a row in an order that depends on neither. Pointer arguments and the arrays in
+/// RowsInFlight and Rotation must be memory of the backend. Spans are in host memory, and a call has read
+/// them when it returns. A call may return before its operation is done. Queued operations run in order. To
+/// wait for them, call download().
 class Backend {
  public:
   virtual ~Backend() = default;

@@ -17,7 +17,7 @@ enum class PrefillKernels : std::uint8_t { kOwn, kCublasLt };
 /// The options that choose a backend: --backend, --device, --numerics, --threads, --kernels, --prefill. This
 /// is the only place that knows backends by name.
 struct BackendChoice {
-  BackendKind backend = BackendKind::kAuto;  ///< kAuto: cuda if a GPU can be used, otherwise cpu
+  BackendKind backend = BackendKind::kAuto;  ///< what kAuto means: see resolve_backend()
   int device = 0;                 ///< number of the device; the backends cpu and host-simt have only device 0
   std::string numerics = "auto";  ///< a numerics class, or "auto": the backend's default
   int threads = 0;                ///< 0: every core that the affinity mask and the cgroup allow
@@ -35,8 +35,8 @@ std::string_view name_of(CudaKernels kernels);
 std::string_view name_of(PrefillKernels prefill);
 
 /// Returns the backend that a choice means: never kAuto. `gpu_absent` says why no GPU can be used; it is ""
-/// if one can. kAuto means kCuda if a GPU can be used, otherwise kCpu. If --numerics names a class, kAuto
-/// means kCpu, because only the CPU offers several classes.
+/// if one can. kAuto means kCuda if a GPU can be used and --numerics is "auto", otherwise kCpu. If --numerics
+/// names a class, kAuto means kCpu also with a GPU, because only the CPU offers several classes.
 BackendKind resolve_backend(const BackendChoice& choice, const std::string& gpu_absent);
 /// True unless the choice, resolved on this machine, is the CPU backend.
 bool is_device(const BackendChoice& choice);

@@ -122,7 +122,7 @@ struct PlanRound {
   std::uint32_t number;      ///< PlanStart::rounds + 1, + 2, ...; written last
   std::int32_t nodes;        ///< 1 + tokens drafted
   std::int32_t accepted;     ///< number of accepted nodes, in `path`
-  std::int32_t next, bonus;  ///< the bonus or correction token; `bonus` is 1 if it is a bonus, else 0
+  std::int32_t next, bonus;  ///< `next`: the bonus or correction token; `bonus`: 1 if it is a bonus, else 0
   std::int32_t emitted;      ///< emitted tokens, up to the first end token or limit
   PlanEnd end;               ///< kNone: another round follows
   /// With kBadTarget and kBadDraft: index of the first logit that is NaN or +infinity, or the number of

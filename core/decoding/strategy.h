@@ -29,14 +29,14 @@ struct Sequence {
   std::vector<Token> tokens;  ///< prompt and all emitted tokens
   int prompt_length = 0;
   int turn = 0;         ///< turn of a conversation; 0 starts a new conversation
-  int depth_limit = 0;  ///< largest depth of a candidate in this step (end of the context, length limit)
-  int probe_limit = 0;  ///< largest depth of a probe in this step (end of the context)
+  int depth_limit = 0;  ///< largest depth of a candidate in this step, by context and length limit
+  int probe_limit = 0;  ///< largest depth of a probe in this step, by context
   SamplingParams sampling;
   Coins coins{0, 0};
   bool coupled = false;                          ///< coupled sampling: drafts use the target's Gumbel noise
   const LogitsProcessors* processors = nullptr;  ///< null when no processor is active
   TokenSpan eos;        ///< tokens that end the text; empty when the text continues after them
-  TokenSpan reference;  ///< the autoregressive text of this prompt; empty unless the strategy needs it
+  TokenSpan reference;  ///< the autoregressive text of this turn; empty unless the strategy needs it
   std::int64_t position() const {
     return static_cast<std::int64_t>(tokens.size()) - 1;
   }  ///< position of the pending token
@@ -105,7 +105,7 @@ struct DevicePlan {
   /// The tree that the draft model drafts: the number of children of each node, by depth. {1, 1, 1} is a
   /// chain. The length limit and the context may make the tree less deep. Empty: nothing is drafted.
   std::vector<int> widths;
-  SamplingParams draft;  ///< sampling parameters of the draft; coins: Purpose::draft, or the coupled noise
+  SamplingParams draft;  ///< for the draft; its coins are those of Purpose::draft, or the coupled noise
 };
 
 /// A drafting strategy decides which tokens are drafted. The decode loop owns the target forward, the rule,

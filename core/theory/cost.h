@@ -6,8 +6,8 @@
 
 /// Computes the arithmetic and memory traffic of a decoder from its shape. The numbers are exact counts for
 /// an idealised kernel. One multiply-add counts as two operations, and every weight is read once per call.
-/// Norms and activations are left out, because they stay in the processor's caches for the few rows of a
-/// decoding step.
+/// Norms and activations are left out: they take few operations, and for the few rows of a decoding step
+/// their numbers stay in the processor's caches.
 namespace speclab::theory {
 
 /// The shape of a decoder, independent of any file format. extra_weights counts the weights of further dense

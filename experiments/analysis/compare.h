@@ -12,7 +12,8 @@
 
 namespace speclab {
 
-/// One run of a comparison. A committed record has a summary but no raw lines.
+/// One run of a comparison. A committed record has a summary and counts as a run without raw lines: its lines
+/// are packed (`scripts/baseline.py expand` unpacks them) or were not kept.
 struct ComparedRun {
   RunData run;
   nlohmann::json summary;  ///< summary.json

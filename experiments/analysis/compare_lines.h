@@ -28,7 +28,8 @@ TextComparison compare_line_texts(const CommonLines& lines);
 /// The noise floor of a run's decode times; absent without repeats.
 std::optional<double> noise_of(const RunData& run);
 
-/// True when the run has raw lines; a committed record has none.
+/// True when the run folder has raw lines. False for a committed record, whose lines are packed or were not
+/// kept.
 bool has_lines(const RunData& run);
 
 }  // namespace speclab

@@ -18,8 +18,8 @@ using json = nlohmann::ordered_json;  // names in the order of the table
 
 constexpr std::string_view kTools[] = {"vllm", "sglang", "spec-bench", "llama.cpp"};
 
-/// What all tools count. A draft is a step that drafted; accepted tokens are those that became part of the
-/// text.
+/// What all tools count. `drafts` is the number of steps that drafted something. Accepted tokens are those
+/// that became part of the text.
 struct Counts {
   std::int64_t requests = 0;       ///< turns
   std::int64_t prompt_tokens = 0;  ///< fed by prefills

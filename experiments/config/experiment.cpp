@@ -33,7 +33,7 @@ void CalibrationOptions::fields(OptionVisitor& visit) {
         "measure t(n) and the costs of drafting and acceptance separately from the cases");
   visit("rows", rows, Range<int>{1, 128}, "t(n) for n = 1 .. rows");
   visit("context", context, Range<int>{0, 1 << 20},
-        "committed positions while measuring; 0: the mean of the run");
+        "committed positions before the measured rows; 0: the mean context of the run");
   visit("rounds", rounds, Range<int>{1, 100000},
         "number of short rounds of measurements, spread over the run, at most one between two lines");
   visit("texts", texts, Range<int>{1, 100000},

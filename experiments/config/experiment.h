@@ -54,10 +54,10 @@ struct CalibrationOptions {
 struct Experiment {
   std::string file;
   std::string name, description;
-  std::string target;                       ///< path of the target model
-  InflateShape inflate;                     ///< the larger shape that the target is embedded in, if any
-  std::string target_name;                  ///< its name in "targets"; empty when there is one target only
-  std::string target_from;                  ///< where to get the target
+  std::string target;       ///< path of the target model
+  InflateShape inflate;     ///< the larger shape that the target is embedded in, if any
+  std::string target_name;  ///< the target's name in "targets"; empty for a config with "target"
+  std::string target_from;  ///< where to get the target
   std::map<std::string, DraftSpec> drafts;  ///< by name, inline ones included
   std::vector<PromptSpec> prompts;
   bool chat_template = true;

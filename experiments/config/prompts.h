@@ -40,7 +40,8 @@ struct PromptSource {
 /// category, split, turns, options}, or a text. The id is `number` if the value has no id.
 PromptSpec parse_prompt(const nlohmann::json& value, int number, const std::string& where);
 
-/// Reads the prompts, checks that their ids are distinct, and selects. Throws Error naming file and line.
+/// Reads the prompts, checks that their ids are distinct, and selects. Throws Error that names the file, and
+/// the line if one line is malformed.
 std::vector<PromptSpec> load_prompts(const PromptSource& source);
 
 }  // namespace speclab

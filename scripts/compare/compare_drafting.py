@@ -303,7 +303,7 @@ def verdicts(summary):
             continue
         a, b = summary[ours], summary[theirs]
         more, faster = a["tau"] / b["tau"], b["ms_per_token"] / a["ms_per_token"]
-        lines.append(f"{ours} beside {theirs}: {more:.2f} times its tokens per call, {faster:.2f} times its speed.")
+        lines.append(f"{ours}: {more:.2f} times the tokens per call and {faster:.2f} times the speed of {theirs}.")
     return "\n".join(lines)
 
 
@@ -420,7 +420,7 @@ def main():
     page.say(table(summary, prompts))
     page.say(prompt_table(summary, prompts))
     page.say(verdicts(summary))
-    advice = "the times mean nothing, run it again on a quiet machine. Tokens per call do not depend on it."
+    advice = "the times mean nothing; run the comparison again on a quiet machine. Tokens per call do not depend on other processes."
     quiet = page.say_how_quiet(others, "decodings", advice)
     if args.out:
         homes = {args.llama_cpp: "LLAMA_CPP", args.python: "PYTHON", ROOT: "."}

@@ -1,8 +1,8 @@
 // Times llama.cpp through its public C API. scripts/compare/compare_llama_cpp.py compiles this file against
 // the libllama of a checkout; the project's own build does not. The program does what `speclab bench --rows`
-// does with SpecLab's engine, in the same order. For each context these are texts (prefill with the last
-// row's logits, then greedy steps), and then forwards of n rows of one sequence with logits for every row.
-// The rows are removed from the cache again.
+// does with SpecLab's engine, in the same order. For each context it first decodes texts (prefill with the
+// last row's logits, then greedy steps). Then it times forwards of n rows of one sequence with logits for
+// every row, and removes the rows of each forward from the cache before the next one.
 //
 //   verify_rows MODEL THREADS FLASH_ATTENTION(0|1) CONTEXTS ROWS STEPS TEXTS REPEATS       lists as 128,512
 //

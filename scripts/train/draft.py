@@ -25,14 +25,14 @@ def shape(width, heads, head_dim, ffn, draft_vocab=15360):
     )
 
 
-SIZES = {  # by width: 256 is the default, 128 and 192 show what smaller drafts lose, 512 needs as much text as a GPU can write
+SIZES = {  # by width: 256 is the default, 128 and 192 show what smaller drafts lose, 512 needs so much text that a GPU must write it
     "128": shape(128, 2, 64, 384),
     "192": shape(192, 2, 96, 576),
     "256": shape(256, 2, 128, 768),
     "512": shape(512, 4, 128, 1408, 16384),
 }
 ROPE_THETA = (
-    1e6  # slow enough that half of the dimensions of a head compare content at any distance (see initialise.py)
+    1e6  # large: half of the dimensions of a head rotate slowly and compare content at any distance (initialise.py)
 )
 
 

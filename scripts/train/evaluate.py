@@ -38,7 +38,7 @@ def steps_taken(accepts, gamma):
 
 def target_text(file, tokenizer, prompts, tokens, samples, cache, device):
     """The target's answers as arrays like those of a shard of generate.py: one greedy answer and `samples` answers at T = 1 per prompt,
-    in the order of prompts."""
+    in the order of prompts. The array `kind` holds the number of the prompt here."""
     key = hashlib.sha256(json.dumps([prompts, tokens, samples]).encode()).hexdigest()[:12]
     path = cache / f"evaluation-{key}.npz"
     if not path.exists():
@@ -81,7 +81,7 @@ def main():
     draft = load(args.draft, file, args.device)
 
     rng = np.random.default_rng(0)
-    sums = defaultdict(lambda: np.zeros(2))  # (temperature, group, quantity) -> (sum, count)
+    sums = defaultdict(lambda: np.zeros(2))  # (greedy or not, group, quantity) -> (sum, count)
     begins = np.cumsum(text["lengths"]) - text["lengths"]
     offsets = np.cumsum(text["lengths"] - 1 - text["starts"]) - (text["lengths"] - 1 - text["starts"])
     all_features, all_lse = torch.from_numpy(text["features"]), torch.from_numpy(text["lse"])
@@ -108,7 +108,10 @@ def main():
                 coins = [agree[1:]] if greedy else rng.random((20, len(chance) - 1)) < chance[1:]
                 for accepts in coins:
                     add(f"tau {gamma}", len(accepts), steps_taken(accepts, gamma))
-    print(f"{len(questions)} prompts, c = {draft.step_bytes() / 269e6:.4f} ({draft.step_bytes() / 1e6:.2f} MB a step)")
+    print(
+        f"{len(questions)} prompts; bytes of weights per forward, draft / target: {draft.step_bytes() / 269e6:.4f} "
+        f"({draft.step_bytes() / 1e6:.2f} MB for the draft)"
+    )
     print(f"{'text':7}{'group':14}{'tokens':>7}{'alpha':>8}{'agree':>8}" + "".join(f"{f'tau {g}':>8}" for g in GAMMAS))
     for greedy in (True, False):
         for group in ("all", "mt_bench", *GROUPS.values()):

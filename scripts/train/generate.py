@@ -236,7 +236,7 @@ def main():
     parser.add_argument(
         "--tokens", type=float, default=None, help="stop after this many tokens (default: 1.5e6, on a GPU 6e7)"
     )
-    parser.add_argument("--minutes", type=float, default=None, help="start no round after this time")
+    parser.add_argument("--minutes", type=float, default=None, help="start no round after this many minutes")
     parser.add_argument("--slots", type=int, default=None, help="sequences at a time (default: 128, on a GPU 2048)")
     parser.add_argument(
         "--round",

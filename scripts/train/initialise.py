@@ -23,10 +23,11 @@ def symmetric_power(matrix, power, floor=1e-4):
 
 
 def head_start(embedding_rows, mass, features, d):
-    """Returns H [K, d] such that H y approximates embedding_rows @ f for whitened y = A f. Tokens are weighted by mass
-    [K]; features [N, D] are a sample of f.
+    """Returns H [K, d] such that H y approximates E f. E is embedding_rows minus their weighted mean, and y = A f are d
+    whitened combinations of the features f. Tokens are weighted by mass [K]; features [N, D] are a sample of f.
 
-    This is the best approximation of rank d in the weighted norm: with G = E' diag(mass) E and C = mean f f', the SVD of G^1/2 C^1/2 = U s V'.
+    H is the best choice in the weighted norm: with G = E' diag(mass) E, C = mean of f f' and the SVD G^1/2 C^1/2 =
+    U s V', it is E G^-1/2 U s, with the d largest values of s. (' transposes a matrix.)
     """
     e, f = embedding_rows.double(), features.double()
     mean = (mass.double() / mass.sum()) @ e

@@ -110,8 +110,8 @@ def choose_vocabulary(shards, embedding, size, device):
 def warm_head(draft, text, shards, steps, rng):
     """Fits the head, and a linear map A from the target's feature to a hidden vector, to p = softmax(head A f), without a transformer.
 
-    Starts from initialise.head_start. The last alpha that it prints is an upper bound for a hidden vector of this
-    width.
+    Starts from initialise.head_start. The last alpha that it prints is about the largest that a draft with hidden
+    vectors of this width can reach.
     """
     head = draft.head
     fit = torch.linalg.lstsq(
@@ -271,10 +271,10 @@ def main():
         "--dropout",
         type=float,
         default=None,
-        help="dropout of the output of each half block (default: 0.1, on a GPU 0)",
+        help="dropout of the outputs of attention and feed-forward (default: 0.1, on a GPU 0)",
     )
     parser.add_argument("--warm-steps", type=int, default=120, help="steps of the head alone, before the blocks")
-    parser.add_argument("--shards", type=int, default=None, help="use the first shards only")
+    parser.add_argument("--shards", type=int, default=None, help="use only the first N shards (default: all)")
     parser.add_argument(
         "--plain", action="store_true", help="random weights in the blocks instead of the induction circuit"
     )

@@ -7,7 +7,7 @@ namespace speclab {
 
 /// Selects the committed positions that the rows of a forward attend to. It is for drafts that use the
 /// target's weights with a sparse cache. Such a draft sees the first and last positions (StreamingLLM: Xiao
-/// et al. 2024; MagicDec: Chen et al. 2024) or chosen ones (TriForce: Sun et al. 2024).
+/// et al. 2024; MagicDec: Sadhukhan et al. 2024) or chosen ones (TriForce: Sun et al. 2024).
 ///
 /// A row always sees its own path in flight. Keys keep the rotation of their absolute positions. In a layer
 /// with a window, a row sees the listed positions that are also in its window. A view of all positions gives

@@ -21,7 +21,7 @@ struct Rope {
   enum class Scaling : std::uint8_t {
     kNone,
     kLinear,   ///< frequencies / factor (Chen et al. 2023)
-    kDynamic,  ///< beyond original_context the base grows with the position ("dynamic NTK")
+    kDynamic,  ///< beyond original_context, theta grows with the position ("dynamic NTK")
     kLlama3,   ///< low frequencies / factor, with a smooth transition (Grattafiori et al. 2024)
     kYarn,    ///< scales low frequencies only, and multiplies rotated values by attention_factor (Peng et al.
               ///< 2023)

@@ -9,7 +9,7 @@ namespace speclab {
 
 /// Cosines and sines of the first positions, [positions, dims/2] each. The row of a position depends neither
 /// on the length of the sequence nor on the length of the table. With dynamic scaling, position p has the
-/// base of a sequence of p + 1 tokens, as in decoding token by token.
+/// theta of a sequence of p + 1 tokens, as in decoding token by token.
 struct RopeTable {
   int dims = 0;
   std::vector<float> cos, sin;

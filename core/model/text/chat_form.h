@@ -31,7 +31,7 @@ struct ChatForm {
   enum class Strip { kNo, kBoth, kRight, kLeadingLines };
 
   std::string_view name;    ///< "llama-3"
-  std::string_view models;  ///< names of models, for messages
+  std::string_view models;  ///< names of models, for error messages
   /// A template belongs to the form when its canonical_template() contains all texts
   /// of `all_of` and none of `none_of`.
   std::vector<std::string_view> all_of, none_of = {};
@@ -55,7 +55,7 @@ struct ChatForm {
 /// All forms, special ones before general ones.
 std::span<const ChatForm> chat_forms();
 /// Rewrites a source so that equal expressions have one spelling: real line ends for "\n", ' for ",
-/// ['content'] for .content, no spaces around + and |.
+/// ['content'] for .content, ['role'] for .role, no spaces around + and |.
 std::string canonical_template(std::string_view jinja);
 /// Returns the text outside a template's tags. The template writes this text for every conversation. White
 /// space around a tag is removed if the tag says so ("{%-", "-%}") or if the options that transformers gives

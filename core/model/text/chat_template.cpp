@@ -167,7 +167,7 @@ ChatTemplate ChatTemplate::from_source(std::string_view jinja, std::string_view 
   const ChatForm* form = find_chat_form(canonical_template(jinja));
   const std::string what = std::string(file_name_for_errors) + ": chat template";
   if (form == nullptr) {
-    // For ChatML the message names the unsupported expression, for others the beginning of the template.
+    // For ChatML the error names the unsupported expression, for other templates their first 80 bytes.
     std::string got = fmt::format("\"{}{}\"", jinja.substr(0, 80), jinja.size() > 80 ? "..." : "");
     const ChatForm& chatml = *std::ranges::find(chat_forms(), "chatml", &ChatForm::name);
     const auto holds = [&](std::string_view marker) { return jinja.find(marker) != jinja.npos; };

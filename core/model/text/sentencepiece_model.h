@@ -61,8 +61,9 @@ class SentencePieceModel {
 /// Parses the file, a protocol buffer (sentencepiece_model.proto of the library, messages ModelProto,
 /// TrainerSpec and NormalizerSpec). Throws Error naming `file` for malformed data.
 SentencePieceSpec parse_sentencepiece_file(std::string_view bytes, const std::string& file);
-/// Returns the file without its self-tests. These are texts that the library would encode on loading, and it
-/// would print differences. Throws Error like parse_sentencepiece_file().
+/// Returns the file without its self-tests: texts, each with the pieces that are expected for it. On loading,
+/// the library would encode the texts and print every difference. Throws Error like
+/// parse_sentencepiece_file().
 std::string without_self_tests(std::string_view bytes, const std::string& file);
 std::string write_sentencepiece_file(const SentencePieceSpec& spec);
 

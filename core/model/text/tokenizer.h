@@ -70,7 +70,7 @@ class Tokenizer {
   /// that are written out in the text become their ids only with `parse_special` (yes for chat templates, no
   /// for foreign text); added tokens that are not special always do. No BOS is added, see add_bos(). Bytes
   /// without a token become the unknown token; without an unknown token they vanish, as in `tokenizers`.
-  /// Takes O(n log n) time in the longest word.
+  /// Merging a word of n bytes takes O(n log n) time.
   std::vector<Token> encode(std::string_view text, bool parse_special = false) const;
 
   /// The bytes of a token sequence. They may end within a character, see StreamDecoder. Ids without a token
@@ -97,8 +97,8 @@ class Tokenizer {
   /// Ids that end an answer, ascending: eos, those that the file names, and special tokens with known names
   /// ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", ...).
   const std::vector<Token>& end_of_generation() const;
-  /// Assumptions about missing or wrong entries of the files, which follow llama.cpp or
-  /// transformers; one sentence each.
+  /// What was assumed in place of missing or wrong entries of the files, as llama.cpp or transformers assume
+  /// it; one sentence each.
   const std::vector<std::string>& assumed() const;
 
   /// Hex SHA-256 of all spellings in id order and all merges ("left right") in rank order, each followed by a

@@ -77,8 +77,8 @@ class Node {
   std::string file_, path_;
 };
 
-/// Turns the vocabulary of a unigram model, [[piece, score], ...], into the object of
-/// piece to id that other models have.
+/// Turns the vocabulary of a unigram model, [[piece, score], ...], into an object {piece: id}, the form that
+/// other models have. Stores the scores in `spec`.
 Json read_unigram_vocab(const Node& vocab, TokenizerSpec& spec) {
   Json ids = Json::object();
   for (const Node& entry : vocab.items()) {

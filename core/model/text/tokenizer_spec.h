@@ -44,11 +44,13 @@ struct TokenizerSpec {
   std::shared_ptr<const SentencePieceModel> sentencepiece;  ///< for the scheme kSentencePiece
   std::vector<double> unigram_scores;  ///< if not empty: a unigram model over the first unigram_scores.size()
                                        ///< tokens encodes words, and merges are not used
-  // Normalisation of the text, in this order, after added tokens with `normalized` false are found:
+  // The next four fields say how the text is normalised, in this order, after added tokens with `normalized`
+  // false are found.
   bool nfc = false;  ///< canonical composition
   std::shared_ptr<const CharacterMap> character_map;
-  bool strip_right = false;         ///< removes white space at the end
-  std::string space_run;            ///< replaces two or more consecutive spaces; empty: no replacement
+  bool strip_right = false;  ///< removes white space at the end
+  std::string space_run;     ///< replaces two or more consecutive spaces; empty: no replacement
+
   std::vector<std::string> tokens;  ///< by id
   std::vector<bool>
       is_hole;  ///< by id: true for an id without a token, whose spelling is empty; an empty list: no such id

@@ -54,7 +54,7 @@ class CompareDrafting(unittest.TestCase):
         self.assertAlmostEqual(theirs["speedup"], 1)
         self.assertAlmostEqual(theirs["beside_speclab_greedy"], 0.5)
         self.assertAlmostEqual(ours["by_prompt"]["b"]["ms_per_token"], 5)
-        self.assertIn("1.60 times its tokens per call, 4.00 times its speed", drafting.verdicts(summary))
+        self.assertIn("1.60 times the tokens per call and 4.00 times the speed of", drafting.verdicts(summary))
         self.assertIn("1 of 2", drafting.table(summary, PROMPTS))
         self.assertIn("1.25", drafting.prompt_table(summary, PROMPTS))
 

@@ -120,8 +120,8 @@ std::unique_ptr<DeviceTimer> CudaBackend::make_timer() {
   return std::make_unique<BackendTimer>(launcher_, device_->make_timer());
 }
 
-// First launches the operations that are held back (Launcher::start()), because the caller often puts the new
-// memory in place of older memory that they use, and so releases it.
+// First launches the operations that are held back (Launcher::start()). They may use older memory, which the
+// caller is about to release by putting the new memory in its place.
 std::shared_ptr<void> CudaBackend::allocate(std::size_t bytes) {
   submit();
   return device_->allocate(bytes);

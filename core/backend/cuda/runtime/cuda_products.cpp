@@ -21,7 +21,7 @@ void in_portions(int n, const Portion& portion) {
 }  // namespace
 
 // Writes norm(x), or x if there is no norm, to activations_. If the product computes the norm itself, returns
-// its arguments instead.
+// the arguments of the norm instead.
 NormedRow CudaBackend::round_norm(const NormForm& form, const float* x, int rows, int width) {
   const NormOf kind = form.layer ? NormOf::kLayer : NormOf::kRms;
   if (form.weight == nullptr) {

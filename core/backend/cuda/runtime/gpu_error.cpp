@@ -20,10 +20,11 @@ void fail_ordinal(int ordinal, int count) {
 }
 
 void fail_busy(int ordinal) {
-  throw Error({fmt::format("GPU (device {})", ordinal), "it is busy or unavailable",
-               "a GPU that this process may use",
-               "End the process that has it for itself, choose another --device, or set its compute mode to "
-               "default (nvidia-smi -c 0)."});
+  throw Error(
+      {fmt::format("GPU (device {})", ordinal), "it is busy or unavailable",
+       "a GPU that this process may use",
+       "End the process that uses it exclusively, choose another --device, or set its compute mode to "
+       "default (nvidia-smi -c 0)."});
 }
 
 void fail_architecture(const std::string& name, int major, int minor) {
