@@ -2,7 +2,8 @@
 # Measures SpecLab on the GPU of this machine in three parts of less than ten minutes each, the most important part first:
 # 1: tests, forwards of the 8B shape, speculation. 2: other forwards, kernels, prefill. 3: forwards without overlap and as graphs, comparison
 # with transformers, sanitizers, profiles.
-# Needs bash, coreutils, the CUDA toolkit and the driver. The programs come with a bundle (scripts/gpu_bundle.sh) or are built here.
+# Needs bash, coreutils, the CUDA toolkit and the driver. Builds nothing: the programs come from a bundle (scripts/gpu_bundle.sh) or from an
+# earlier build in build/release.
 # After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh). If the status of a stage is not "ok",
 # the end of its output is in check-partN.log. A stage that runs again replaces its result. If there is a python3, results/gpu/README.md is
 # written at the end.

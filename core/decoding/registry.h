@@ -95,7 +95,8 @@ class StrategyChoice {
 
 /// All linked strategies, by name.
 std::span<const StrategyEntry> strategies();
-/// Throws Error that suggests the present or the most similar name when the strategy is unknown.
+/// Throws Error if no strategy has this name. The error gives the current name if `name` is a former one, and
+/// otherwise suggests the most similar name.
 const StrategyEntry& find_strategy(std::string_view name);
 /// The strategy with the name that a record gives, which may be a former name. Returns nullptr if this
 /// version does not know the name, because another version of the program may have written the record.

@@ -62,7 +62,8 @@ def wrong_includes(name, text):
         if other and own and ORDER[other] == ORDER[own] and own != other:
             yield f"{name} includes {target}: {own} and {other} are on one layer and may not include each other"
         if own == "strategies" and (
-            other == "strategies" or target.startswith(("core/backend", "core/measure", "nlohmann", "cuda", "chrono", "fstream"))
+            other == "strategies"
+            or target.startswith(("core/backend", "core/measure", "nlohmann", "cuda", "chrono", "fstream"))
         ):
             yield f"{name} includes {target}: a strategy may not use another strategy, a backend, a clock, files or JSON"
         if ("cuda_runtime" in target or target.endswith(".cuh")) and not name.startswith("core/backend/cuda/"):

@@ -44,9 +44,9 @@ struct ChatForm {
   std::string_view user_head = {}, user_tail = {};
   std::string_view assistant_head = {}, assistant_tail = {};
   std::string_view generation = {};  ///< head of the answer that is to be written
-  bool bos = false;  ///< whether the text begins with BOS if the form is chosen by name. If the source of a
-                     ///< template is given, the text begins with BOS exactly when the source contains
-                     ///< "bos_token" and user_head has no "{bos}".
+  /// Whether BOS is put before the first turn if the form is chosen by name. If the source of a template is
+  /// given, BOS is put there if the source contains "bos_token", unless user_head writes it itself ("{bos}").
+  bool bos = false;
   Strip strip_system = Strip::kNo, strip_user = Strip::kNo, strip_assistant = Strip::kNo;
   Thoughts thoughts = Thoughts::kKeep;
   bool always_system = false;  ///< writes the system turn even without a system message
