@@ -54,8 +54,9 @@ struct ChatForm {
 
 /// All forms, special ones before general ones.
 std::span<const ChatForm> chat_forms();
-/// Rewrites a source so that equal expressions have one spelling: real line ends for "\n", ' for ",
-/// ['content'] for .content, ['role'] for .role, no spaces around + and |.
+/// Rewrites a source so that equal expressions have one spelling: \n becomes a real line end, a double quote
+/// becomes a single one, .content becomes ['content'], .role becomes ['role'], and spaces around + and | are
+/// dropped.
 std::string canonical_template(std::string_view jinja);
 /// Returns the text outside a template's tags. The template writes this text for every conversation. White
 /// space around a tag is removed if the tag says so ("{%-", "-%}") or if the options that transformers gives
