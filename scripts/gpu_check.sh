@@ -77,7 +77,8 @@ source scripts/gpu_check/suites.sh
 source scripts/gpu_check/record.sh
 source scripts/gpu_check/stage.sh
 
-# Sizes of the models and measurements. The goals (gpu_page.py) name these sizes. A dry run uses the smallest sizes that run every stage.
+# Sizes of the models and measurements. The speed goals on the results page (GOALS in scripts/gpu_check/gpu_page.py) are stated for these
+# sizes, so change both together. A dry run uses the smallest sizes that run every stage.
 if [ $dry_run = false ]; then
   one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, the size of Llama-3.2-1B, but 30 layers
   eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, like Llama-3.1-8B

@@ -47,7 +47,8 @@ struct StrategyInfo {
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
   bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi
                                       ///< decoding); the metric misplaced_ngrams is computed then
-  bool shows_recording_cost = false;  ///< `speclab bench` measures the cost of recording with it
+  bool shows_recording_cost = false;  ///< `speclab bench` decodes with it to measure
+                                      ///< what the record of a step (times, counts, tokens) costs
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
 
