@@ -12,7 +12,7 @@
 #   scripts/gpu_check.sh [--part 1|2|3] [--stages NAME,NAME] [--model FILE | --model-parts FILE,FILE] [--device N] [--seconds N] [--cap N] [--out DIR]
 # --part: this part alone; otherwise all of them, one after the other. --stages: these stages alone; "tests" stands for all tests_*.
 # --seconds: time limit of each part. --cap: time limit of each stage, unless its own limit is shorter.
-#   scripts/gpu_check.sh --plan   prints parts, stages and limits. Exit status 1 if the stages of a part may take longer than the part.
+#   scripts/gpu_check.sh --plan   prints parts, stages and limits. Exit status 1 unless the limits of the stages of each part add up to less than the limit of the part (--seconds).
 #   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/. Options for dry runs alone:
 # --draft DRAFT: the draft of a --model that is not the default. --plant hang=STAGE,slow=STAGE,sticky=SUITE: makes a stage hang or last too
 # long, or makes the tests of a suite fail as after a CUDA error that stays: every later CUDA call of the process fails too.

@@ -36,7 +36,7 @@ struct StrategyInfo {
   std::string_view stop_rule;        ///< what ends a draft
   std::string_view verification;     ///< "chain", "tree", "none"
   std::string_view criterion;        ///< the acceptance rules that the strategy is meant for
-  std::string_view loss;             ///< "L1 / L2 as the rule"
+  std::string_view loss;             ///< loss class, which follows from the rule
   std::string_view trained;          ///< what must be trained before
   bool needs_draft = false;          ///< needs a draft model
   std::string_view needs_file{};     ///< name of an option that must name a file; empty when there is none
