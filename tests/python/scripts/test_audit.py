@@ -277,10 +277,13 @@ class Script(Temporary):
         lines = re.search(r"```python\n(.*?)```", page, re.S)[1]
         (self.folder / "mine.py").write_text(lines, encoding="utf-8")
         self.assertEqual(self.run_script("mine:verify").returncode, 0)
-        faulty = lines.replace("rho[i] * p[i] - q[i]", "p[i] - q[i]")
+        faulty = lines.replace("categorical(left)", "categorical(np.maximum(p[i] - q[i], 0))")
         self.assertNotEqual(faulty, lines)
         (self.folder / "faulty.py").write_text(faulty, encoding="utf-8")
-        self.assertEqual(self.run_script("faulty:verify", "--path", str(self.folder)).returncode, 1)
+        found = self.run_script("faulty:verify", "--path", str(self.folder))
+        self.assertEqual(found.returncode, 1, found.stderr)
+        self.assertIn("after the history [1]", found.stdout)
+        self.assertIn("[0.598 0.25 0.102 0.05], the target's row is [0.55 0.25 0.15 0.05]", found.stdout)
 
 
 # Two kernels with the interface of those that the adapter for vLLM runs. They are written for this test.
