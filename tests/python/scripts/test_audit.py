@@ -168,8 +168,16 @@ class Coins(unittest.TestCase):
                 list(coins.walk(misuse))
 
     def test_endless_runs_are_refused(self):
-        with self.assertRaisesRegex(coins.Misuse, "does not end"):
+        with self.assertRaisesRegex(coins.Misuse, "more than 1000 runs"):
             list(coins.walk(lambda c: [c.bernoulli(0.5) for _ in range(20)], most_runs=1000))
+
+        def until(stop, c):
+            while c.bernoulli(0.5) != stop:
+                c.categorical([1, 1])
+
+        for stop in (True, False):  # the first run ends, or it does not
+            with self.assertRaisesRegex(coins.Misuse, "draws until something happens"):
+                list(coins.walk(lambda c: until(stop, c)))
 
 
 class Nonsense(unittest.TestCase):
