@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 #include <random>
-#include <span>
+#include <utility>
 
 namespace speclab::audit {
 namespace {
