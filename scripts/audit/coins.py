@@ -6,6 +6,9 @@ run is sampled. Outcomes of probability zero are left out.
 
 import math
 
+MOST_COINS = 1000  # of one run
+MOST_RUNS = 1_000_000  # of one draft
+
 
 class Misuse(Exception):
     """The program used a coin in a way that has no exact law."""
@@ -84,6 +87,8 @@ class Coins:
         return [taken for _, taken in self._path[: self._used]]
 
     def _choose(self, weights):
+        if self._used == MOST_COINS:
+            raise Misuse(f"more than {MOST_COINS} coins in one run: the verifier draws until something happens")
         if self._used == len(self._path):
             self._path.append([weights, _next_possible(weights, 0)])
         known, taken = self._path[self._used]
@@ -111,7 +116,7 @@ def _next_possible(weights, first):
     return next((i for i in range(first, len(weights)) if weights[i] > 0), len(weights))
 
 
-def walk(program, most_runs=1_000_000):
+def walk(program, most_runs=MOST_RUNS):
     """Calls program(coins) once for each sequence of outcomes. Yields (probability, result)."""
     path = []
     for _ in range(most_runs):
@@ -131,6 +136,4 @@ def walk(program, most_runs=1_000_000):
             path.pop()
         if not path:
             return
-    raise Misuse(
-        f"more than {most_runs} runs for one draft: the verifier draws until something happens, which does not end"
-    )
+    raise Misuse(f"more than {most_runs} runs for one draft")

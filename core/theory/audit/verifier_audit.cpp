@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 #include <random>
-#include <span>
+#include <utility>
 
 namespace speclab::audit {
 namespace {
@@ -254,7 +254,8 @@ std::vector<Finding> audit(const AcceptanceRule& rule, const RuleOptions& option
   for (int gamma = 1; gamma <= settings.max_gamma; ++gamma)
     shapes.push_back({std::vector<int>(static_cast<std::size_t>(gamma), 1)});
   if (!rule.chains_only) {
-    for (const Shape& tree : {Shape{{2}}, Shape{{3}}, Shape{{2, 1}}, Shape{{1, 2}}, Shape{{2, 2}}}) {
+    for (const Shape& tree :
+         {Shape{{2}}, Shape{{3}}, Shape{{2, 1}}, Shape{{1, 2}}, Shape{{2, 2}}, Shape{{2, 1, 1}}}) {
       if (static_cast<int>(tree.widths.size()) <= settings.max_gamma) shapes.push_back(tree);
     }
   }

@@ -200,6 +200,11 @@ def describe_any(test, laboratory, text):
     test.succeeds(laboratory.run(text.replace("NAME", "prompt_lookup")), text)
 
 
+def audit_any(test, laboratory, text):
+    """NAME stands for an acceptance rule."""
+    test.succeeds(laboratory.run(text.replace("NAME", "rejection")), text)
+
+
 def mention(test, laboratory, text):
     """Checks that a command without arguments exists."""
     test.succeeds(laboratory.run(" ".join(text.split()[:2]) + " --help"), text)
@@ -253,6 +258,7 @@ COMMANDS = [
     (r"speclab run configs/", small_run),
     (r"speclab generate --model \S+ --inflate", smaller_twin),
     (r"speclab generate --model", with_options(" --set max_tokens=4")),
+    (r"speclab audit NAME$", audit_any),
     (r"speclab (theory|list|model|audit) \S|speclab COMMAND --help$", as_it_stands),
     (r"speclab lookahead results/runs/", on_small_grid),
     (r"scripts/pages/lookahead_page\.py", page_of_lookahead),

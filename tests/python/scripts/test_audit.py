@@ -168,8 +168,16 @@ class Coins(unittest.TestCase):
                 list(coins.walk(misuse))
 
     def test_endless_runs_are_refused(self):
-        with self.assertRaisesRegex(coins.Misuse, "does not end"):
+        with self.assertRaisesRegex(coins.Misuse, "more than 1000 runs"):
             list(coins.walk(lambda c: [c.bernoulli(0.5) for _ in range(20)], most_runs=1000))
+
+        def until(stop, c):
+            while c.bernoulli(0.5) != stop:
+                c.categorical([1, 1])
+
+        for stop in (True, False):  # the first run ends, or it does not
+            with self.assertRaisesRegex(coins.Misuse, "draws until something happens"):
+                list(coins.walk(lambda c: until(stop, c)))
 
 
 class Nonsense(unittest.TestCase):
@@ -277,10 +285,13 @@ class Script(Temporary):
         lines = re.search(r"```python\n(.*?)```", page, re.S)[1]
         (self.folder / "mine.py").write_text(lines, encoding="utf-8")
         self.assertEqual(self.run_script("mine:verify").returncode, 0)
-        faulty = lines.replace("rho[i] * p[i] - q[i]", "p[i] - q[i]")
+        faulty = lines.replace("categorical(left)", "categorical(np.maximum(p[i] - q[i], 0))")
         self.assertNotEqual(faulty, lines)
         (self.folder / "faulty.py").write_text(faulty, encoding="utf-8")
-        self.assertEqual(self.run_script("faulty:verify", "--path", str(self.folder)).returncode, 1)
+        found = self.run_script("faulty:verify", "--path", str(self.folder))
+        self.assertEqual(found.returncode, 1, found.stderr)
+        self.assertIn("after the history [1]", found.stdout)
+        self.assertIn("[0.598 0.25 0.102 0.05], the target's row is [0.55 0.25 0.15 0.05]", found.stdout)
 
 
 # Two kernels with the interface of those that the adapter for vLLM runs. They are written for this test.
