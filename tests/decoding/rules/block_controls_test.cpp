@@ -9,8 +9,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/decoding/loop/toy_step.h"
-#include "tests/decoding/rules/enumerate.h"
+#include "core/theory/audit/toy_step.h"
+#include "core/theory/audit/enumerate.h"
 
 namespace speclab::enumerate {
 namespace {

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <string>
 
-#include "tests/decoding/loop/toy_step.h"
-#include "tests/decoding/rules/enumerate.h"
+#include "core/theory/audit/toy_step.h"
+#include "core/theory/audit/enumerate.h"
 
 namespace speclab::enumerate {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/theory/verifier_bounds.h"
-#include "tests/decoding/loop/toy_step.h"
-#include "tests/decoding/rules/enumerate.h"
+#include "core/theory/audit/toy_step.h"
+#include "core/theory/audit/enumerate.h"
 
 namespace speclab::enumerate {
 namespace {
