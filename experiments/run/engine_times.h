@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
@@ -30,7 +31,12 @@ struct EngineTimesOptions {
 /// the logits are computed. device_step_ns are steps that the device runs by itself, by the option
 /// device_graph; if it cannot queue them in one of these ways, "device_step_problem" says why.
 /// cpu_per_wall is the CPU time of all threads divided by wall time, over everything timed at this context.
-nlohmann::json engine_times(const ModelSet& models, const EngineTimesOptions& options);
+///
+/// `keep` gets what has been measured so far, in the same form, whenever something is new: after the texts of
+/// a context and after each repeat of its forwards. The last context may then lack fields, and its lists may
+/// be shorter.
+nlohmann::json engine_times(const ModelSet& models, const EngineTimesOptions& options,
+                            const std::function<void(const nlohmann::json&)>& keep = {});
 
 /// Formats engine times as a table: medians, t(n)/t(1), and the shares of the machine's read bandwidth (bytes
 /// per second) and arithmetic peak (FLOP/s). On a device these are times by its own clock, and one more
