@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/backend/cuda/kernels/law.h"
+#include "core/backend/cuda/kernels/row_pieces.h"
 
 // Turns logits into tokens. Standardise makes a law (a probability distribution, law.h) of each row of
 // logits, as Distribution::assign_logits() does on the host. Sample draws tokens from the laws.
@@ -19,20 +20,6 @@
 // (predicted).
 
 namespace speclab::cuda {
-
-inline constexpr int kRowPiece = 4 * kSumChunk;  ///< entries of a row per block
-inline constexpr int kPieceThreads = kRowPiece / kRowLoads;
-/// Number of pieces of a row of n entries. It depends on nothing else.
-SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRowPiece; }
-
-/// Memory through which the blocks of a row exchange their results. Launches of one stream may share it,
-/// because they touch it only after wait_for_previous().
-struct RowMeeting {
-  /// [rows, pieces of the longest row]: the largest key of each piece, a logit's (key_of()) or a race's.
-  /// Null: a row has one block.
-  simt::u64* best = nullptr;
-  simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch
-};
 
 /// Turns rows of logits into laws. At temperature 0 a row becomes one-hot at its argmax. Otherwise the
 /// weights are exp((z - max) * scale), and those below e^-87 are zero. Top-k and then top-p drop tokens by
@@ -88,47 +75,6 @@ inline bool has_pieces(const Sample& a) {
 }
 
 inline namespace SPECLAB_SIDE {
-
-/// The shared memory of a block that has a piece of a row, and the functions with which such blocks exchange
-/// results.
-struct PieceSpace {
-  static constexpr int kPadded = kSumChunk + kSumLanes;  ///< so that neighbouring chunks use different banks
-  static constexpr int kChunks = kRowPiece / kSumChunk, kWeights = kChunks * kPadded;
-  static constexpr int kLanes = kChunks * kSumLanes, kKeys = kPieceThreads / simt::kWarp;
-  static constexpr int kKeysAt = 0, kToldAt = 8 * kKeys, kLanesAt = kToldAt + 16,
-                       kWeightsAt = kLanesAt + 8 * kLanes, kBytes = kWeightsAt + 4 * kWeights;
-  static constexpr int kMostChunks = kWeights / 2;  ///< sums that fit in the place of the weights
-  static_assert(kKeysAt % 16 == 0 && kLanesAt % 16 == 0 && kWeightsAt % 16 == 0);
-
-  SPECLAB_DEVICE static simt::Shared<simt::u64> keys() { return simt::shared<simt::u64>(kKeysAt, kKeys); }
-  SPECLAB_DEVICE static simt::Shared<simt::u32> told() { return simt::shared<simt::u32>(kToldAt, 1); }
-  SPECLAB_DEVICE static simt::Shared<double> lanes() { return simt::shared<double>(kLanesAt, kLanes); }
-  SPECLAB_DEVICE static simt::Shared<float> weights() { return simt::shared<float>(kWeightsAt, kWeights); }
-  SPECLAB_DEVICE static simt::Shared<double> sums() { return simt::shared<double>(kWeightsAt, kMostChunks); }
-
-  /// Returns true in the block of the row that arrives last. That block sees what all blocks of the row
-  /// stored before.
-  SPECLAB_DEVICE static bool last_of_row(simt::u32* arrivals) {
-    simt::fence();
-    simt::block_sync();
-    if (simt::thread_index() == 0) told().set(0, simt::atomic_add(arrivals, 1));
-    simt::block_sync();
-    if (told()[0] + 1 < static_cast<simt::u32>(simt::grid_x())) return false;
-    simt::fence();
-    if (simt::thread_index() == 0) simt::store(arrivals, 0u);
-    return true;
-  }
-  /// Returns the largest of the keys that the blocks of a row have stored.
-  SPECLAB_DEVICE static simt::u64 largest(const simt::u64* best) {
-    simt::u64 key = 0;
-    SPECLAB_ROLLED
-    for (int i = simt::thread_index(); i < simt::grid_x(); i += simt::block_threads()) {
-      const simt::u64 other = simt::load(best + i);
-      key = other > key ? other : key;
-    }
-    return block_largest(keys(), key);
-  }
-};
 
 /// Returns the law, without its sum, of a row whose largest logit has the key `best` (key_of()).
 SPECLAB_DEVICE Law law_of(const Standardise& a, simt::u64 best) {
@@ -290,30 +236,11 @@ struct StandardisePiecesKernel {
       const int of_piece = simt::thread_index() + j * kPieceThreads, i = begin + of_piece;
       const float w = exp_nonpositive((z[j] - max) * a.scale);
       if (i < end) simt::store(weights + (a.ids == nullptr ? i : simt::load_constant(a.ids + i)), w);
-      own.set(of_piece / kSumChunk * PieceSpace::kPadded + of_piece % kSumChunk, i < end ? w : 0.0f);
+      own.set(PieceOrder::place(of_piece), i < end ? w : 0.0f);
     }
-    simt::block_sync();
-    const auto lanes = PieceSpace::lanes();
-    if (const int part = simt::thread_index(); part < PieceSpace::kLanes) {
-      const int first = part / kSumLanes * PieceSpace::kPadded + part % kSumLanes;
-      double sum = 0;  // zeros past the end of the row change no bit of a sum that is not negative
-      SPECLAB_ROLLED
-      for (int i = 0; i < kSumChunk; i += kRowLoads * kSumLanes) {
-        SPECLAB_UNROLL
-        for (int j = 0; j < kRowLoads; ++j) sum += static_cast<double>(own[first + i + j * kSumLanes]);
-      }
-      lanes.set(part, sum);
-    }
-    simt::block_sync();
     double* sums = sums_of(a, row);
     const int chunks = chunks_of(a.columns);
-    if (const int of_piece = simt::thread_index(), chunk = piece * PieceSpace::kChunks + of_piece;
-        of_piece < PieceSpace::kChunks && chunk < chunks) {
-      double sum = 0;
-      SPECLAB_UNROLL
-      for (int lane = 0; lane < kSumLanes; ++lane) sum += lanes[of_piece * kSumLanes + lane];
-      simt::store(sums + chunk, sum);
-    }
+    PieceOrder::sum_chunks(own, PieceSpace::lanes(), piece, chunks, sums);
     if (!PieceSpace::last_of_row(a.meeting.arrivals + row)) return;
     const auto all = PieceSpace::sums();
     SPECLAB_ROLLED

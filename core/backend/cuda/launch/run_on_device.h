@@ -23,7 +23,7 @@ __global__ void __launch_bounds__(Kernel::kThreads) run(const __grid_constant__ 
   run_in_turn(kernel);
 }
 
-/// For a kernel of one block, which has the registers of a multiprocessor to itself.
+/// For a kernel of few blocks, each of which has the registers of a multiprocessor to itself.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, 1) run_alone(const __grid_constant__ Kernel kernel) {
   run_in_turn(kernel);

@@ -171,6 +171,7 @@ Accept accept_of(const Plan& plan) {
   a.key_at = &m.state.data()->key;
   a.position = &m.state.data()->position;
   a.residual = m.residual.data();
+  a.meeting = meeting_of(m);
   a.verdict = m.verdict.data();
   return a;
 }

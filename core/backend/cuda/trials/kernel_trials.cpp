@@ -203,6 +203,7 @@ void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int voc
           accept.key = PhiloxKey{};
           accept.position = reinterpret_cast<const std::int64_t*>(d_position.get());
           accept.residual = static_cast<double*>(residual.get());
+          accept.meeting = law.meeting;
           accept.verdict = static_cast<Verdict*>(verdict.get());
           launch(accept, stream);
           if (!from.empty())
