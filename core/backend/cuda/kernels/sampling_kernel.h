@@ -11,7 +11,8 @@
 // computes with the first. So a block has 16 KiB in flight. A row of 128,256 entries has 32 blocks, and all
 // of it is in flight at once. Two launches make a law: the first finds the largest logit, the second computes
 // weights and sums. The last block of a row that finishes adds up the chunks in order, so the bits are those
-// of one block.
+// of one block. If top-k or top-p cuts the row, four launches between them find the smallest entry that is
+// kept (cut_kernel.h).
 //
 // The two launches take at least bytes / 4.3 TB/s: logits are read twice and weights are written once. For a
 // vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32 rows, if nothing stays in L2 (predicted).
@@ -20,6 +21,18 @@
 // (predicted).
 
 namespace speclab::cuda {
+
+/// What the blocks of a row find out about top-k and top-p, step by step (cut_kernel.h).
+struct RowCut {
+  static constexpr int kWords = 4096;
+  simt::u64 above = 0;  ///< mass of the entries whose code is smaller than `code`; with top-k their number
+  simt::u64 total = 0;  ///< the same of all entries
+  simt::u64 cut = 0;    ///< out: the key (key_of()) of the smallest entry that is kept
+  simt::u32 code = 0;   ///< leading bits of the code of that entry
+  simt::u32 count = 0;  ///< entries that it may be
+  /// First kCutBuckets masses of each piece, then the keys of the first kWords of the `count` entries.
+  simt::u64 words[kWords] = {};
+};
 
 /// Turns rows of logits into laws. At temperature 0 a row becomes one-hot at its argmax. Otherwise the
 /// weights are exp((z - max) * scale), and those below e^-87 are zero. Top-k and then top-p drop tokens by
@@ -41,12 +54,19 @@ struct Standardise {
   /// several blocks.
   double* sums = nullptr;
   RowMeeting meeting{};
+  RowCut* cuts = nullptr;  ///< [rows] Null: a row that top-k or top-p cuts has one block
 };
-/// The first of the two launches of a Standardise whose rows have several blocks. When greedy, it writes the
-/// laws and there is no second launch.
+/// The first of the launches of a Standardise whose rows have several blocks. When greedy, it writes the
+/// laws and there is no other launch.
 struct LargestOfRows {
   Standardise of;
 };
+/// One of the kCutSteps launches between the first and the last one, if top-k or top-p cuts the rows.
+struct CutRows {
+  Standardise of;
+  int step = 0;
+};
+inline constexpr int kCutSteps = 4;
 
 /// Draws one token from each law with a coin of the position of the row, as Distribution::sample() or
 /// sample_coupled() does on the host.
@@ -65,10 +85,14 @@ struct Sample {
   RowMeeting meeting{};            ///< used when coupled, because only a race reads the whole row
 };
 
-/// True if the rows have several blocks. For top-k and top-p, cut_of_row() makes sixteen passes over a row,
-/// and each pass needs the result of the pass before it. So such a row has one block.
+/// True if top-k or top-p may drop tokens.
+inline bool is_cut(const Standardise& a) {
+  return !a.greedy && ((a.top_k > 0 && a.top_k < a.columns) || a.top_p < 1);
+}
+/// True if the rows have several blocks.
 inline bool has_pieces(const Standardise& a) {
-  return a.meeting.best != nullptr && a.columns > kRowPiece && a.top_k == 0 && a.top_p >= 1;
+  if (a.meeting.best == nullptr || a.columns <= kRowPiece) return false;
+  return !is_cut(a) || (a.cuts != nullptr && row_pieces(a.columns) * kCutBuckets <= RowCut::kWords);
 }
 inline bool has_pieces(const Sample& a) {
   return a.meeting.best != nullptr && a.coupled && a.vocab > kRowPiece;
@@ -101,6 +125,40 @@ SPECLAB_DEVICE double* sums_of(const Standardise& a, int row) {
   return a.sums + static_cast<std::size_t>(row * a.every) * static_cast<std::size_t>(chunks_of(a.vocab));
 }
 
+SPECLAB_DEVICE float weight_of(const Standardise& a, float z, float max) {
+  return exp_nonpositive((z - max) * a.scale);
+}
+
+/// Returns the key of the smallest entry that top-k and top-p keep, if it is one of the n entries with the
+/// keys key(i, load(i)). The mass of the entries with larger keys that are not among the n is `above`; with
+/// top-k it is their number. `total`: the mass of all entries of the row; 0: no other entry counts.
+template <typename Load, typename Key>
+SPECLAB_DEVICE simt::u64 cut_of(const Standardise& a, const simt::Shared<simt::u64>& buckets, float max,
+                                int n, const Load& load, const Key& key, simt::u64 above, simt::u64 total) {
+  simt::u64 cut = 0;
+  if (a.top_k > 0 && a.top_k < a.columns) {
+    const auto most = static_cast<simt::u64>(a.top_k);
+    cut = cut_of_entries(
+        buckets, n, load, key, [](simt::u64) { return simt::u64{1}; }, above,
+        [&](simt::u64 count) { return count >= most; });
+  }
+  if (a.top_p < 1) {
+    const auto mass = [&](simt::u64 k) { return k < cut ? 0 : mass_of(weight_of(a, value_of(k), max)); };
+    if (total == 0) {
+      simt::u64 sum[kCutBuckets] = {};
+      visit_row(n, load, [&](int i, const auto& loaded) { sum[0] += mass(key(i, loaded)); });
+      sum_buckets(buckets, sum);
+      total = sum[0];
+    }
+    const double wanted = a.top_p * static_cast<double>(total);
+    const simt::u64 first = cut_of_entries(buckets, n, load, key, mass, above, [&](simt::u64 kept) {
+      return static_cast<double>(kept) >= wanted;
+    });
+    cut = first > cut ? first : cut;
+  }
+  return cut;
+}
+
 // kAnyThreads says that the bits do not depend on the number of threads (law_threads), so a block may have
 // fewer.
 template <bool kTruncate>
@@ -109,33 +167,6 @@ struct StandardiseKernel {
   static constexpr int kThreads = kLawThreads;
   static constexpr bool kAnyThreads = true;
   Standardise a;
-
-  SPECLAB_DEVICE float weight(float z, float max) const { return exp_nonpositive((z - max) * a.scale); }
-
-  /// Returns the key of the smallest entry that is kept.
-  template <typename Load>
-  SPECLAB_DEVICE simt::u64 cut_of(const LawSpace& space, const Load& load, float max) const {
-    if constexpr (!kTruncate) return 0;
-    const int n = a.columns;
-    simt::u64 cut = 0;
-    if (a.top_k > 0 && a.top_k < n) {
-      const auto most = static_cast<simt::u64>(a.top_k);
-      cut = cut_of_row(
-          space, n, load, [](float, simt::u64) { return simt::u64{1}; },
-          [&](simt::u64 count) { return count >= most; });
-    }
-    if (a.top_p < 1) {
-      const auto mass = [&](float z, simt::u64 key) { return key < cut ? 0 : mass_of(weight(z, max)); };
-      simt::u64 total[kCutBuckets] = {};
-      visit_row(n, load, [&](int i, float z) { total[0] += mass(z, key_of(z, i)); });
-      sum_buckets(space, total);
-      const double wanted = a.top_p * static_cast<double>(total[0]);
-      const simt::u64 first = cut_of_row(space, n, load, mass,
-                                         [&](simt::u64 kept) { return static_cast<double>(kept) >= wanted; });
-      cut = first > cut ? first : cut;
-    }
-    return cut;
-  }
 
   SPECLAB_DEVICE void operator()() const {
     const LawSpace space(a.vocab);
@@ -152,9 +183,11 @@ struct StandardiseKernel {
           simt::store(weights + i, 0.0f);
         simt::block_sync();
       }
-      const simt::u64 cut = cut_of(space, load, max);
+      simt::u64 cut = 0;
+      if constexpr (kTruncate)
+        cut = cut_of(a, space.buckets(), max, n, load, [](int i, float z) { return key_of(z, i); }, 0, 0);
       law.sum = sum_row(space, n, Entries{load, [&](int i, float z) {
-                                            const float w = key_of(z, i) < cut ? 0.0f : weight(z, max);
+                                            const float w = key_of(z, i) < cut ? 0.0f : weight_of(a, z, max);
                                             simt::store(
                                                 weights + (a.ids == nullptr ? i : simt::load(a.ids + i)), w);
                                             return static_cast<double>(w);
@@ -207,6 +240,7 @@ struct LargestOfRowsKernel {
 };
 
 // The grid is [rows][pieces].
+template <bool kTruncate>
 struct StandardisePiecesKernel {
   static constexpr const char* kName = "standardise_pieces";
   static constexpr int kThreads = kPieceThreads;
@@ -229,12 +263,15 @@ struct StandardisePiecesKernel {
       return;
     }
     const float max = value_of(best);
+    simt::u64 cut = 0;
+    if constexpr (kTruncate) cut = simt::load(&a.cuts[row].cut);
     float* weights = weights_of(a, row);
     const auto own = PieceSpace::weights();
     SPECLAB_UNROLL
     for (int j = 0; j < kRowLoads; ++j) {
       const int of_piece = simt::thread_index() + j * kPieceThreads, i = begin + of_piece;
-      const float w = exp_nonpositive((z[j] - max) * a.scale);
+      float w = weight_of(a, z[j], max);
+      if (kTruncate && key_of(z[j], i) < cut) w = 0;
       if (i < end) simt::store(weights + (a.ids == nullptr ? i : simt::load_constant(a.ids + i)), w);
       own.set(PieceOrder::place(of_piece), i < end ? w : 0.0f);
     }
@@ -324,11 +361,13 @@ void with_kernel(const Standardise& a, const Visit& visit) {
     if (a.sums == nullptr || chunks_of(a.columns) > PieceSpace::kMostChunks)
       fail_arguments("standardise",
                      "several blocks a row need memory for sums, of at most 2 million columns");
-    return visit(StandardisePiecesKernel{a}, shape_of_pieces(a.columns, a.rows));
+    const LaunchShape shape = shape_of_pieces(a.columns, a.rows);
+    return is_cut(a) ? visit(StandardisePiecesKernel<true>{a}, shape)
+                     : visit(StandardisePiecesKernel<false>{a}, shape);
   }
   const LaunchShape shape{
       .grid_x = a.rows, .threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()};
-  if (a.top_k > 0 || a.top_p < 1) visit(StandardiseKernel<true>{a}, shape);
+  if (is_cut(a)) visit(StandardiseKernel<true>{a}, shape);
   else visit(StandardiseKernel<false>{a}, shape);
 }
 template <typename Visit>
@@ -343,6 +382,9 @@ void with_kernel(const Sample& a, const Visit& visit) {
 template <typename Start>
 void start_laws(const Standardise& a, const Start& start) {
   if (has_pieces(a)) start("largest_of_rows", LargestOfRows{a});
+  if (has_pieces(a) && is_cut(a)) {
+    for (int step = 0; step < kCutSteps; ++step) start("cut_rows", CutRows{a, step});
+  }
   if (!has_pieces(a) || !a.greedy) start("standardise", a);
 }
 

@@ -5,6 +5,7 @@
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 #include "core/backend/cuda/kernels/attention_kernel.h"
 #include "core/backend/cuda/kernels/columns_kernel.h"
+#include "core/backend/cuda/kernels/cut_kernel.h"
 #include "core/backend/cuda/kernels/elementwise_kernel.h"
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/cuda/kernels/linear/linear_free_kernel.h"
