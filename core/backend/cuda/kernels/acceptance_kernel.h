@@ -9,9 +9,9 @@
 //
 // Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
 // the threads fetch in parallel what it needs of each node: links, token, and p and q of the token
-// (TreeFacts). So the walk itself reads only shared memory. To draw a token from a row of the target, or from
-// such a row without one token, the kernel uses the sums of the target's rows (Accept::p_sums) and reads one
-// chunk.
+// (TreeFacts). So the walk waits for shared memory, and for numbers that L1 then holds, such as the key of
+// the coins. To draw a token from a row of the target, or from such a row without one token, the kernel uses
+// the sums of the target's rows (Accept::p_sums) and reads one chunk.
 //
 // Only when it rejects a token that was drawn from a law of the draft does it read whole rows, p and q. With
 // memory through which blocks meet (Accept::meeting), a row has one block per piece (row_pieces.h). All
@@ -327,8 +327,7 @@ struct AcceptKernel {
     return facts_at(vocab) + TreeFacts::kBytes + (several ? 8 * PieceOrder::kEntries : 0);
   }
 
-  /// Returns how many blocks work together. A step in which at most one row of the target is read as a whole
-  /// has several.
+  /// Returns how many blocks work together: several where a rejection may need the difference of two rows.
   static int blocks(const Accept& a) {
     const bool several = a.meeting.arrivals != nullptr && a.rule == AcceptRule::kRatio && a.form.power == 1 &&
                          !a.form.ignore_q && a.p != nullptr && a.q != nullptr && a.vocab > kRowPiece;
