@@ -70,6 +70,11 @@ STANDARDISE_PASSES = (
     "launches finds the largest logit, the second computes weights and sums",
 )
 ROW_PIECE = (4096, "the program: entries of a row per block (kRowPiece)")
+CUT = (
+    {"levels": 3, "dependent": 4, "search": 32, "passes": 16},
+    "the program: launches that find four bits each; accesses of a launch that wait for each other (largest logit and state, row, "
+    "arrival, results of the other blocks); search: sixteen passes over the collected entries, two accesses each",
+)
 ACCEPT_STEPS = (
     {"walk": 5, "rejection": 4},
     "the program: accesses of accept that wait for each other. Walk: state, nodes, rows and weights of all nodes, then one "
@@ -266,6 +271,19 @@ def law_kernels(vocab, n, greedy):
     return [largest] if greedy else [largest, weights]
 
 
+def cut_kernels(vocab, n):
+    """What top-k or top-p adds to the laws of n rows: three launches that find a code, and a search among the entries with it."""
+    step = Kernel("cut level", CUT[0]["levels"], n * vocab * 4, dependent=CUT[0]["dependent"])
+    search = Kernel("cut search", 1, n * vocab * 4, dependent=CUT[0]["dependent"] + CUT[0]["search"])
+    return [step, search]
+
+
+def cut(device, vocab, n, form="launches"):
+    """Seconds that top-k or top-p adds with several blocks a row, and at least with one block a row, which makes 16 passes over it."""
+    several = sum(kernel.launches * (kernel.time(device) + GAPS[form][0]) for kernel in cut_kernels(vocab, n))
+    return {"several_blocks": several, "one_block_at_least": CUT[0]["passes"] * vocab * 4 / device.one_block}
+
+
 def accept_kernel(vocab, greedy):
     """The verdict. It reads two whole rows if it rejects a token that was drawn from a law, so not at temperature 0."""
     steps = ACCEPT_STEPS[0]
@@ -416,6 +434,7 @@ def forecast():
                 "standardise_passes": STANDARDISE_PASSES,
                 "row_piece": ROW_PIECE,
                 "accept_steps": ACCEPT_STEPS,
+                "cut": CUT,
             }.items()
         },
     }
@@ -459,6 +478,17 @@ def forecast():
             }
             for key in SHAPES
             for n in (1, *GOAL_ROWS[key])
+        ],
+        "cut_us": [
+            {
+                "vocab": vocab,
+                "rows": n,
+                "device": d.name,
+                **{form: round(1e6 * time, 2) for form, time in cut(d, vocab, n).items()},
+            }
+            for vocab in sorted({shape.vocab for shape in SHAPES.values()})
+            for n in (1, 32)
+            for d in DEVICES.values()
         ],
         "kernels": {key: {str(n): kernel_rows(SHAPES[key], n) for n in (1, 16)} for key in SHAPES},
         "goals": {name: {d.name: round(value(d), 5) for d in DEVICES.values()} for name, value in GOALS.items()},

@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/backend/cuda/program/planned.h"
+#include "core/backend/cuda_kernels.h"
 #include "tests/decoding/rules/device_cases.h"
 
 namespace speclab {
@@ -172,6 +174,25 @@ TEST(DeviceSampling, RowsThatAreCutHaveSeveralBlocks) {
   EXPECT_FALSE(has_pieces(a));
   a.top_p = 1;
   EXPECT_TRUE(has_pieces(a));
+}
+
+TEST(DeviceSampling, APlanGivesItsRowsSeveralBlocks) {
+  const auto backend = make_cuda_backend({.device = 0, .threads = 1, .simulated = true});
+  PlanShape shape;
+  shape.widths = {1, 1};
+  shape.vocab = shape.draft_columns = 3 * cuda::kRowPiece;
+  shape.target = {.greedy = false, .top_p = .9};
+  shape.draft = {.greedy = false, .top_k = 40};
+  const std::shared_ptr<Plan> plan = backend->device_program()->make_plan(shape);
+  const auto blocks = [](const auto& arguments) {
+    int found = 0;
+    with_kernel(arguments, [&](const auto&, const cuda::LaunchShape& grid) { found = grid.grid_x; });
+    return found;
+  };
+  EXPECT_TRUE(cuda::is_cut(cuda::target_laws_of(*plan)));
+  EXPECT_EQ(blocks(cuda::target_laws_of(*plan)), 3);
+  EXPECT_EQ(blocks(cuda::draft_laws_of(*plan, 1)), 3);
+  EXPECT_EQ(blocks(cuda::accept_of(*plan)), 3);
 }
 
 // A draft's head with a reduced vocabulary: ids are those of tokens, keys those of columns.

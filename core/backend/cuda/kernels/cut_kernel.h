@@ -12,13 +12,13 @@
 // row to arrive adds up the pieces and chooses. The fourth launch collects the keys of the entries with this
 // code. Its last block searches among them with cut_of_entries(). With both top-k and top-p, the entries with
 // smaller codes are collected, too, because top-p needs the mass of exactly those that top-k keeps. If there
-// are more than RowCut::kWords entries, for example in a row of equal logits, this block searches the whole
-// row instead.
+// are more than RowCut::kWords entries (a row of equal logits, or a larger top-k with top-p), this block
+// searches the whole row instead.
 //
-// One block a row makes sixteen passes over the row, or 33 with both. For a vocabulary of 128,256 each pass
-// takes 5 us to read 513 KB, at 110 GB/s for one block, and up to 40 us to sort entries into buckets. That
-// is more than 200 us. The four launches take about 2.7 us each, and the search among the collected entries
-// takes about 10 us (predicted).
+// One block a row makes sixteen passes over the row, or 33 with both. For a vocabulary of 128,256 sixteen
+// passes read 8.2 MB, which takes one block at least 75 us, besides sorting the entries into buckets. The
+// four launches take about 23 us for one row, of which the search takes 8 us (predicted,
+// scripts/gpu_check/forecast.py).
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -137,6 +137,7 @@ struct CutLevelKernel {
 struct CutSearchKernel {
   static constexpr const char* kName = "cut_search";
   static constexpr int kThreads = kPieceThreads;
+  static constexpr int kResident = 2;  // leaves registers for the masses of the buckets
   CutRows a;
 
   SPECLAB_DEVICE void operator()() const {
