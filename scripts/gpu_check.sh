@@ -97,21 +97,22 @@ speclab=$(program speclab)
 bench=$(program speclab_bench)
 tests=$(program test_on_device)
 scratch=$(mktemp -d) || exit 2
+kept=$scratch/kept.json  # what a stage has measured so far, if it writes that while it runs
 trap 'rm -rf "$scratch"' EXIT
 failures=0 succeeded=0 interrupted=false
 use=(--backend "$backend" --device "$device")
 as_json() { echo "{\"$(sed -e 's/=/": /g' -e 's/,/, "/g' <<< "$1")}"; }  # a=1,b=2 -> {"a": 1, "b": 2}
 
 forwards() {  # NAME CAP [INFLATE]
-  stage "forwards_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${times[@]}" "${use[@]}" --json
+  stage "forwards_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${times[@]}" "${use[@]}" --json --out "$kept"
 }
 with_kernels() {  # KERNELS NAME CAP [INFLATE]
-  stage "forwards_$2_$1" "$3" - "$speclab" bench --model "$model" ${4:+--inflate "$4"} "${few[@]}" "${use[@]}" --kernels "$1" --json
+  stage "forwards_$2_$1" "$3" - "$speclab" bench --model "$model" ${4:+--inflate "$4"} "${few[@]}" "${use[@]}" --kernels "$1" --json --out "$kept"
 }
 prefill() {  # NAME CAP [INFLATE]: prefill with our kernels and, on a GPU, with the toolkit's library
   local library=(--prefill cublaslt)
   [ "$backend" != cpu ] || library=()
-  stage "prefill_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${prompts[@]}" "${library[@]}" "${use[@]}" --json
+  stage "prefill_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${prompts[@]}" "${library[@]}" "${use[@]}" --json --out "$kept"
 }
 speculation() {  # NAME CAP [INFLATE]
   local target="{\"model\": \"$model\"${3:+, \"inflate\": $(as_json "$3")}}" folder="$scratch/run_$1"

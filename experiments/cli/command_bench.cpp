@@ -166,7 +166,7 @@ void print_measuring(const json& measuring) {
 }
 
 int run_bench(const Command& command, const std::vector<std::string>& arguments) {
-  std::string model, inflate, rows, contexts, prompts;
+  std::string model, inflate, rows, contexts, prompts, file;
   int tokens = 0, repeats = 0, texts = 0;
   BackendChoice backend;
   po::options_description options;
@@ -182,7 +182,10 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
       "time the prefill of prompts with these numbers of tokens, such as 512,2048; with --prefill cublaslt, "
       "times both SpecLab's kernels and cublaslt")(
       "texts", po::value(&texts)->default_value(1),
-      "with --rows: number of timed greedy decodings at each context")("json", "print JSON");
+      "with --rows: number of timed greedy decodings at each context")("json", "print JSON")(
+      "out", po::value(&file),
+      "write the JSON to this file, too, after each result, so that a command that is "
+      "stopped leaves what it measured");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {});
@@ -208,20 +211,33 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
               {"device", device_block(models.backend(), speed)},
               {"read_bandwidth_bytes_per_second", speed.read_bytes_per_second},
               {"peak_flops", speed.peak_flops}};
+  const auto keep = [&] {
+    if (!file.empty()) write_json_file(file, out);
+  };
+  const auto keep_as = [&](const char* what) {
+    return [&, what](const json& so_far) {
+      out[what] = so_far;
+      keep();
+    };
+  };
+  keep();
   if (!prompts.empty()) {
-    out["prompts"] = prompt_times(
-        *models.target(), parse_list(prompts, "--prompts", models.target()->config().context), repeats);
+    out["prompts"] =
+        prompt_times(*models.target(), parse_list(prompts, "--prompts", models.target()->config().context),
+                     repeats, keep_as("prompts"));
   } else if (!engine.rows.empty()) {
     const int after = std::max(tokens, *std::max_element(engine.rows.begin(), engine.rows.end()));
     engine.contexts = parse_list(contexts, "--context", models.target()->config().context - after);
-    out["engine"] = engine_times(models, engine);
+    out["engine"] = engine_times(models, engine, keep_as("engine"));
   } else {
     out["measuring"] = json::array();
     for (const StrategyEntry& entry : strategies()) {
-      if (entry.info.shows_recording_cost)
-        out["measuring"].push_back(cost_of_measuring(models, entry, tokens, repeats));
+      if (!entry.info.shows_recording_cost) continue;
+      out["measuring"].push_back(cost_of_measuring(models, entry, tokens, repeats));
+      keep();
     }
   }
+  keep();
   if (values->count("json") > 0) {
     fmt::print("{}\n", out.dump(1));
     return kOk;

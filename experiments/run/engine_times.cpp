@@ -70,41 +70,45 @@ void time_texts(const ModelSet& models, int context, const EngineTimesOptions& o
   if (models.backend().device_program() != nullptr) time_device_steps(loop, request, options, entry);
 }
 
-/// Adds rows_ns and work to the entry; also device_rows_ns and kernels if there is a device.
-void time_rows(const Model& model, int context, const EngineTimesOptions& options, json& entry) {
-  json samples = json::object(), work = json::object();
-  const ForwardSamples forwards = sample_forwards(model, context, options.rows, options.repeats);
-  for (const auto& [n, times] : forwards.host) {
-    const std::int64_t rows = n;
+/// Adds rows_ns and work to the entry; also device_rows_ns and kernels if there is a device. Calls keep()
+/// after each repeat.
+void time_rows(const Model& model, int context, const EngineTimesOptions& options, json& entry,
+               const std::function<void()>& keep) {
+  for (const std::int64_t rows : options.rows) {
     const Work one = model.work(rows, rows, context, rows * context + rows * (rows + 1) / 2);
-    samples[std::to_string(n)] = times;
-    work[std::to_string(n)] = {{"bytes", one.weight_bytes + one.kv_bytes}, {"flops", one.flops}};
+    entry["work"][std::to_string(rows)] = {{"bytes", one.weight_bytes + one.kv_bytes}, {"flops", one.flops}};
   }
-  entry["rows_ns"] = std::move(samples);
-  entry["work"] = std::move(work);
-  for (const auto& [n, times] : forwards.device) entry["device_rows_ns"][std::to_string(n)] = times;
-  for (const auto& [n, kernels] : forwards.kernels) entry["kernels"][std::to_string(n)] = kernels;
+  sample_forwards(model, context, options.rows, options.repeats, [&](const ForwardSamples& forwards) {
+    for (const auto& [n, times] : forwards.host) entry["rows_ns"][std::to_string(n)] = times;
+    for (const auto& [n, times] : forwards.device) entry["device_rows_ns"][std::to_string(n)] = times;
+    for (const auto& [n, kernels] : forwards.kernels) entry["kernels"][std::to_string(n)] = kernels;
+    keep();
+  });
 }
 
 double milliseconds(const json& samples) { return 1e-6 * stats::median(samples.get<std::vector<double>>()); }
 
 }  // namespace
 
-json engine_times(const ModelSet& models, const EngineTimesOptions& options) {
-  json contexts = json::array();
+json engine_times(const ModelSet& models, const EngineTimesOptions& options,
+                  const std::function<void(const json&)>& keep) {
+  json out = {{"numerics", models.backend().numerics_class()},
+              {"threads", models.backend().threads()},
+              {"weight_bytes", models.target()->weight_bytes()},
+              {"contexts", json::array()}};
+  const auto keep_all = [&] {
+    if (keep) keep(out);
+  };
   for (const int context : options.contexts) {
     const std::int64_t cpu_begin = cpu_now_ns(), wall_begin = wall_now_ns();
-    json entry = {{"context", context}};
+    json& entry = out["contexts"].emplace_back(json{{"context", context}});
     time_texts(models, context, options, entry);
-    time_rows(*models.target(), context, options, entry);
+    keep_all();
+    time_rows(*models.target(), context, options, entry, keep_all);
     entry["cpu_per_wall"] =
         static_cast<double>(cpu_now_ns() - cpu_begin) / static_cast<double>(wall_now_ns() - wall_begin);
-    contexts.push_back(std::move(entry));
   }
-  return {{"numerics", models.backend().numerics_class()},
-          {"threads", models.backend().threads()},
-          {"weight_bytes", models.target()->weight_bytes()},
-          {"contexts", std::move(contexts)}};
+  return out;
 }
 
 Table engine_table(const json& times, double read_bandwidth, double peak_flops) {

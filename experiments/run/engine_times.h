@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
@@ -31,7 +32,12 @@ struct EngineTimesOptions {
 /// value of the option device_graph, which says how the steps are queued. If the device cannot queue them in
 /// one of these ways, "device_step_problem" says why. cpu_per_wall is the CPU time of all threads divided by
 /// wall time, over everything timed at this context.
-nlohmann::json engine_times(const ModelSet& models, const EngineTimesOptions& options);
+///
+/// `keep` gets what has been measured so far, in the same form, whenever something is new: after the texts of
+/// a context and after each repeat of its forwards. The last context may then lack fields, and its lists may
+/// be shorter.
+nlohmann::json engine_times(const ModelSet& models, const EngineTimesOptions& options,
+                            const std::function<void(const nlohmann::json&)>& keep = {});
 
 /// Formats engine times as a table: medians, t(n)/t(1), and the shares of the machine's read bandwidth (bytes
 /// per second) and arithmetic peak (FLOP/s). On a device these are times by its own clock, and one more

@@ -61,7 +61,8 @@ std::map<std::string, int> ForwardTimer::kernels() const {
   return counts;
 }
 
-ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats) {
+ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats,
+                               const std::function<void(const ForwardSamples&)>& after_repeat) {
   ForwardTimer timer(model, context, *std::max_element(sizes.begin(), sizes.end()));
   ForwardSamples samples;
   for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up
@@ -73,6 +74,7 @@ ForwardSamples sample_forwards(const Model& model, int context, const std::vecto
       samples.device[n].push_back(*time.device_ns);
       samples.kernels[n] = timer.kernels();
     }
+    if (repeat >= 0 && after_repeat) after_repeat(samples);
   }
   return samples;
 }

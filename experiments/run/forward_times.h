@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -53,7 +54,8 @@ struct ForwardSamples {
 };
 
 /// Times forwards of each size. The sizes take turns within a repeat, and an untimed round before the first
-/// repeat warms up. Throws Error like ForwardTimer.
-ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats);
+/// repeat warms up. `after_repeat` gets the samples so far after each repeat. Throws Error like ForwardTimer.
+ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats,
+                               const std::function<void(const ForwardSamples&)>& after_repeat = {});
 
 }  // namespace speclab

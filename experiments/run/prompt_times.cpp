@@ -23,7 +23,8 @@ double time_prompt(Session& session, TokenSpan prompt, std::size_t piece, std::v
 
 }  // namespace
 
-json prompt_times(const Model& model, const std::vector<int>& tokens, int repeats) {
+json prompt_times(const Model& model, const std::vector<int>& tokens, int repeats,
+                  const std::function<void(const json&)>& keep) {
   const PromptRows together = model.backend().prompt_rows();
   const auto session = model.open(*std::max_element(tokens.begin(), tokens.end()));
   std::vector<float> logits(static_cast<std::size_t>(model.config().head_rows()));
@@ -42,6 +43,7 @@ json prompt_times(const Model& model, const std::vector<int>& tokens, int repeat
     }
     out.push_back({{"tokens", length}, {"own_ns", own}});
     if (!library.empty()) out.back()["library_ns"] = library;
+    if (keep) keep(out);
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <vector>
 
@@ -15,7 +16,9 @@ namespace speclab {
 /// is fed at once, through that library; the field is missing where the backend has no library. For `own_ns`,
 /// the prompt is fed in pieces that are too short for the library, so that the decode kernels run. The two
 /// ways take turns, and an untimed round before the first repeat warms up.
-nlohmann::json prompt_times(const Model& model, const std::vector<int>& tokens, int repeats);
+/// `keep` gets the result so far after each length.
+nlohmann::json prompt_times(const Model& model, const std::vector<int>& tokens, int repeats,
+                            const std::function<void(const nlohmann::json&)>& keep = {});
 
 /// Formats the medians of prompt_times() as a table.
 Table prompt_table(const nlohmann::json& times);

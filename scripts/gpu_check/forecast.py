@@ -8,7 +8,7 @@ Nothing here was measured on a GPU. Each constant below is published (its source
 Equations, for n rows of one sequence after `context` committed tokens:
 
     floor of a kernel = max(bytes / bandwidth, operations / arithmetic, on-chip bytes / on-chip bandwidth)
-    time of a kernel  = floor + ramp                       ramp: the wait for the first bytes and for the last block
+    time of a kernel  = floor + ramp + dependent accesses x latency     the ramp: first bytes under way, last block at its end
     forward           = sum of the times of its kernels + launches x gap(form)
     persistent form   = sum of the floors + tasks x (barrier + ramp of a task) + gap
 
@@ -60,13 +60,26 @@ GAPS = {
     ),
 }
 RAMP = (0.6e-6, "assumed: about one latency of memory")
+LATENCY = (0.25e-6, "assumed: an access to L2 that waits for the one before it")
 TASK_RAMP = (1.2e-6, "assumed: a latency of memory and the last block of a task")
 BARRIER = (0.8e-6, "assumed: arrival and release across all multiprocessors")
 BLOCK_OUTPUTS = (128, "the program: outputs of a block of a linear layer with eight warps")
 SPLIT = (128, "the program: keys of a split of attention (kSplit)")
 STANDARDISE_PASSES = (
     3,
-    "the program: reads of the logits and one write of the weights, as cuda/accept_sample_compact counts them",
+    "the program: reads of the logits and one write of the weights, as cuda/accept_sample_compact counts them. The first of two "
+    "launches finds the largest logit, the second computes weights and sums",
+)
+ROW_PIECE = (4096, "the program: entries of a row per block (kRowPiece)")
+CUT = (
+    {"levels": 3, "dependent": 4, "search": 32, "passes": 16},
+    "the program: launches that find four bits each; accesses of a launch that wait for each other (largest logit and state, row, "
+    "arrival, results of the other blocks); search: sixteen passes over the collected entries, two accesses each",
+)
+ACCEPT_STEPS = (
+    {"walk": 5, "rejection": 4},
+    "the program: accesses of accept that wait for each other. Walk: state, nodes, rows and weights of all nodes, then one "
+    "chunk and one group of it for the last token. Rejection: the two rows, the arrival, the sums of the chunks, their memory fence",
 )
 
 
@@ -179,13 +192,14 @@ class Kernel:
     operations: float = 0.0
     on_chip: float = 0.0
     blocks: int = 0  # 0: enough to fill the device
+    dependent: int = 0  # accesses that wait for each other, besides those of the ramp
 
     def floor(self, device):
         bandwidth = device.bandwidth if self.blocks == 0 else min(device.bandwidth, self.blocks * device.one_block)
         return max(self.bytes / bandwidth, self.operations / device.arithmetic, self.on_chip / device.on_chip)
 
     def time(self, device):
-        return self.floor(device) + RAMP[0]
+        return self.floor(device) + RAMP[0] + self.dependent * LATENCY[0]
 
 
 def linear(name, launches, outputs, inputs, n, accumulate=False):
@@ -253,11 +267,41 @@ def other_kernels(shape, n):
     ]
 
 
-def step_kernels(vocab, n, layers, kv, moved):
+def law_kernels(vocab, n, greedy):
+    """Laws of n rows. At temperature 0 the largest logit is all that is needed."""
+    largest = Kernel("largest logits", 1, n * vocab * 4)
+    weights = Kernel("standardise", 1, (STANDARDISE_PASSES[0] - 1) * n * vocab * 4)
+    return [largest] if greedy else [largest, weights]
+
+
+def cut_kernels(vocab, n):
+    """What top-k or top-p adds to the laws of n rows: three launches that find a code, and a search among the entries with it."""
+    step = Kernel("cut level", CUT[0]["levels"], n * vocab * 4, dependent=CUT[0]["dependent"])
+    search = Kernel("cut search", 1, n * vocab * 4, dependent=CUT[0]["dependent"] + CUT[0]["search"])
+    return [step, search]
+
+
+def cut(device, vocab, n, form="launches"):
+    """Seconds that top-k or top-p adds with several blocks a row, and at least with one block a row, which makes 16 passes over it."""
+    several = sum(kernel.launches * (kernel.time(device) + GAPS[form][0]) for kernel in cut_kernels(vocab, n))
+    return {"several_blocks": several, "one_block_at_least": CUT[0]["passes"] * vocab * 4 / device.one_block}
+
+
+def accept_kernel(vocab, greedy):
+    """The verdict. It reads two whole rows if it rejects a token that was drawn from a law, so not at temperature 0."""
+    steps = ACCEPT_STEPS[0]
+    if greedy:
+        return Kernel("accept", 1, 0, blocks=1, dependent=steps["walk"])
+    return Kernel(
+        "accept", 1, 2 * vocab * 4, blocks=math.ceil(vocab / ROW_PIECE[0]), dependent=steps["walk"] + steps["rejection"]
+    )
+
+
+def step_kernels(vocab, n, layers, kv, moved, greedy=False):
     """What follows the target's forward in a step: laws of the rows, verdict, and the accepted rows of the KV cache."""
     return [
-        Kernel("standardise", 1, STANDARDISE_PASSES[0] * n * vocab * 4),
-        Kernel("accept", 1, 2 * vocab * 4, blocks=1),
+        *law_kernels(vocab, n, greedy),
+        accept_kernel(vocab, greedy),
         Kernel("move", 1, 2 * layers * 2 * kv * 2 * moved),
     ]
 
@@ -310,7 +354,8 @@ def step(device, shape, context, queued):
     form = "launches" if queued == "off" else "graph"
     others = [
         Kernel("lay rows", 1, 0),
-        *step_kernels(shape.vocab, 1, shape.layers, shape.kv, 0)[:2],
+        *law_kernels(shape.vocab, 1, greedy=True),
+        accept_kernel(shape.vocab, greedy=True),
         Kernel("settle", 1, 0),
     ]
     return forward(device, shape, 1, context, form) + after_forward(device, others, form)
@@ -336,7 +381,7 @@ def speedup_share(device, shape, gamma=4):
     """Speedup with steps that the device runs, divided by tau / (1 + gamma c). It is below 1, because verifying more
     rows and the rest of a step take time."""
     one, draft = forward(device, shape, 1, CONTEXT), forward(device, DRAFT, 1, CONTEXT)
-    rest = after_forward(device, step_kernels(shape.vocab, gamma + 1, shape.layers, shape.kv, 0)[:2])
+    rest = after_forward(device, [*law_kernels(shape.vocab, gamma + 1, True), accept_kernel(shape.vocab, True)])
     return (one + gamma * draft) / (forward(device, shape, gamma + 1, CONTEXT) + gamma * draft + rest)
 
 
@@ -387,11 +432,15 @@ def forecast():
             name: {"value": value, "source": source}
             for name, (value, source) in {
                 "ramp_seconds": RAMP,
+                "latency_seconds": LATENCY,
                 "task_ramp_seconds": TASK_RAMP,
                 "barrier_seconds": BARRIER,
                 "block_outputs": BLOCK_OUTPUTS,
                 "split": SPLIT,
                 "standardise_passes": STANDARDISE_PASSES,
+                "row_piece": ROW_PIECE,
+                "accept_steps": ACCEPT_STEPS,
+                "cut": CUT,
             }.items()
         },
     }
@@ -435,6 +484,17 @@ def forecast():
             }
             for key in SHAPES
             for n in (1, *GOAL_ROWS[key])
+        ],
+        "cut_us": [
+            {
+                "vocab": vocab,
+                "rows": n,
+                "device": d.name,
+                **{form: round(1e6 * time, 2) for form, time in cut(d, vocab, n).items()},
+            }
+            for vocab in sorted({shape.vocab for shape in SHAPES.values()})
+            for n in (1, 32)
+            for d in DEVICES.values()
         ],
         "kernels": {key: {str(n): kernel_rows(SHAPES[key], n) for n in (1, 16)} for key in SHAPES},
         "goals": {name: {d.name: round(value(d), 5) for d in DEVICES.values()} for name, value in GOALS.items()},

@@ -298,7 +298,7 @@ def forward_table(device, shape):
     forwards = Forwards(device, shape)
     if not forwards.contexts:
         return f"Not measured: {device.why_not(f'forwards_{shape}')}."
-    sizes = sorted({int(n) for entry in forwards.contexts.values() for n in entry["rows_ns"]})
+    sizes = sorted({int(n) for entry in forwards.contexts.values() for n in entry.get("rows_ns", {})})
     rows = []
     for n in sizes:
         cells = [str(n)]

@@ -14,8 +14,9 @@ wanted_stage() {  # NAME
 }
 
 # stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is the JSON file that it writes, or "-" for
-# its standard output. Exit status of the command: 0: ok. 77 or 127: it cannot run here. 2: it cannot run here if it says so (cannot_run),
-# otherwise it failed. 124 or 137: it was stopped at its limit. Anything else: it failed.
+# its standard output. If that is no JSON, because the command was stopped, DATA is $kept, where some commands write each result
+# as soon as they have it. Exit status of the command: 0: ok. 77 or 127: it cannot run here. 2: it cannot run here if it says so
+# (cannot_run), otherwise it failed. 124 or 137: it was stopped at its limit. Anything else: it failed.
 stage() {
   local name=$1 cap=$(($2 * slower)) data=$3
   shift 3
@@ -37,6 +38,7 @@ stage() {
   [ "$most" -lt "$cap" ] && cap=$most
   [ "$left" -lt "$cap" ] && cap=$left
   : > "$scratch/out" > "$scratch/err"
+  rm -f "$kept"
   if [ -z "$1" ]; then
     status=unavailable reason="the program is neither in bin/ nor in build/release/. scripts/gpu_bundle.sh makes a bundle that has it."
   elif [ "$cap" -lt 1 ]; then
@@ -61,7 +63,10 @@ stage() {
     if [ $status = capped ]; then reason+=${said:+: $said}; fi
     if [ $status != ok ] && [ -z "$reason" ]; then reason=${said:-exit status $code}; fi
   fi
-  [ "$data" = - ] && data="$scratch/out"
+  if [ "$data" = - ]; then
+    data="$scratch/out"
+    if [ $status != ok ] && ! is_json "$data"; then data=$kept; fi
+  fi
   is_json "$data" || data=/dev/null
   if [ $status = ok ] && [ "$data" = /dev/null ]; then status=failed reason="it wrote no JSON"; fi
   [ $status = failed ] && failures=$((failures + 1))

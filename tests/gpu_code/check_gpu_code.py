@@ -77,6 +77,8 @@ KERNELS = (
     "Standardise",
     "StandardisePieces",
     "LargestOfRows",
+    "CutLevel",
+    "CutSearch",
     "Sample",
     "Race",
     "Siblings",

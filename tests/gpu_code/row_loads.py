@@ -17,6 +17,8 @@ PLACES = {
     "Standardise": 2,
     "StandardisePieces": 1,
     "LargestOfRows": 1,
+    "CutLevel": 1,
+    "CutSearch": 2,
     "Race": 2,
     "Sample": 4,
     "Siblings": 5,

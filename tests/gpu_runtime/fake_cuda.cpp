@@ -51,6 +51,7 @@ namespace cuda {
 // The parts of Gpu in other files.
 PersistentLimits Gpu::persistent_limits() const { return {}; }
 bool Gpu::overlaps() const { return false; }
+int Gpu::most_shared_bytes() const { return 0; }
 std::unique_ptr<DeviceStatus> Gpu::make_status() const { return nullptr; }
 std::string Gpu::loop_problem(bool) const { return ""; }
 }  // namespace cuda

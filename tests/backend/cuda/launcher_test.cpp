@@ -56,6 +56,34 @@ class LauncherTables : public testing::Test {
   }();
 };
 
+/// A simulated GPU whose blocks have as much shared memory as on sm_89.
+class SmallDevice final : public SimulatedDevice {
+ public:
+  int most_shared_bytes() const override { return 99 << 10; }
+};
+
+// A product of many rows plans blocks of 227 KiB at most. Where a block may have less, it is launched with
+// smaller blocks, and a recorded graph says so.
+TEST(LauncherGraphs, DescribeTheLaunchesOfTheDevice) {
+  Linear layer;
+  layer.out = layer.in = 4096;
+  layer.rows = 128;
+  layer.weights = reinterpret_cast<const simt::u16*>(16);
+  layer.partials = reinterpret_cast<float*>(16);
+  layer.arrivals = reinterpret_cast<simt::u32*>(16);
+  const auto node_on = [&](Device& device) {
+    Launcher launcher(device, CudaKernels::kLaunches);
+    return launcher.record(false, {}, [&] { launcher.start("linear", layer); })->nodes.at(0);
+  };
+  SimulatedDevice large;
+  SmallDevice small;
+  const GraphNode planned = node_on(large), adapted = node_on(small);
+  EXPECT_GT(planned.shared_bytes, 99 << 10);
+  EXPECT_LE(adapted.shared_bytes, 99 << 10);
+  EXPECT_LT(adapted.threads, planned.threads);
+  EXPECT_EQ(adapted.threads * adapted.blocks[0], planned.threads * planned.blocks[0]);
+}
+
 TEST_F(LauncherTables, AreCopiedOnce) {
   EXPECT_EQ(copies(1), 1);
   EXPECT_EQ(copies(1), 0);

@@ -162,7 +162,7 @@ struct Layer {
   void add(const Arguments& arguments) {
     const auto task = task_of(arguments);
     ASSERT_TRUE(task.has_value());
-    EXPECT_EQ(describe(*task).kernel, describe(arguments).kernel);
+    EXPECT_EQ(describe(*task, 227 << 10).kernel, describe(arguments, 227 << 10).kernel);
     tasks.push_back(*task);
   }
   std::vector<int> fused() const {

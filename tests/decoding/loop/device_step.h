@@ -78,6 +78,25 @@ struct Rows {
   }
 };
 
+inline void check_equal(const cuda::Verdict& v, const cuda::Verdict& w, const char* how) {
+  SPECLAB_CHECK(w.next == v.next && w.accepted == v.accepted && w.tested == v.tested && w.bonus == v.bonus &&
+                    w.fault == v.fault && w.moves == v.moves,
+                "token {} after {} of {} tested nodes {}, {} after {} of {} without", w.next, w.accepted,
+                w.tested, how, v.next, v.accepted, v.tested);
+  for (int i = 0; i < v.accepted; ++i)
+    SPECLAB_CHECK(w.path[i] == v.path[i], "node {} of the path is {} {}, {} without", i, w.path[i], how,
+                  v.path[i]);
+  for (int i = 0; i < v.moves; ++i)
+    SPECLAB_CHECK(w.from[i] == v.from[i] && w.to[i] == v.to[i], "move {} is {} to {} {}, {} to {} without", i,
+                  w.from[i], w.to[i], how, v.from[i], v.to[i]);
+  for (int i = 0; i < v.tested; ++i)
+    SPECLAB_CHECK(w.tested_node[i] == v.tested_node[i] && w.tested_p[i] == v.tested_p[i] &&
+                      w.tested_q[i] == v.tested_q[i],
+                  "test {} is of node {} with p {} and q {} {}, {} with {} and {} without", i,
+                  w.tested_node[i], w.tested_p[i], w.tested_q[i], how, v.tested_node[i], v.tested_p[i],
+                  v.tested_q[i]);
+}
+
 /// Does what accept() does, with the kernel. Fills path, next, bonus and tested (node, p, q, accepted).
 /// `moves` gets (from, to) of the cache rows that the commit moves. greedy: the temperature is 0. Scripted
 /// coins need a simulated GPU.
@@ -126,25 +145,26 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
                  .residual = residual.data(),
                  .verdict = verdict.data()};
   if (coins.is_scripted()) {
-    place.machine()->run(
-        cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
-        {.threads = cuda::law_threads(vocab), .shared_bytes = cuda::LawSpace(vocab).bytes()});
+    place.machine()->run(cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
+                         {.threads = cuda::law_threads(vocab),
+                          .shared_bytes = cuda::AcceptKernel<ScriptedCoins>::bytes(vocab, false)});
   } else {
     cuda::launch(a, place.stream());
   }
   const cuda::Verdict v = verdict[0];
-  if (!coins.is_scripted()) {  // the sums of the rows save work and change nothing
+  if (!coins.is_scripted()) {  // neither the sums of the rows nor several blocks change anything
     const DeviceArray<double> sums(place, p.sums);
-    const DeviceArray<cuda::Verdict> other(place, 1);
+    const DeviceArray<simt::u64> best(place, static_cast<std::size_t>(cuda::row_pieces(vocab)));
+    const DeviceArray<simt::u32> arrivals(place, std::vector<simt::u32>(1));
     a.p_sums = sums.data();
-    a.verdict = other.data();
-    cuda::launch(a, place.stream());
-    const cuda::Verdict w = other[0];
-    SPECLAB_CHECK(w.next == v.next && w.accepted == v.accepted && w.tested == v.tested,
-                  "token {} after {} with sums, {} after {} without", w.next, w.accepted, v.next, v.accepted);
-    for (int i = 0; i < v.tested; ++i)
-      SPECLAB_CHECK(w.tested_p[i] == v.tested_p[i], "p of node {} is {} with sums, {} without",
-                    v.tested_node[i], w.tested_p[i], v.tested_p[i]);
+    for (const bool several : {false, true}) {
+      const DeviceArray<cuda::Verdict> other(place, 1);
+      a.verdict = other.data();
+      if (several) a.meeting = {best.data(), arrivals.data()};
+      cuda::launch(a, place.stream());
+      check_equal(v, other[0], several ? "with several blocks" : "with sums");
+      SPECLAB_CHECK(arrivals[0] == 0, "{} arrivals after the launch", arrivals[0]);
+    }
   }
   SPECLAB_CHECK(v.fault < 0, "fault at node {}", v.fault);
   out.path.assign(v.path, v.path + v.accepted);

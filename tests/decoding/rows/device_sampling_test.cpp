@@ -6,6 +6,8 @@
 #include <limits>
 
 #include "core/base/error.h"
+#include "core/backend/cuda/program/planned.h"
+#include "core/backend/cuda_kernels.h"
 #include "tests/decoding/rules/device_cases.h"
 
 namespace speclab {
@@ -117,6 +119,90 @@ TEST(DeviceSampling, TopKAndTopPKeepTheSameTokens) {
   const std::vector<float> equal(70, 1.0f);
   const Laws kept = standardise(machine, equal, 1, 70, {.temperature = 1, .top_p = .5});
   for (std::size_t i = 0; i < 70; ++i) EXPECT_EQ(kept.weights[i], i < 35 ? 1.0f : 0.0f);
+}
+
+// Rows of three pieces. standardise() compares one block a row with several.
+TEST(DeviceSampling, SeveralBlocksCutARowAtTheSameEntry) {
+  constexpr int kVocab = 2 * cuda::kRowPiece + 70, kRows = 3;
+  simt::Machine machine(12);
+  const auto same = [&](const std::vector<float>& logits, const SamplingParams& params) {
+    SCOPED_TRACE(
+        fmt::format("temperature {}, top-k {}, top-p {}", params.temperature, params.top_k, params.top_p));
+    const int rows = static_cast<int>(logits.size()) / kVocab;
+    const Laws laws = standardise(machine, logits, rows, kVocab, params);
+    for (int row = 0; row < rows; ++row) {
+      if (laws.laws[static_cast<std::size_t>(row)].invalid >= 0) continue;
+      Distribution host;
+      host.assign_logits(std::span(logits).subspan(static_cast<std::size_t>(row * kVocab), kVocab), params,
+                         {}, kVocab);
+      ASSERT_NO_FATAL_FAILURE(expect_same(host, laws, row));
+    }
+  };
+  std::vector<float> logits;
+  for (int row = 0; row < kRows; ++row) {
+    const std::vector<float> more = random_logits(kVocab, 300 + static_cast<unsigned>(row));
+    logits.insert(logits.end(), more.begin(), more.end());
+  }
+  logits[kVocab + 5000] = std::numeric_limits<float>::quiet_NaN();  // row 1 is not valid, the others are cut
+  for (const double temperature : {1.0, .01, 300.0}) {              // 300: almost all entries have one code
+    same(logits, {.temperature = temperature, .top_k = 50});
+    same(logits, {.temperature = temperature, .top_p = .9});
+    same(logits, {.temperature = temperature, .top_k = 200, .top_p = .95});
+  }
+  same(logits, {.temperature = 1, .top_k = 1});
+  same(logits, {.temperature = 1, .top_k = kVocab - 1});
+  same(logits, {.temperature = 1, .top_k = kVocab, .top_p = .5});
+  same(logits, {.temperature = 1, .top_k = kVocab / 2, .top_p = .999});
+  same(logits, {.temperature = 1, .top_p = 1 - 1e-12});
+  same(logits, {.temperature = 1, .top_p = 1e-9});
+  // Equal logits, more than RowCut::kWords: the last block searches the whole row. Ties go to the lowest
+  // tokens.
+  const std::vector<float> equal(kVocab, 1.0f);
+  same(equal, {.temperature = 1, .top_k = 5000});
+  same(equal, {.temperature = 1, .top_p = .3});
+}
+
+TEST(DeviceSampling, RowsThatAreCutHaveSeveralBlocks) {
+  simt::u64 best = 0;
+  cuda::RowCut cut;
+  cuda::Standardise a{.columns = 128256, .vocab = 128256, .top_p = .9, .meeting = {&best}, .cuts = &cut};
+  std::vector<std::string> started;
+  cuda::start_laws(a, [&](const char* name, const auto&) { started.push_back(name); });
+  EXPECT_EQ(started, (std::vector<std::string>{"largest_of_rows", "cut_rows", "cut_rows", "cut_rows",
+                                               "cut_rows", "standardise"}));
+  a.cuts = nullptr;
+  EXPECT_FALSE(has_pieces(a));
+  a.top_p = 1;
+  EXPECT_TRUE(has_pieces(a));
+}
+
+TEST(DeviceSampling, APlanGivesItsRowsSeveralBlocks) {
+  const auto backend = make_cuda_backend({.device = 0, .threads = 1, .simulated = true});
+  PlanShape shape;
+  shape.widths = {1, 1};
+  shape.vocab = shape.draft_columns = 3 * cuda::kRowPiece;
+  shape.target = {.greedy = false, .top_p = .9};
+  shape.draft = {.greedy = false, .top_k = 40};
+  const std::shared_ptr<Plan> plan = backend->device_program()->make_plan(shape);
+  const auto blocks = [](const auto& arguments) {
+    int found = 0;
+    with_kernel(arguments, [&](const auto&, const cuda::LaunchShape& grid) { found = grid.grid_x; });
+    return found;
+  };
+  EXPECT_TRUE(cuda::is_cut(cuda::target_laws_of(*plan)));
+  EXPECT_EQ(blocks(cuda::target_laws_of(*plan)), 3);
+  EXPECT_EQ(blocks(cuda::draft_laws_of(*plan, 1)), 3);
+  EXPECT_EQ(blocks(cuda::accept_of(*plan)), 3);
+}
+
+// A draft's head with a reduced vocabulary: ids are those of tokens, keys those of columns.
+TEST(DeviceSampling, SeveralBlocksCutARowOfAReducedVocabulary) {
+  constexpr int kColumns = cuda::kRowPiece + 300, kVocab = 2 * kColumns;
+  simt::Machine machine(13);
+  std::vector<Token> ids;
+  for (int i = 0; i < kColumns; ++i) ids.push_back(2 * i + (i % 3 == 0 ? 1 : 0));
+  standardise(machine, random_logits(kColumns, 77), 1, kVocab, {.temperature = 1, .top_k = 40, .top_p = .9},
+              ids);
 }
 
 TEST(DeviceSampling, BrokenLogitsAreReported) {

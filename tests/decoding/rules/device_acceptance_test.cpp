@@ -37,6 +37,58 @@ TEST(DeviceAcceptance, TheTargetsVocabulary) {
   compare(machine, step, 2, 40);
 }
 
+// A vocabulary of three pieces, the last one not whole: the kernel has three blocks. compare() runs it with
+// one block and with several. Chains end with a rejection or a bonus token; nodes of trees have siblings,
+// which are tested after the meeting.
+TEST(DeviceAcceptance, ARejectionIsSharedByTheBlocksOfARow) {
+  constexpr int kVocab = 2 * cuda::kRowPiece + 70;
+  std::mt19937 random(9);
+  simt::Machine machine(10);
+  int rejections = 0;
+  for (const Kind kind : {Kind::generic, Kind::zeros, Kind::equal, Kind::disjoint, Kind::by_construction}) {
+    for (const bool chain : {true, false}) {
+      SCOPED_TRACE(fmt::format("rows {}, {}", static_cast<int>(kind), chain ? "chain" : "tree"));
+      const std::uint64_t seed = random();
+      const Step step = random_step(kind, kVocab, 5, chain, Coins(seed + 1, 3), random);
+      const TargetRows rows = [&](int node) {
+        return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
+      };
+      for (const char* name : {"rejection", "non_iterative", "distillspec_exp"}) {
+        Acceptance host, device;
+        accept(find_acceptance_rule(name), {}, step.draft, rows, Coins(seed, 3), 40, host);
+        ASSERT_NO_THROW(
+            accept_on(machine, find_acceptance_rule(name), {}, step.draft, rows, Coins(seed, 3), 40, device));
+        EXPECT_EQ(device.path, host.path) << name;
+        EXPECT_EQ(device.next, host.next) << name;
+        EXPECT_EQ(device.bonus, host.bonus) << name;
+        rejections += host.bonus ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GE(rejections, 10);
+}
+
+TEST(DeviceAcceptance, OnlyRejectionSamplingHasSeveralBlocks) {
+  simt::u64 best = 0;
+  simt::u32 arrivals = 0;
+  const float row = 0;
+  const auto blocks = [](const cuda::Accept& a) {
+    int found = 0;
+    with_kernel(a, [&](const auto&, const cuda::LaunchShape& shape) { found = shape.grid_x; });
+    return found;
+  };
+  cuda::Accept a{.vocab = 128256, .p = &row, .q = &row, .meeting = {&best, &arrivals}};
+  EXPECT_EQ(blocks(a), 32);
+  a.rule = AcceptRule::kCoupled;
+  EXPECT_EQ(blocks(a), 1);
+  a.rule = AcceptRule::kRatio;
+  a.q = nullptr;
+  EXPECT_EQ(blocks(a), 1);
+  a.q = &row;
+  a.meeting = {};
+  EXPECT_EQ(blocks(a), 1);
+}
+
 TEST(DeviceAcceptance, EveryRuleThatWalksRunsOnTheDeviceExceptKSeq) {
   for (const AcceptanceRule& rule : acceptance_rules())
     EXPECT_EQ(rule.device_form != nullptr, rule.verify == verify_by_walk && rule.name != "k_seq")

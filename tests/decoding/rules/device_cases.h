@@ -158,7 +158,9 @@ class Meeting {
  public:
   Meeting(const cuda::Place& place, int rows, int columns)
       : best_(place, static_cast<std::size_t>(rows * cuda::row_pieces(columns))),
-        arrivals_(place, std::vector<simt::u32>(static_cast<std::size_t>(rows))) {}
+        arrivals_(place, std::vector<simt::u32>(static_cast<std::size_t>(rows))),
+        cuts_(place, static_cast<std::size_t>(rows)) {}
+  cuda::RowCut* cuts() const { return cuts_.data(); }
   cuda::RowMeeting memory() const { return {best_.data(), arrivals_.data()}; }
   void expect_zeros() const {
     for (const simt::u32 arrived : arrivals_.host()) EXPECT_EQ(arrived, 0u);
@@ -167,6 +169,7 @@ class Meeting {
  private:
   DeviceArray<simt::u64> best_;
   DeviceArray<simt::u32> arrivals_;
+  DeviceArray<cuda::RowCut> cuts_;
 };
 
 /// `several`: rows may have several blocks.
@@ -190,7 +193,8 @@ inline Laws standardise_with(const cuda::Place& place, const std::vector<float>&
                                      .weights = weights.data(),
                                      .laws = laws.data(),
                                      .sums = sums.data(),
-                                     .meeting = several ? meeting.memory() : cuda::RowMeeting{}},
+                                     .meeting = several ? meeting.memory() : cuda::RowMeeting{},
+                                     .cuts = several ? meeting.cuts() : nullptr},
                    [&](const char*, const auto& arguments) { cuda::launch(arguments, place.stream()); });
   meeting.expect_zeros();
   return {weights.host(), laws.host(), sums.host()};

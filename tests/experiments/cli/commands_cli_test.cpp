@@ -3,12 +3,38 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "experiments/run/engine_times.h"
+#include "experiments/run/model_set.h"
+#include "experiments/run/prompt_times.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
 namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
+
+// What `speclab bench --out` writes while it measures.
+TEST_F(Speclab, BenchKeepsEachResultAsSoonAsItHasIt) {
+  const ModelSet models((dir() / "target").string(),
+                        make_backend({.backend = BackendKind::kCpu, .threads = 1}), "plain");
+  std::vector<json> kept;
+  const auto keep = [&](const json& so_far) { kept.push_back(so_far); };
+  const json times =
+      engine_times(models, {.contexts = {8, 9}, .rows = {1, 2}, .tokens = 3, .repeats = 2}, keep);
+  ASSERT_EQ(kept.size(), 6U) << "in each context after the texts and after two repeats";
+  EXPECT_EQ(kept[0]["contexts"][0]["step_ns"].size(), 1U);
+  EXPECT_FALSE(kept[0]["contexts"][0].contains("rows_ns"));
+  EXPECT_EQ(kept[1]["contexts"][0]["rows_ns"]["2"].size(), 1U);
+  EXPECT_EQ(kept[1]["contexts"][0]["work"], times["contexts"][0]["work"]);
+  EXPECT_EQ(kept[2]["contexts"][0]["rows_ns"], times["contexts"][0]["rows_ns"]);
+  EXPECT_EQ(kept[3]["contexts"].size(), 2U);
+  EXPECT_EQ(kept[3]["contexts"][0], times["contexts"][0]);
+  kept.clear();
+  const json prompts = prompt_times(*models.target(), {5, 9}, 1, keep);
+  ASSERT_EQ(kept.size(), 2U);
+  EXPECT_EQ(kept[0].size(), 1U);
+  EXPECT_EQ(kept[1], prompts);
+}
 
 TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(run({"--help"}).code, 0);
@@ -54,6 +80,9 @@ TEST_F(Speclab, SmallCommands) {
   EXPECT_EQ(last["rows_ns"]["5"].size(), 3U);
   EXPECT_GT(last["work"]["5"]["flops"].get<double>(), 4 * last["work"]["1"]["flops"].get<double>());
   EXPECT_THAT(timed({"--rows", "1,2", "--context", "8"}).out, HasSubstr("forward, rows: 2"));
+  const json printed =
+      json::parse(timed({"--rows", "1,2", "--context", "8", "--json", "--out", "bench.json"}).out);
+  EXPECT_EQ(read_json_file(dir() / "bench.json"), printed);
   expect_error(timed({"--rows", "1,x"}), {"--rows", "\"x\"", "1 to 128"});
   expect_error(timed({"--rows", "1", "--context", "100000"}), {"--context", "100000"});
   std::ofstream(dir() / "p.jsonl") << R"({"id": "a", "turns": ["1 2 3"]})"

@@ -46,7 +46,8 @@ class Stages(Copy):
             result = self.check("--backend", "host-simt", "--stages", f"forwards_{name}")
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertRegex(
-                self.stage(f"forwards_{name}", "host-simt")["data"]["words"], f"^bench --model .* {words} --json$"
+                self.stage(f"forwards_{name}", "host-simt")["data"]["words"],
+                f"^bench --model .* {words} --json --out [^ ]+$",
             )
 
     def test_prompts_take_both_ways_where_there_is_a_library(self):
@@ -56,7 +57,7 @@ class Stages(Copy):
             result = self.check("--backend", backend, "--stages", "prefill_135m,prefill_8b")
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertRegex(
-                self.stage("prefill_8b", backend)["data"]["words"], rf"^bench --model [^ ]+ {words} --json$"
+                self.stage("prefill_8b", backend)["data"]["words"], rf"^bench --model [^ ]+ {words} --json --out [^ ]+$"
             )
             self.assertNotIn("--inflate", self.stage("prefill_135m", backend)["data"]["words"])
 
@@ -78,6 +79,20 @@ class Stages(Copy):
         stage = self.stage("forwards_135m")
         self.assertEqual(stage["status"], "unavailable")
         self.assertIn("the 0 seconds of part 2 were over", stage["reason"])
+
+    def test_what_a_stopped_stage_has_written_is_kept(self):
+        self.add(
+            "bin/speclab",
+            """for file; do :; done; echo '{"engine": {"contexts": [1]}}' > "$file"; echo '{"half": ['; exec sleep 30""",
+        )
+        self.assertEqual(self.check("--backend", "cpu", "--stages", "forwards_135m", "--cap", 1).returncode, 0)
+        stage = self.stage("forwards_135m")
+        self.assertEqual((stage["status"], stage["data"]), ("capped", {"engine": {"contexts": [1]}}))
+        self.add("bin/speclab", "sleep 30")  # the next stage does not get the file of this one
+        self.assertEqual(
+            self.check("--backend", "cpu", "--stages", "forwards_135m,prefill_8b", "--cap", 1).returncode, 0
+        )
+        self.assertEqual(self.stage("prefill_8b")["data"], None)
 
     def test_a_missing_program_is_named(self):
         self.assertEqual(

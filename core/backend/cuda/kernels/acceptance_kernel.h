@@ -1,18 +1,28 @@
 #pragma once
 
 #include "core/backend/cuda/kernels/criterion.h"
+#include "core/backend/cuda/kernels/row_pieces.h"
 
-// Verifies a draft on the device. One block does what accept() of core/decoding/rules/accept.h does for a
+// Verifies a draft on the device. The kernel does what accept() of core/decoding/rules/accept.h does for a
 // tree, with any rule. If the rows have the same bits as on the host, the decisions, coins and tokens are the
 // same, too (law.h).
 //
-// Each decision depends on the one before it, so there is one block. The costs below are those of the rule
-// `rejection`. With the sums of the target's rows (Accept::p_sums) the kernel reads a few numbers of a row to
-// accept a token. It reads one chunk of a row (kSumChunk entries) to draw a token from a row of the target,
-// or from such a row without one token. Only when it rejects a token that was drawn from a law of the draft
-// does it read whole rows, p and q, once. 512 threads then have 32 KiB in flight. For a vocabulary of 128,256
-// the two rows have 1 MiB, 32 times as much. Reading them takes 32 times the latency: 8 us from L2 (0.25 us
-// each), and 22 us from memory (0.7 us each). All other outcomes take 2 to 3 us (predicted).
+// Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
+// the threads fetch in parallel what it needs of each node: links, token, and p and q of the token
+// (TreeFacts). So the walk waits for shared memory, and for numbers that L1 then holds, such as the key of
+// the coins. To draw a token from a row of the target, or from such a row without one token, the kernel uses
+// the sums of the target's rows (Accept::p_sums) and reads one chunk.
+//
+// Only when it rejects a token that was drawn from a law of the draft does it read whole rows, p and q. With
+// memory through which blocks meet (Accept::meeting), a row has one block per piece (row_pieces.h). All
+// blocks walk up to the first rejection and come to the same result. Then each block sums its piece of the
+// residual, and the last block to arrive goes on alone. A second rejection in the same step occurs only in
+// trees, and one block then reads the rows, with 32 KiB in flight. So do rules other than rejection sampling
+// and residuals with a power, which are rare.
+//
+// For a vocabulary of 128,256 the two rows have 1 MiB, and 32 blocks have all of it in flight at once. A
+// rejection then takes about 4 us. One block took 8 us at a latency of 0.25 us from L2, and 22 us at 0.7 us
+// from memory. All other outcomes take 2 to 3 us (predicted).
 
 namespace speclab::cuda {
 
@@ -63,6 +73,7 @@ struct Accept {
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< position of node 0
   double* residual = nullptr;              ///< [vocab] scratch
+  RowMeeting meeting{};                    ///< of one row. Null: there is one block
   Verdict* verdict = nullptr;              ///< out
 };
 
@@ -108,20 +119,31 @@ struct Remainder {
     return (kind == Kind::kStored ? simt::load(stored + x) : weight_of(x, loader()(x))) / sum_of_weights();
   }
 
+  /// True if subtract() would sum the difference of two rows, and so could use sums of its chunks.
+  SPECLAB_DEVICE bool becomes_difference(const LawRow& drawn_from) const {
+    return p.one_hot < 0 && kind == Kind::kRow && f.power == 1 && drawn_from.one_hot < 0;
+  }
+  /// The first part of subtract(), for a row p and f without a power: describes what is left, without its
+  /// sum.
+  SPECLAB_DEVICE void take(const LawRow& drawn_from) {
+    const double scale = f.plain_residual ? 1 : f.scale;
+    kind = drawn_from.one_hot < 0 ? Kind::kDifference : Kind::kWithoutToken;
+    q = drawn_from;
+    p_factor = scale / p.sum;
+    q_factor = 1 / drawn_from.sum;
+    unit = p.sum / scale;
+  }
+
   /// Replaces the distribution p with max(f(p) - q, 0), normalised, where q is `drawn_from`. f(p) is that of
   /// RatioForm, or p itself with plain_residual. If q is one-hot, all of its mass is at that token. If no
-  /// mass would be left, the distribution stays as it is.
-  SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from) {
+  /// mass would be left, the distribution stays as it is. `of_chunks`: the sums of the chunks of the
+  /// difference; null: not known.
+  SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from, const double* of_chunks) {
     if (p.one_hot >= 0) return;
     if (kind == Kind::kRow && f.power == 1) {
-      const double scale = f.plain_residual ? 1 : f.scale;
-      kind = drawn_from.one_hot < 0 ? Kind::kDifference : Kind::kWithoutToken;
-      q = drawn_from;
-      p_factor = scale / p.sum;
-      q_factor = 1 / drawn_from.sum;
-      unit = p.sum / scale;
+      take(drawn_from);
       // If a single token loses mass, only the sum of its chunk changes. The other sums are those of p.
-      const KnownSums known{.chunks = kind == Kind::kWithoutToken ? p.known.chunks : nullptr,
+      const KnownSums known{.chunks = kind == Kind::kWithoutToken ? p.known.chunks : of_chunks,
                             .changed = q.one_hot};
       sum = sum_row(space, vocab,
                     Entries{loader(), [&](int x, const TwoWeights& of) { return weight_of(x, of); }, known});
@@ -189,11 +211,74 @@ struct Remainder {
   }
 };
 
+/// What the walk needs to know of the nodes of a tree, in shared memory.
+class TreeFacts {
+ public:
+  static constexpr int kBytes = kMostNodes * (2 * 8 + 4 * 4);
+  /// `begin`: offset in the shared memory, a multiple of 8.
+  SPECLAB_DEVICE explicit TreeFacts(int begin) : begin_(begin) {}
+
+  SPECLAB_DEVICE double p(int node) const {
+    return p_of()[node];
+  }  ///< of the node's token in its parent's row
+  SPECLAB_DEVICE double q(int node) const { return q_of()[node]; }  ///< of the row that it was drawn from
+  SPECLAB_DEVICE int token(int node) const { return numbers(kToken)[node]; }
+  /// Both: the number of nodes if there is none.
+  SPECLAB_DEVICE int first_child(int node) const { return numbers(kChild)[node]; }
+  SPECLAB_DEVICE int next_sibling(int node) const { return numbers(kSibling)[node]; }
+
+  /// All threads of a block call it together. A node may have a row and links that the walk never asks for.
+  SPECLAB_DEVICE void fetch(const Accept& a, int nodes) const {
+    SPECLAB_ROLLED
+    for (int node = simt::thread_index(); node < nodes; node += simt::block_threads()) {
+      const int parent = simt::load(a.parents + node), token = simt::load(a.tokens + node);
+      numbers(kParent).set(node, parent);
+      numbers(kToken).set(node, token);
+      if (parent < 0) continue;
+      const LawRow drawn = drawn_from(a, node, token);
+      p_of().set(node, LawRow::of(a.p, a.p_laws, parent, a.vocab).prob(token));
+      q_of().set(node, drawn.prob(token));
+    }
+    simt::block_sync();
+    SPECLAB_ROLLED
+    for (int node = simt::thread_index(); node < nodes; node += simt::block_threads()) {
+      const int parent = numbers(kParent)[node];
+      int child = nodes, sibling = nodes;
+      SPECLAB_ROLLED
+      for (int other = nodes - 1; other > node; --other) {
+        const int above = numbers(kParent)[other];
+        child = above == node ? other : child;
+        sibling = above == parent ? other : sibling;
+      }
+      numbers(kChild).set(node, child);
+      numbers(kSibling).set(node, sibling);
+    }
+    simt::block_sync();
+  }
+
+  /// Returns the row that a node's token was drawn from, or a one-hot row if the token was not drawn.
+  SPECLAB_DEVICE static LawRow drawn_from(const Accept& a, int node, int token) {
+    const int row = simt::load(a.q_rows + node);
+    return row < 0 ? LawRow{.one_hot = token} : LawRow::of(a.q, a.q_laws, row, a.vocab);
+  }
+
+ private:
+  enum { kToken, kParent, kChild, kSibling };
+  SPECLAB_DEVICE simt::Shared<double> p_of() const { return simt::shared<double>(begin_, kMostNodes); }
+  SPECLAB_DEVICE simt::Shared<double> q_of() const {
+    return simt::shared<double>(begin_ + 8 * kMostNodes, kMostNodes);
+  }
+  SPECLAB_DEVICE simt::Shared<std::int32_t> numbers(int which) const {
+    return simt::shared<std::int32_t>(begin_ + (16 + 4 * which) * kMostNodes, kMostNodes);
+  }
+  int begin_;
+};
+
 template <typename Coins>
 struct AcceptKernel {
   static constexpr const char* kName = "accept";
   static constexpr int kThreads = kLawThreads;
-  static constexpr bool kAlone = true;  // one block: run_alone() in core/backend/cuda/launch/run_on_device.h
+  static constexpr bool kAlone = true;  // few blocks: run_alone() in core/backend/cuda/launch/run_on_device.h
   Accept a;
   Coins coins;
 
@@ -237,39 +322,58 @@ struct AcceptKernel {
     return row.sample(space, a.vocab, coins, position, kResidualCoin);
   }
 
-  /// Returns the next child of `node` after `child`, or `nodes` if there is none.
-  SPECLAB_DEVICE int next_child(int node, int child, int nodes) const {
-    for (++child; child < nodes; ++child) {
-      if (simt::load(a.parents + child) == node) break;
-    }
-    return child;
+  /// The shared memory of a block: LawSpace, TreeFacts, and a piece of a residual if there are several
+  /// blocks.
+  SPECLAB_BOTH static constexpr int facts_at(int vocab) { return LawSpace(vocab).bytes(); }
+  SPECLAB_BOTH static constexpr int bytes(int vocab, bool several) {
+    return facts_at(vocab) + TreeFacts::kBytes + (several ? 8 * PieceOrder::kEntries : 0);
   }
 
-  /// Returns the row that a child's token was drawn from, or a one-hot row if the token was not drawn.
-  SPECLAB_DEVICE LawRow drawn_from(int child, int token) const {
-    const int row = simt::load(a.q_rows + child);
-    return row < 0 ? LawRow{.one_hot = token} : LawRow::of(a.q, a.q_laws, row, a.vocab);
+  /// Returns how many blocks work together: several where a rejection may need the difference of two rows.
+  static int blocks(const Accept& a) {
+    const bool several = a.meeting.arrivals != nullptr && a.rule == AcceptRule::kRatio && a.form.power == 1 &&
+                         !a.form.ignore_q && a.p != nullptr && a.q != nullptr && a.vocab > kRowPiece;
+    return several ? row_pieces(a.vocab) : 1;
   }
 
-  SPECLAB_DEVICE void record(int tested, int node, double p, double q) const {
-    if (simt::thread_index() != 0) return;
-    simt::store(&a.verdict->tested_node[tested], node);
-    simt::store(&a.verdict->tested_p[tested], p);
-    simt::store(&a.verdict->tested_q[tested], q);
+  /// Writes the sums of the chunks of this block's piece of the difference to a.residual.
+  SPECLAB_DEVICE void sum_piece(const LawSpace& space, const Remainder& difference) const {
+    const int piece = simt::block_x(), begin = piece * kRowPiece, end = simt::min(begin + kRowPiece, a.vocab);
+    const auto values = simt::shared<double>(facts_at(a.vocab) + TreeFacts::kBytes, PieceOrder::kEntries);
+    visit_entries(begin + simt::thread_index(), end, simt::block_threads(), difference.loader(),
+                  [&](int x, const TwoWeights& of) {
+                    values.set(PieceOrder::place(x - begin), difference.weight_of(x, of));
+                  });
+    SPECLAB_ROLLED
+    for (int x = end + simt::thread_index(); x < begin + kRowPiece; x += simt::block_threads())
+      values.set(PieceOrder::place(x - begin), 0.0);
+    PieceOrder::sum_chunks(values, space.lanes(), piece, chunks_of(a.vocab), a.residual);
   }
 
   SPECLAB_DEVICE void operator()() const {
     const LawSpace space(a.vocab);
+    const TreeFacts facts(facts_at(a.vocab));
     const std::int64_t first = simt::load(a.position) + 1;
     const int nodes = a.nodes_at == nullptr ? a.nodes : simt::load(a.nodes_at);
-    const bool writes = simt::thread_index() == 0;
+    facts.fetch(a, nodes);
+    bool several = simt::grid_x() > 1;  // all blocks still go the same way
+    bool writes = simt::block_x() == 0 && simt::thread_index() == 0;
     int node = 0, depth = 0, tested = 0, next = -1, fault = -1, moves = 0;
     bool bonus = false;
+    const auto record = [&](int child) {
+      if (writes) {
+        simt::store(&a.verdict->tested_node[tested], child);
+        simt::store(&a.verdict->tested_p[tested], facts.p(child));
+        simt::store(&a.verdict->tested_q[tested], facts.q(child));
+      }
+      ++tested;
+    };
     for (;;) {
       const LawRow row = LawRow::of(a.p, a.p_laws, node, a.vocab, a.p_sums);
       const std::int64_t position = first + depth;
-      int child = next_child(node, node, nodes), accepted = -1;
+      int child = facts.first_child(node), accepted = -1;
       if (child == nodes) {
+        if (several && simt::block_x() != 0) return;
         next = a.rule == AcceptRule::kCriterion
                    ? token_within(space, row, accepted_at(space, row, node), position)
                    : target_token(space, row, position);
@@ -278,20 +382,19 @@ struct AcceptKernel {
       }
       if (a.rule == AcceptRule::kCriterion) {
         const AcceptedSet set = accepted_at(space, row, node);
-        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes)) {
-          const int token = simt::load(a.tokens + child);
-          record(tested++, child, row.prob(token), drawn_from(child, token).prob(token));
-          if (set.accepts(space, token)) accepted = child;
+        for (; child < nodes && accepted < 0; child = facts.next_sibling(child)) {
+          record(child);
+          if (set.accepts(space, facts.token(child))) accepted = child;
         }
         if (accepted < 0) next = token_within(space, row, set, position);
       } else if (a.rule == AcceptRule::kEnvelope || a.rule == AcceptRule::kEnvelopeAgain) {
         LawRow q;
         double inverse = 0;
         int children = 0;
-        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes), ++children) {
-          const int token = simt::load(a.tokens + child);
-          q = drawn_from(child, token);
-          record(tested++, child, row.prob(token), q.prob(token));
+        for (; child < nodes && accepted < 0; child = facts.next_sibling(child), ++children) {
+          const int token = facts.token(child);
+          record(child);
+          q = TreeFacts::drawn_from(a, child, token);
           inverse = inverse_envelope(space, row, q, a.vocab);
           if (coins.bernoulli(space, under_envelope(row, q, token, inverse), position, kAcceptCoin,
                               static_cast<simt::u32>(children)))
@@ -300,32 +403,49 @@ struct AcceptKernel {
         if (accepted < 0) next = token_redrawn(space, row, q, inverse, children, position);
       } else if (a.rule != AcceptRule::kRatio) {
         const int chosen = target_token(space, row, position);
-        for (; child < nodes && accepted < 0; child = next_child(node, child, nodes)) {
-          const int token = simt::load(a.tokens + child);
-          record(tested++, child, row.prob(token), drawn_from(child, token).prob(token));
-          if (token == chosen) accepted = child;
+        for (; child < nodes && accepted < 0; child = facts.next_sibling(child)) {
+          record(child);
+          if (facts.token(child) == chosen) accepted = child;
         }
         if (accepted < 0) next = chosen;
       } else {
         Remainder remainder{.p = row, .vocab = a.vocab, .f = a.form, .stored = a.residual};
-        for (int i = 0; child < nodes; child = next_child(node, child, nodes), ++i) {
-          const int token = simt::load(a.tokens + child);
-          LawRow q = drawn_from(child, token);
-          record(tested++, child, row.prob(token), q.prob(token));
-          if (a.form.ignore_q) q = {.one_hot = token};
-          const double q_token = q.prob(token);
+        for (int i = 0; child < nodes; child = facts.next_sibling(child), ++i) {
+          const int token = facts.token(child);
+          record(child);
+          const double q_token = a.form.ignore_q ? 1 : facts.q(child);
           if (!(q_token > 0)) {
             fault = child;
             break;
           }
-          const double ratio = boosted(a.form, remainder.prob(token)) / q_token;
-          if (coins.bernoulli(space, ratio, position, kAcceptCoin, static_cast<simt::u32>(i))) {
+          const double p_token = i == 0 ? facts.p(child) : remainder.prob(token);
+          if (coins.bernoulli(space, boosted(a.form, p_token) / q_token, position, kAcceptCoin,
+                              static_cast<simt::u32>(i))) {
             accepted = child;
             break;
           }
-          remainder.subtract(space, q);
+          const LawRow q =
+              a.form.ignore_q ? LawRow{.one_hot = token} : TreeFacts::drawn_from(a, child, token);
+          const double* of_chunks = nullptr;
+          if (several) {  // one block goes on: the last one if all have work, otherwise the first one
+            several = false;
+            if (remainder.becomes_difference(q)) {
+              Remainder difference = remainder;
+              difference.take(q);
+              sum_piece(space, difference);
+              if (!last_of_row(space.told(), a.meeting.arrivals)) return;
+              writes = simt::thread_index() == 0;
+              of_chunks = a.residual;
+            } else if (simt::block_x() != 0) {
+              return;
+            }
+          }
+          remainder.subtract(space, q, of_chunks);
         }
-        if (accepted < 0) next = remainder.sample(space, coins, position);
+        if (accepted < 0) {
+          if (several && simt::block_x() != 0) return;
+          next = remainder.sample(space, coins, position);
+        }
       }
       if (accepted < 0) break;
       if (writes) simt::store(&a.verdict->path[depth], accepted);
@@ -353,8 +473,11 @@ struct AcceptKernel {
 
 template <typename Visit>
 void with_kernel(const Accept& a, const Visit& visit) {
-  visit(AcceptKernel<PhiloxCoins>{a, {a.key, a.key_at}},
-        LaunchShape{.threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()});
+  using Kernel = AcceptKernel<PhiloxCoins>;
+  const int blocks = Kernel::blocks(a);
+  visit(Kernel{a, {a.key, a.key_at}}, LaunchShape{.grid_x = blocks,
+                                                  .threads = law_threads(a.vocab),
+                                                  .shared_bytes = Kernel::bytes(a.vocab, blocks > 1)});
 }
 
 }  // namespace speclab::cuda

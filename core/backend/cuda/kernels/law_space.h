@@ -12,7 +12,9 @@
 namespace speclab::cuda {
 
 inline constexpr int kLawThreads = 512;  ///< largest number of threads per block
-inline constexpr int kCutBuckets = 16;   ///< buckets of one step of cut_of_row()
+inline constexpr int kCutBuckets = 16;   ///< buckets of one step of cut_of_entries()
+/// Numbers in shared memory with which a block adds up buckets: 16 of each warp, and their sums.
+inline constexpr int kBucketWords = kCutBuckets * (kLawThreads / simt::kWarp + 1);
 /// Numbers that a thread loads before it computes with the first of them. 512 threads then have 32 KiB in
 /// flight, 256 threads 16 KiB. The compiler must assume that a store may change what a later load reads, so
 /// loads run ahead of stores only if the code puts them first.
@@ -59,7 +61,6 @@ class LawSpace {
   }
 
  private:
-  static constexpr int kBucketWords = kCutBuckets * (kLawThreads / simt::kWarp + 1);
   int chunks_;
 };
 
@@ -268,9 +269,9 @@ SPECLAB_DEVICE simt::u64 largest_of_row(const LawSpace& space, int n, const Load
   return block_largest(space.keys(), best);
 }
 
-/// Every thread has 16 numbers. Replaces each of them by its sum over all threads of the block.
-SPECLAB_DEVICE void sum_buckets(const LawSpace& space, simt::u64 (&own)[kCutBuckets]) {
-  const auto buckets = space.buckets();
+/// Every thread has 16 numbers. Replaces each of them by its sum over all threads of the block. `buckets`:
+/// room for kBucketWords numbers.
+SPECLAB_DEVICE void sum_buckets(const simt::Shared<simt::u64>& buckets, simt::u64 (&own)[kCutBuckets]) {
   const int warps = simt::block_threads() / simt::kWarp;
   SPECLAB_UNROLL
   for (int b = 0; b < kCutBuckets; ++b) {
@@ -293,24 +294,26 @@ SPECLAB_DEVICE void sum_buckets(const LawSpace& space, simt::u64 (&own)[kCutBuck
 }
 
 /// Returns the largest key for which enough(mass of all entries with this key or a larger one) is true, or 0
-/// if it is not true even for all entries. Entry i has the key key_of(load(i), i) and the mass mass(load(i),
-/// key). Masses are integers, so the order of their sum does not matter. Makes sixteen passes over the row
-/// and finds four bits of the key in each.
-template <typename Load, typename Mass, typename Enough>
-SPECLAB_DEVICE simt::u64 cut_of_row(const LawSpace& space, int n, const Load& load, const Mass& mass,
-                                    const Enough& enough) {
-  simt::u64 cut = 0, above = 0;
+/// if it is not true even for all entries. Entry i has the key key(i, load(i)) and the mass mass(key).
+/// `above` is the mass of entries that are not among the n, because their keys are larger. Masses are
+/// integers, so the order of their sum does not matter. Makes sixteen passes over the entries and finds four
+/// bits of the key in each. `buckets`: see sum_buckets().
+template <typename Load, typename Key, typename Mass, typename Enough>
+SPECLAB_DEVICE simt::u64 cut_of_entries(const simt::Shared<simt::u64>& buckets, int n, const Load& load,
+                                        const Key& key, const Mass& mass, simt::u64 above,
+                                        const Enough& enough) {
+  simt::u64 cut = 0;
   for (int shift = 60; shift >= 0; shift -= 4) {
     simt::u64 own[kCutBuckets] = {};
-    visit_row(n, load, [&](int i, float value) {
-      const simt::u64 k = key_of(value, i);
+    visit_row(n, load, [&](int i, const auto& loaded) {
+      const simt::u64 k = key(i, loaded);
       if (shift < 60 && k >> (shift + 4) != cut >> (shift + 4)) return;
-      const simt::u64 m = mass(value, k);
+      const simt::u64 m = mass(k);
       const int digit = static_cast<int>(k >> shift & 15);
       SPECLAB_UNROLL
       for (int b = 0; b < kCutBuckets; ++b) own[b] += digit == b ? m : 0;
     });
-    sum_buckets(space, own);
+    sum_buckets(buckets, own);
     int bucket = 0;
     bool found = false;
     SPECLAB_UNROLL

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/backend/cuda/kernels/law.h"
+#include "core/backend/cuda/kernels/row_pieces.h"
 
 // Turns logits into tokens. Standardise makes a law (a probability distribution, law.h) of each row of
 // logits, as Distribution::assign_logits() does on the host. Sample draws tokens from the laws.
@@ -10,7 +11,8 @@
 // computes with the first. So a block has 16 KiB in flight. A row of 128,256 entries has 32 blocks, and all
 // of it is in flight at once. Two launches make a law: the first finds the largest logit, the second computes
 // weights and sums. The last block of a row that finishes adds up the chunks in order, so the bits are those
-// of one block.
+// of one block. If top-k or top-p cuts the row, four launches between them find the smallest entry that is
+// kept (cut_kernel.h).
 //
 // The memory of an H200 moves 4.3 TB/s, so the two launches take at least bytes / 4.3 TB/s. Logits are read
 // twice and weights are written once. For a vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32
@@ -21,18 +23,16 @@
 
 namespace speclab::cuda {
 
-inline constexpr int kRowPiece = 4 * kSumChunk;  ///< entries of a row per block
-inline constexpr int kPieceThreads = kRowPiece / kRowLoads;
-/// Number of pieces of a row of n entries. It depends on nothing else.
-SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRowPiece; }
-
-/// Memory through which the blocks of a row exchange their results. Launches of one stream may share it,
-/// because they touch it only after wait_for_previous().
-struct RowMeeting {
-  /// [rows, pieces of the longest row]: the largest key of each piece. A key is that of a logit (key_of()) or
-  /// a candidate of a race (race_entries()). Null: a row has one block.
-  simt::u64* best = nullptr;
-  simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch
+/// What the blocks of a row find out about top-k and top-p, step by step (cut_kernel.h).
+struct RowCut {
+  static constexpr int kWords = 4096;
+  simt::u64 above = 0;  ///< mass of the entries whose code is smaller than `code`; with top-k their number
+  simt::u64 total = 0;  ///< the same of all entries
+  simt::u64 cut = 0;    ///< out: the key (key_of()) of the smallest entry that is kept
+  simt::u32 code = 0;   ///< leading bits of the code of that entry
+  simt::u32 count = 0;  ///< entries that it may be
+  /// First kCutBuckets masses of each piece, then the keys of the first kWords of the `count` entries.
+  simt::u64 words[kWords] = {};
 };
 
 /// Turns rows of logits into laws. At temperature 0 a row becomes one-hot at its argmax. Otherwise the
@@ -55,12 +55,19 @@ struct Standardise {
   /// several blocks.
   double* sums = nullptr;
   RowMeeting meeting{};
+  RowCut* cuts = nullptr;  ///< [rows] Null: a row that top-k or top-p cuts has one block
 };
-/// The first of the two launches of a Standardise whose rows have several blocks. When greedy, it writes the
-/// laws and there is no second launch.
+/// The first of the launches of a Standardise whose rows have several blocks. When greedy, it writes the
+/// laws and there is no other launch.
 struct LargestOfRows {
   Standardise of;
 };
+/// One of the kCutSteps launches between the first and the last one, if top-k or top-p cuts the rows.
+struct CutRows {
+  Standardise of;
+  int step = 0;
+};
+inline constexpr int kCutSteps = 4;
 
 /// Draws one token from each law with a coin of the position of the row, as Distribution::sample() or
 /// sample_coupled() does on the host.
@@ -79,57 +86,20 @@ struct Sample {
   RowMeeting meeting{};            ///< used when coupled, because only a race reads the whole row
 };
 
-/// True if the rows have several blocks. For top-k and top-p, cut_of_row() makes sixteen passes over a row,
-/// and each pass needs the result of the pass before it. So such a row has one block.
+/// True if top-k or top-p may drop tokens.
+inline bool is_cut(const Standardise& a) {
+  return !a.greedy && ((a.top_k > 0 && a.top_k < a.columns) || a.top_p < 1);
+}
+/// True if the rows have several blocks.
 inline bool has_pieces(const Standardise& a) {
-  return a.meeting.best != nullptr && a.columns > kRowPiece && a.top_k == 0 && a.top_p >= 1;
+  if (a.meeting.best == nullptr || a.columns <= kRowPiece) return false;
+  return !is_cut(a) || (a.cuts != nullptr && row_pieces(a.columns) * kCutBuckets <= RowCut::kWords);
 }
 inline bool has_pieces(const Sample& a) {
   return a.meeting.best != nullptr && a.coupled && a.vocab > kRowPiece;
 }
 
 inline namespace SPECLAB_SIDE {
-
-/// The shared memory of a block that has a piece of a row, and the functions with which such blocks exchange
-/// results.
-struct PieceSpace {
-  static constexpr int kPadded = kSumChunk + kSumLanes;  ///< so that neighbouring chunks use different banks
-  static constexpr int kChunks = kRowPiece / kSumChunk, kWeights = kChunks * kPadded;
-  static constexpr int kLanes = kChunks * kSumLanes, kKeys = kPieceThreads / simt::kWarp;
-  static constexpr int kKeysAt = 0, kToldAt = 8 * kKeys, kLanesAt = kToldAt + 16,
-                       kWeightsAt = kLanesAt + 8 * kLanes, kBytes = kWeightsAt + 4 * kWeights;
-  static constexpr int kMostChunks = kWeights / 2;  ///< sums that fit in the place of the weights
-  static_assert(kKeysAt % 16 == 0 && kLanesAt % 16 == 0 && kWeightsAt % 16 == 0);
-
-  SPECLAB_DEVICE static simt::Shared<simt::u64> keys() { return simt::shared<simt::u64>(kKeysAt, kKeys); }
-  SPECLAB_DEVICE static simt::Shared<simt::u32> told() { return simt::shared<simt::u32>(kToldAt, 1); }
-  SPECLAB_DEVICE static simt::Shared<double> lanes() { return simt::shared<double>(kLanesAt, kLanes); }
-  SPECLAB_DEVICE static simt::Shared<float> weights() { return simt::shared<float>(kWeightsAt, kWeights); }
-  SPECLAB_DEVICE static simt::Shared<double> sums() { return simt::shared<double>(kWeightsAt, kMostChunks); }
-
-  /// Returns true in the block of the row that arrives last. That block sees what all blocks of the row
-  /// stored before.
-  SPECLAB_DEVICE static bool last_of_row(simt::u32* arrivals) {
-    simt::fence();
-    simt::block_sync();
-    if (simt::thread_index() == 0) told().set(0, simt::atomic_add(arrivals, 1));
-    simt::block_sync();
-    if (told()[0] + 1 < static_cast<simt::u32>(simt::grid_x())) return false;
-    simt::fence();
-    if (simt::thread_index() == 0) simt::store(arrivals, 0u);
-    return true;
-  }
-  /// Returns the largest of the keys that the blocks of a row have stored.
-  SPECLAB_DEVICE static simt::u64 largest(const simt::u64* best) {
-    simt::u64 key = 0;
-    SPECLAB_ROLLED
-    for (int i = simt::thread_index(); i < simt::grid_x(); i += simt::block_threads()) {
-      const simt::u64 other = simt::load(best + i);
-      key = other > key ? other : key;
-    }
-    return block_largest(keys(), key);
-  }
-};
 
 /// Returns the law, without its sum, of a row whose largest logit has the key `best` (key_of()).
 SPECLAB_DEVICE Law law_of(const Standardise& a, simt::u64 best) {
@@ -156,6 +126,40 @@ SPECLAB_DEVICE double* sums_of(const Standardise& a, int row) {
   return a.sums + static_cast<std::size_t>(row * a.every) * static_cast<std::size_t>(chunks_of(a.vocab));
 }
 
+SPECLAB_DEVICE float weight_of(const Standardise& a, float z, float max) {
+  return exp_nonpositive((z - max) * a.scale);
+}
+
+/// Returns the key of the smallest entry that top-k and top-p keep, if it is one of the n entries with the
+/// keys key(i, load(i)). The mass of the entries with larger keys that are not among the n is `above`; with
+/// top-k it is their number. `total`: the mass of all entries of the row; 0: no other entry counts.
+template <typename Load, typename Key>
+SPECLAB_DEVICE simt::u64 cut_of(const Standardise& a, const simt::Shared<simt::u64>& buckets, float max,
+                                int n, const Load& load, const Key& key, simt::u64 above, simt::u64 total) {
+  simt::u64 cut = 0;
+  if (a.top_k > 0 && a.top_k < a.columns) {
+    const auto most = static_cast<simt::u64>(a.top_k);
+    cut = cut_of_entries(
+        buckets, n, load, key, [](simt::u64) { return simt::u64{1}; }, above,
+        [&](simt::u64 count) { return count >= most; });
+  }
+  if (a.top_p < 1) {
+    const auto mass = [&](simt::u64 k) { return k < cut ? 0 : mass_of(weight_of(a, value_of(k), max)); };
+    if (total == 0) {
+      simt::u64 sum[kCutBuckets] = {};
+      visit_row(n, load, [&](int i, const auto& loaded) { sum[0] += mass(key(i, loaded)); });
+      sum_buckets(buckets, sum);
+      total = sum[0];
+    }
+    const double wanted = a.top_p * static_cast<double>(total);
+    const simt::u64 first = cut_of_entries(buckets, n, load, key, mass, above, [&](simt::u64 kept) {
+      return static_cast<double>(kept) >= wanted;
+    });
+    cut = first > cut ? first : cut;
+  }
+  return cut;
+}
+
 // kAnyThreads says that the bits do not depend on the number of threads (law_threads), so a block may have
 // fewer.
 template <bool kTruncate>
@@ -164,33 +168,6 @@ struct StandardiseKernel {
   static constexpr int kThreads = kLawThreads;
   static constexpr bool kAnyThreads = true;
   Standardise a;
-
-  SPECLAB_DEVICE float weight(float z, float max) const { return exp_nonpositive((z - max) * a.scale); }
-
-  /// Returns the key of the smallest entry that is kept.
-  template <typename Load>
-  SPECLAB_DEVICE simt::u64 cut_of(const LawSpace& space, const Load& load, float max) const {
-    if constexpr (!kTruncate) return 0;
-    const int n = a.columns;
-    simt::u64 cut = 0;
-    if (a.top_k > 0 && a.top_k < n) {
-      const auto most = static_cast<simt::u64>(a.top_k);
-      cut = cut_of_row(
-          space, n, load, [](float, simt::u64) { return simt::u64{1}; },
-          [&](simt::u64 count) { return count >= most; });
-    }
-    if (a.top_p < 1) {
-      const auto mass = [&](float z, simt::u64 key) { return key < cut ? 0 : mass_of(weight(z, max)); };
-      simt::u64 total[kCutBuckets] = {};
-      visit_row(n, load, [&](int i, float z) { total[0] += mass(z, key_of(z, i)); });
-      sum_buckets(space, total);
-      const double wanted = a.top_p * static_cast<double>(total[0]);
-      const simt::u64 first = cut_of_row(space, n, load, mass,
-                                         [&](simt::u64 kept) { return static_cast<double>(kept) >= wanted; });
-      cut = first > cut ? first : cut;
-    }
-    return cut;
-  }
 
   SPECLAB_DEVICE void operator()() const {
     const LawSpace space(a.vocab);
@@ -207,9 +184,11 @@ struct StandardiseKernel {
           simt::store(weights + i, 0.0f);
         simt::block_sync();
       }
-      const simt::u64 cut = cut_of(space, load, max);
+      simt::u64 cut = 0;
+      if constexpr (kTruncate)
+        cut = cut_of(a, space.buckets(), max, n, load, [](int i, float z) { return key_of(z, i); }, 0, 0);
       law.sum = sum_row(space, n, Entries{load, [&](int i, float z) {
-                                            const float w = key_of(z, i) < cut ? 0.0f : weight(z, max);
+                                            const float w = key_of(z, i) < cut ? 0.0f : weight_of(a, z, max);
                                             simt::store(
                                                 weights + (a.ids == nullptr ? i : simt::load(a.ids + i)), w);
                                             return static_cast<double>(w);
@@ -262,6 +241,7 @@ struct LargestOfRowsKernel {
 };
 
 // The grid is [rows][pieces].
+template <bool kTruncate>
 struct StandardisePiecesKernel {
   static constexpr const char* kName = "standardise_pieces";
   static constexpr int kThreads = kPieceThreads;
@@ -284,37 +264,21 @@ struct StandardisePiecesKernel {
       return;
     }
     const float max = value_of(best);
+    simt::u64 cut = 0;
+    if constexpr (kTruncate) cut = simt::load(&a.cuts[row].cut);
     float* weights = weights_of(a, row);
     const auto own = PieceSpace::weights();
     SPECLAB_UNROLL
     for (int j = 0; j < kRowLoads; ++j) {
       const int of_piece = simt::thread_index() + j * kPieceThreads, i = begin + of_piece;
-      const float w = exp_nonpositive((z[j] - max) * a.scale);
+      float w = weight_of(a, z[j], max);
+      if (kTruncate && key_of(z[j], i) < cut) w = 0;
       if (i < end) simt::store(weights + (a.ids == nullptr ? i : simt::load_constant(a.ids + i)), w);
-      own.set(of_piece / kSumChunk * PieceSpace::kPadded + of_piece % kSumChunk, i < end ? w : 0.0f);
+      own.set(PieceOrder::place(of_piece), i < end ? w : 0.0f);
     }
-    simt::block_sync();
-    const auto lanes = PieceSpace::lanes();
-    if (const int part = simt::thread_index(); part < PieceSpace::kLanes) {
-      const int first = part / kSumLanes * PieceSpace::kPadded + part % kSumLanes;
-      double sum = 0;  // zeros past the end of the row change no bit of a sum that is not negative
-      SPECLAB_ROLLED
-      for (int i = 0; i < kSumChunk; i += kRowLoads * kSumLanes) {
-        SPECLAB_UNROLL
-        for (int j = 0; j < kRowLoads; ++j) sum += static_cast<double>(own[first + i + j * kSumLanes]);
-      }
-      lanes.set(part, sum);
-    }
-    simt::block_sync();
     double* sums = sums_of(a, row);
     const int chunks = chunks_of(a.columns);
-    if (const int of_piece = simt::thread_index(), chunk = piece * PieceSpace::kChunks + of_piece;
-        of_piece < PieceSpace::kChunks && chunk < chunks) {
-      double sum = 0;
-      SPECLAB_UNROLL
-      for (int lane = 0; lane < kSumLanes; ++lane) sum += lanes[of_piece * kSumLanes + lane];
-      simt::store(sums + chunk, sum);
-    }
+    PieceOrder::sum_chunks(own, PieceSpace::lanes(), piece, chunks, sums);
     if (!PieceSpace::last_of_row(a.meeting.arrivals + row)) return;
     const auto all = PieceSpace::sums();
     SPECLAB_ROLLED
@@ -399,11 +363,13 @@ void with_kernel(const Standardise& a, const Visit& visit) {
       fail_arguments(
           "standardise",
           "with several blocks per row, sums must be set and a row may have at most 2 million columns");
-    return visit(StandardisePiecesKernel{a}, shape_of_pieces(a.columns, a.rows));
+    const LaunchShape shape = shape_of_pieces(a.columns, a.rows);
+    return is_cut(a) ? visit(StandardisePiecesKernel<true>{a}, shape)
+                     : visit(StandardisePiecesKernel<false>{a}, shape);
   }
   const LaunchShape shape{
       .grid_x = a.rows, .threads = law_threads(a.vocab), .shared_bytes = LawSpace(a.vocab).bytes()};
-  if (a.top_k > 0 || a.top_p < 1) visit(StandardiseKernel<true>{a}, shape);
+  if (is_cut(a)) visit(StandardiseKernel<true>{a}, shape);
   else visit(StandardiseKernel<false>{a}, shape);
 }
 template <typename Visit>
@@ -418,6 +384,9 @@ void with_kernel(const Sample& a, const Visit& visit) {
 template <typename Start>
 void start_laws(const Standardise& a, const Start& start) {
   if (has_pieces(a)) start("largest_of_rows", LargestOfRows{a});
+  if (has_pieces(a) && is_cut(a)) {
+    for (int step = 0; step < kCutSteps; ++step) start("cut_rows", CutRows{a, step});
+  }
   if (!has_pieces(a) || !a.greedy) start("standardise", a);
 }
 

@@ -38,6 +38,15 @@ PersistentLimits Gpu::persistent_limits() const {
   return limits;
 }
 
+int Gpu::most_shared_bytes() const {
+  int most = 0;
+  const cudaError_t status = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, ordinal_);
+  if (status != cudaSuccess)
+    fail_gpu("cudaDeviceGetAttribute", 0, ordinal_, name_, PersistentKernel::kName,
+             cudaGetErrorString(status));
+  return most;
+}
+
 bool Gpu::overlaps() const {
   const auto check = [&](cudaError_t status, const char* call) {
     if (status != cudaSuccess)

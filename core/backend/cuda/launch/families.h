@@ -12,9 +12,9 @@
               apply(UnpackWeights) apply(RoundPlain) apply(ReadAll) apply(MultiplyAll)
 #define SPECLAB_LINEAR_KERNELS(apply) apply(Linear)
 #define SPECLAB_LINEAR_FREE_KERNELS(apply) apply(LinearFree)
-#define SPECLAB_SAMPLING_KERNELS(apply)                                                                    \
-  apply(Standardise) apply(LargestOfRows) apply(Sample) apply(Siblings) apply(LayRows) apply(MoveAccepted) \
-      apply(Settle) apply(Stamp) apply(Continue)
+#define SPECLAB_SAMPLING_KERNELS(apply)                                                               \
+  apply(Standardise) apply(LargestOfRows) apply(CutRows) apply(Sample) apply(Siblings) apply(LayRows) \
+      apply(MoveAccepted) apply(Settle) apply(Stamp) apply(Continue)
 #define SPECLAB_ACCEPT_KERNELS(apply) apply(Accept)
 
 #define SPECLAB_KERNELS(apply)  \
@@ -39,4 +39,4 @@
               apply(LinearFewKernel<1, false, Linear, Combined>)
 #define SPECLAB_SAMPLING_TASKS(apply)                                                   \
   apply(LayRowsKernel) apply(StandardiseKernel<false>) apply(SampleKernel<PhiloxCoins>) \
-      apply(LargestOfRowsKernel) apply(StandardisePiecesKernel) apply(RaceKernel)
+      apply(LargestOfRowsKernel) apply(StandardisePiecesKernel<false>) apply(RaceKernel)

@@ -49,15 +49,17 @@ void launch(const Arguments& arguments, const Stream& stream) {
 }
 
 template <typename Kernel>
-GraphNode node_of(const Kernel&, const LaunchShape& shape) {
+GraphNode node_of(const Kernel&, const LaunchShape& planned, int most_shared_bytes) {
+  const LaunchShape shape = fitted<Kernel>(planned, most_shared_bytes);
   return {Kernel::kName, {shape.grid_x, shape.grid_y, shape.grid_z}, shape.threads, shape.shared_bytes};
 }
 
 template <typename Arguments>
-GraphNode describe(const Arguments& arguments) {
+GraphNode describe(const Arguments& arguments, int most_shared_bytes) {
   GraphNode node;
-  with_kernel(arguments,
-              [&](const auto& kernel, const LaunchShape& shape) { node = node_of(kernel, shape); });
+  with_kernel(arguments, [&](const auto& kernel, const LaunchShape& shape) {
+    node = node_of(kernel, shape, most_shared_bytes);
+  });
   return node;
 }
 
@@ -108,9 +110,11 @@ const char* kernel_name(int kernel) {
   return at - alone.size() < fused.size() ? fused[at - alone.size()] : "an unknown kernel";
 }
 
-GraphNode describe(const Task& task) {
+GraphNode describe(const Task& task, int most_shared_bytes) {
   GraphNode node;
-  with_task(task, [&](const auto& kernel, const LaunchShape& shape) { node = node_of(kernel, shape); });
+  with_task(task, [&](const auto& kernel, const LaunchShape& shape) {
+    node = node_of(kernel, shape, most_shared_bytes);
+  });
   return node;
 }
 
@@ -124,13 +128,13 @@ LaunchShape shape_of(int blocks) {
 
 void launch(const TableLaunch& table, const Stream& stream) { start(stream, table, shape_of(table.blocks)); }
 
-GraphNode describe(const TableLaunch& table) {
-  return node_of(PersistentKernel{table.table}, shape_of(table.blocks));
+GraphNode describe(const TableLaunch& table, int most_shared_bytes) {
+  return node_of(PersistentKernel{table.table}, shape_of(table.blocks), most_shared_bytes);
 }
 
 #define SPECLAB_INSTANTIATE(Arguments)                   \
   template void launch(const Arguments&, const Stream&); \
-  template GraphNode describe(const Arguments&);         \
+  template GraphNode describe(const Arguments&, int);    \
   template std::optional<Task> task_of(const Arguments&);
 SPECLAB_KERNELS(SPECLAB_INSTANTIATE)
 

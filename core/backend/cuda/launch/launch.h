@@ -5,6 +5,7 @@
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 #include "core/backend/cuda/kernels/attention_kernel.h"
 #include "core/backend/cuda/kernels/columns_kernel.h"
+#include "core/backend/cuda/kernels/cut_kernel.h"
 #include "core/backend/cuda/kernels/elementwise_kernel.h"
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/cuda/kernels/linear/linear_free_kernel.h"
@@ -34,9 +35,10 @@ bool built_for_gpus();
 template <typename Arguments>
 void launch(const Arguments& arguments, const Stream& stream);
 
-/// Describes the launch that launch() starts with these arguments.
+/// Describes the launch that launch() starts with these arguments on a device whose blocks have at most
+/// `most_shared_bytes` of shared memory (Device::most_shared_bytes()).
 template <typename Arguments>
-GraphNode describe(const Arguments& arguments);
+GraphNode describe(const Arguments& arguments, int most_shared_bytes);
 
 /// Returns the launch as a task of a persistent kernel. Returns nullopt if its kernel is not among
 /// PersistentKernels, or if its blocks need more threads or shared memory than inner blocks can have.
@@ -44,7 +46,7 @@ template <typename Arguments>
 std::optional<Task> task_of(const Arguments& arguments);
 /// Starts a task, fused or not, as a launch of its own.
 void launch(const Task& task, const Stream& stream);
-GraphNode describe(const Task& task);
+GraphNode describe(const Task& task, int most_shared_bytes);
 /// Returns the name of a kernel of a task (Task::kernel).
 const char* kernel_name(int kernel);
 /// One cooperative launch that runs all tasks of a table.
@@ -53,7 +55,7 @@ struct TableLaunch {
   int blocks = 1;
 };
 void launch(const TableLaunch& table, const Stream& stream);
-GraphNode describe(const TableLaunch& table);
+GraphNode describe(const TableLaunch& table, int most_shared_bytes);
 
 // launch() calls these functions, run_on_device() for a GPU and run_on_machine() for a simulated GPU. The
 // templates are instantiated in device_*.cu and in core/backend/cuda/simulator/host_*.cpp, with one file of

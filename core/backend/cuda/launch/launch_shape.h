@@ -13,6 +13,15 @@ struct LaunchShape {
   int shared_bytes = 0;                    ///< dynamic shared memory of a block
 };
 
+/// Returns the launch for a device whose blocks have at most `most_shared_bytes` of shared memory: 163 KiB on
+/// sm_80, 227 KiB on sm_90, 99 KiB on sm_86 and sm_89. Some kernels can run in smaller blocks.
+template <typename Kernel>
+LaunchShape fitted(const LaunchShape& shape, int most_shared_bytes) {
+  if constexpr (requires { Kernel::within(shape, most_shared_bytes); })
+    return Kernel::within(shape, most_shared_bytes);
+  else return shape;
+}
+
 /// Where launches go, in order: the stream of a GPU, or a simulated GPU.
 struct Stream {
   void* device = nullptr;  ///< a cudaStream_t (null: the default stream); unused if `machine` is set

@@ -16,6 +16,7 @@ Launcher::Launcher(Device& device, CudaKernels kernels)
       kernels_(kernels == CudaKernels::kSerial || kernels == CudaKernels::kGraphs ? CudaKernels::kLaunches
                                                                                   : kernels),
       records_forwards_(kernels == CudaKernels::kGraphs),
+      most_shared_bytes_(device.most_shared_bytes()),
       overlaps_(kernels != CudaKernels::kSerial && device.overlaps()) {
   if (kernels_ == CudaKernels::kLaunches) return;
   const PersistentLimits limits = device_.persistent_limits();
@@ -38,7 +39,7 @@ void Launcher::submit() {
   if (waiting_.empty()) return;
   const std::vector<Task> tasks = std::exchange(waiting_, {});
   if (worth_one_launch(tasks, kernels_)) return start_together(tasks);
-  for (const Task& task : fuse(tasks)) start_now(describe(task).kernel.data(), task);
+  for (const Task& task : fuse(tasks)) start_now(describe(task, most_shared_bytes_).kernel.data(), task);
 }
 
 // Takes over the task: holds it back, or launches it fused with the one that was held back. Returns false if
@@ -52,7 +53,7 @@ bool Launcher::hold_back(const Task& task) {
     const std::vector<Task> fused = fuse(std::array{waiting_.front(), task});
     if (fused.size() == 1) {
       waiting_.clear();
-      start_now(describe(fused.front()).kernel.data(), fused.front());
+      start_now(describe(fused.front(), most_shared_bytes_).kernel.data(), fused.front());
       return true;
     }
   }

@@ -83,7 +83,7 @@ class Launcher {
     const bool apart = std::exchange(apart_, kWritesWeights<What>);
     stream.overlap = kWaitsForPrevious<What> && overlaps_ && !apart && !(recording_ && recording_->loop);
     if (recording_) {
-      recording_->nodes.push_back(describe(what));
+      recording_->nodes.push_back(describe(what, most_shared_bytes_));
       recording_->nodes.back().overlap = stream.overlap;
     }
     note(kernel);
@@ -121,6 +121,7 @@ class Launcher {
   Device& device_;
   CudaKernels kernels_;
   bool records_forwards_;
+  int most_shared_bytes_;  // of a block, for the description of launches
   bool overlaps_;      // launches may overlap, except in the body of a loop, where CUDA does not promise it
   bool apart_ = true;  // the next launch must not overlap
   int blocks_ = 0;     // blocks of a persistent kernel

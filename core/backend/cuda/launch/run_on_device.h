@@ -51,9 +51,7 @@ void start_on_device(const Kernel& kernel, const LaunchShape& shape, const Strea
 
 #if !defined(SPECLAB_TASKS_ONLY)
 
-/// Changes the launch so that it fits the current device of this thread. Some kernels can run in smaller
-/// blocks where shared memory is scarce: a block has at most 163 KiB on sm_80, 227 KiB on sm_90, and 99 KiB
-/// on sm_86 and sm_89.
+/// Changes the launch to that for the device of this thread (fitted()).
 template <typename Kernel>
 cudaError_t fit_device(LaunchShape& shape) {
   if constexpr (requires { Kernel::within(shape, 0); }) {
@@ -61,7 +59,7 @@ cudaError_t fit_device(LaunchShape& shape) {
     cudaError_t error = cudaGetDevice(&device);
     if (error == cudaSuccess)
       error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
-    if (error == cudaSuccess) shape = Kernel::within(shape, most);
+    if (error == cudaSuccess) shape = fitted<Kernel>(shape, most);
     return error;
   }
   return cudaSuccess;

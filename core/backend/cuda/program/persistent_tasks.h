@@ -30,7 +30,7 @@ using PersistentKernels =
                AttentionSumKernel<Attention>, GatherKernel, RoundRowsKernel, CopyRowsKernel,
                FillColumnsKernel, ActivateKernel<Activation::kSilu>, ElementwiseKernel<ElementwiseOf::kAdd>,
                ElementwiseKernel<ElementwiseOf::kAddBias>, LayRowsKernel, StandardiseKernel<false>,
-               SampleKernel<PhiloxCoins>, LargestOfRowsKernel, StandardisePiecesKernel, RaceKernel>;
+               SampleKernel<PhiloxCoins>, LargestOfRowsKernel, StandardisePiecesKernel<false>, RaceKernel>;
 /// Kernels that replace two neighbouring tasks (fuse() in program.h). Their numbers follow those of
 /// PersistentKernels.
 using FusedKernels =

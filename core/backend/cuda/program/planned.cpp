@@ -32,6 +32,7 @@ Standardise laws(const Memory& m, const PlanSampling& sampling, const float* log
                  int vocab, float* weights, double* sums, Law* out) {
   Standardise a;
   a.meeting = meeting_of(m);
+  a.cuts = m.row_cuts.data();
   a.sums = sums;
   a.logits = logits;
   a.rows = rows;
@@ -171,6 +172,7 @@ Accept accept_of(const Plan& plan) {
   a.key_at = &m.state.data()->key;
   a.position = &m.state.data()->position;
   a.residual = m.residual.data();
+  a.meeting = meeting_of(m);
   a.verdict = m.verdict.data();
   return a;
 }

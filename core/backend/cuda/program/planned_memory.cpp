@@ -4,7 +4,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/backend/cuda/kernels/sampling_kernel.h"
 #include "core/backend/cuda/program/planned.h"
 #include "core/base/error.h"
 
@@ -158,6 +157,9 @@ std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::s
     own->row_arrivals = backend.allocate_buffer<simt::u32>(static_cast<std::size_t>(nodes));
     const std::vector<simt::u32> zeros(static_cast<std::size_t>(nodes));
     backend.upload(zeros.data(), zeros.size() * sizeof(simt::u32), own->row_arrivals.data());
+    const auto is_cut = [](const PlanSampling& sampling) { return sampling.top_k > 0 || sampling.top_p < 1; };
+    if (is_cut(shape.target) || is_cut(shape.draft))
+      own->row_cuts = backend.allocate_buffer<RowCut>(static_cast<std::size_t>(nodes));
   }
   plan->own = std::move(own);
   return plan;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/backend/cuda/kernels/sampling_kernel.h"
 #include "core/backend/cuda/program/plan_kernel.h"
 #include "core/backend/plan.h"
 
@@ -42,6 +43,7 @@ struct Memory {
   // block. Only one launch of a round uses it at a time.
   Buffer<simt::u64> row_best;
   Buffer<simt::u32> row_arrivals;
+  Buffer<RowCut> row_cuts;  ///< also empty if neither top-k nor top-p is used
   Buffer<Verdict> verdict;
   Buffer<std::int32_t> ids;  ///< [draft_columns] tokens of a reduced vocabulary
   std::shared_ptr<void> ring;

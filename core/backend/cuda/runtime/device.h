@@ -40,6 +40,8 @@ class Device {
   virtual PersistentLimits persistent_limits() const = 0;
   /// True if launches with Stream::overlap may start while the one before them ends.
   virtual bool overlaps() const = 0;
+  /// The most shared memory that a block of a launch may have.
+  virtual int most_shared_bytes() const = 0;
   /// Null if nothing is known about the state of the device.
   virtual std::unique_ptr<DeviceStatus> make_status() const = 0;
   /// A timer of the device's stream. Kernels that a Launcher holds back (launcher.h) are not in the stream

@@ -45,6 +45,7 @@ class Gpu final : public Device {
   /// True on sm_90 and later, if the program has code for sm_90 or later, and with a driver that records
   /// overlapping launches in graphs (CUDA 12.3).
   bool overlaps() const override;
+  int most_shared_bytes() const override;
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;
   /// Makes this GPU current on the calling thread, because launches need that.

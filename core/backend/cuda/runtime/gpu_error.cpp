@@ -81,6 +81,8 @@ void Gpu::replay(void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::upload(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::upload_beside(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 PersistentLimits Gpu::persistent_limits() const { fail_no_gpu(gpu_absent()); }
+bool Gpu::overlaps() const { return false; }
+int Gpu::most_shared_bytes() const { return 0; }
 void Gpu::download(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void Gpu::copy(const void*, std::size_t, void*) { fail_no_gpu(gpu_absent()); }
 void gpu_profile(int, bool) { fail_no_gpu(gpu_absent()); }

@@ -17,6 +17,7 @@ class SimulatedDevice : public Device {
   }
   /// Launches never overlap here, but Machine checks the rules for launches that may.
   bool overlaps() const override { return true; }
+  int most_shared_bytes() const override { return 227 << 10; }  // as on sm_90
   std::unique_ptr<DeviceStatus> make_status() const override;
   std::unique_ptr<DeviceTimer> make_timer() const override;
   Stream stream() const override {

@@ -136,12 +136,14 @@ void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out
 }
 
 /// Adds a trial of the work that follows the target's forward in a step: compute the laws of all rows, verify
-/// the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by side, and
-/// one of them is accepted. So half of the nodes are accepted, and each of these has to be moved.
+/// the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by side. One
+/// of them is accepted, so half of the nodes have to be moved. Its last node is moved, too, but rejected
+/// unless greedy: its token was drawn from a law of the draft, so the correction is drawn from a residual.
 void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int vocab, int rows, bool greedy) {
   const int layers = stand->simulated() ? 1 : 32, kv_heads = stand->simulated() ? 1 : 8,
             stride = kv_stride(128), slots = 256;
-  const double bytes = 4.0 * vocab * rows * (greedy ? 1 : 3);
+  const int last = greedy || rows < 3 ? 0 : (rows - 1) / 2 * 2;  // the node that is rejected; 0: none
+  const double bytes = 4.0 * vocab * (rows * (greedy ? 1 : 3) + (last > 0 ? 2 : 0));
   add(trials, stand,
       fmt::format("accept_sample_compact{}/vocab:{}/rows:{}", greedy ? "_greedy" : "", vocab, rows), bytes, 0,
       [=] {
@@ -154,7 +156,16 @@ void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int voc
         }
         for (int node = 2; node < rows; node += 2) from.push_back(node), to.push_back(node / 2);
         const auto logits = filled<float>(device, count * static_cast<std::size_t>(vocab), small_float);
+        if (last > 0) q_rows[static_cast<std::size_t>(last)] = 0;
+        const auto q =
+            filled<float>(device, static_cast<std::size_t>(vocab), [](std::uint32_t) { return 1e-6f; });
+        const float drawn = 1;  // the probability of the token in q; in p it is about 1 / vocab
+        const Law q_law{.sum = 1 + 1e-6 * vocab};
+        device.upload(&drawn, sizeof drawn, q.get() + tokens[static_cast<std::size_t>(last)]);
+        const std::shared_ptr<void> q_laws = device.allocate(sizeof q_law);
+        device.upload(&q_law, sizeof q_law, q_laws.get());
         for (int node = 0; node + 2 < rows; node += 2) {  // the target is nearly certain of the child's token
+          if (node + 2 == last) break;
           const float certain = 60;
           device.upload(&certain, sizeof certain,
                         logits.get() + static_cast<std::size_t>(node) * static_cast<std::size_t>(vocab) +
@@ -200,9 +211,14 @@ void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int voc
           accept.p_laws = law.laws;
           accept.p_sums = law.sums;
           accept.q_rows = d_q_rows.get();
+          if (last > 0) {
+            accept.q = q.get();
+            accept.q_laws = static_cast<const Law*>(q_laws.get());
+          }
           accept.key = PhiloxKey{};
           accept.position = reinterpret_cast<const std::int64_t*>(d_position.get());
           accept.residual = static_cast<double*>(residual.get());
+          accept.meeting = law.meeting;
           accept.verdict = static_cast<Verdict*>(verdict.get());
           launch(accept, stream);
           if (!from.empty())
