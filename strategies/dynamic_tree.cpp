@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <map>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -133,8 +134,8 @@ class DynamicTree final : public Strategy {
     for (std::size_t i = 0; i < s.fed.size(); ++i) add_children(s, level, static_cast<int>(i), s.fed[i]);
     if (level.depth() + 1 >= level.limit()) return;
     sort_from(s, first);
-    s.order.resize(std::min(s.order.size(), static_cast<std::size_t>(options_.expand)));
-    s.fed.swap(s.order);
+    s.fed.assign(s.order.begin(),
+                 s.order.begin() + std::min<std::ptrdiff_t>(std::ssize(s.order), options_.expand));
     if (!worth_a_level(s, level.depth() + 1)) return;
     std::sort(s.fed.begin(), s.fed.end());
     for (const int node : s.fed) {

@@ -10,7 +10,7 @@
 //
 // Paper:       Miao et al. 2024, "SpecInfer" (expansion and independent sequences, Section 3; multi-step
 //              speculative sampling, Algorithm 2); Chen et al. 2024, "Sequoia" (arXiv 2402.12374): draws
-//              without replacement (Algorithm 2), and the shape of the tree (Section 3.1).
+//              without replacement (Section 3.2), and the shape of the tree (Section 3.1).
 // Draft cost:  one draft forward per depth over the nodes of the level that have children: as many forwards
 //              as a chain of that depth.
 // Loses when:  rows are not free. A tree of n nodes costs t(1 + n). Compared with the chain on its first

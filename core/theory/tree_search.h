@@ -37,16 +37,16 @@ struct RankedTree {
   int depth() const;
 };
 
-/// E[tau] = F(T) = sum over nodes of the product of p(d, k) along the path; node 0 counts 1 (the paper's
-/// Proposition 3.4). Throws Error for a parent that does not come before its child, or a rank below 1.
+/// E[tau] = F(T) = sum over nodes of the product of p(d, k) along the path; node 0 counts 1. Throws Error for
+/// a parent that does not come before its child, or a rank below 1.
 double tree_expected_tokens(const RankedTree& tree, const RankAcceptance& acceptance);
 
 /// The best trees of every size up to most_nodes, with at most most_depth levels below node 0, by dynamic
-/// programming (the paper's Algorithm 1, extended to p that depends on the depth). A subtree of n nodes whose
+/// programming (the paper's Section 3.1, extended to p that depends on the depth). A subtree of n nodes whose
 /// root is at depth d is worth
 ///
-///   G(d, n) = max over b of H(d, n, b),   H(d, n, b) = max over m of H(d, n - m, b - 1) + p(d + 1, b) G(d +
-///   1, m),
+///   G(d, n)    = max over b of H(d, n, b),
+///   H(d, n, b) = max over m of H(d, n - m, b - 1) + p(d + 1, b) G(d + 1, m),
 ///
 /// where b is the number of children of the root, m the size of the last child's subtree, H(d, 1, 0) = 1.
 class TreeSearch {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <utility>
 
 #include "core/decoding/rows/processors.h"
 
@@ -79,8 +78,8 @@ bool DraftLevels::advance(DraftLevel& level, const Grow& grow) {
   if (level.draft_->tree.drafted() > 0) level.draft_->source = "draft";
   ++level.depth_;
   if (level.next_.empty() || level.depth_ >= level.limit_) return false;
-  std::swap(level.feed_, level.next_);
-  std::swap(level.parents_, level.next_parents_);
+  level.feed_.assign(level.next_.begin(), level.next_.end());
+  level.parents_.assign(level.next_parents_.begin(), level.next_parents_.end());
   level.rows_.resize(level.feed_.size());
   std::iota(level.rows_.begin(), level.rows_.end(), 0);
   return true;
