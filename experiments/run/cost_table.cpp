@@ -40,7 +40,7 @@ json measure_cost_table(const Model& target, int repeats) {
   const ForwardSamples samples = sample_forwards(target, context, sizes, repeats);
   std::map<int, double> medians;
   for (const auto& [n, times] : samples.device.empty() ? samples.host : samples.device)
-    medians[n] = median(times);
+    medians[n] = stats::median(times);
   const theory::RowTimes times = theory::RowTimes(medians).monotone();
   json target_ns = json::object();
   for (const auto& [n, unused] : medians) target_ns[fmt::to_string(n)] = times.at(n);
