@@ -180,6 +180,7 @@ AcceptanceRule longest(std::size_t index, std::string_view name, std::string_vie
   AcceptanceRule rule = kRules[index];
   rule.name = name;
   rule.summary = summary;
+  rule.test = nullptr;
   rule.device_form = nullptr;
   rule.verify = verify_longest<kCriterion>;
   return rule;
