@@ -103,8 +103,13 @@ void verify_longest(const AcceptanceRule& rule, const RuleOptions& options, cons
   }
   const int last = found[best].node;
   draft.tree.path_to(last, out.path);
-  for (Acceptance::Tested& tested : out.tested)
-    tested.accepted = std::ranges::find(out.path, tested.node) != out.path.end();
+  const auto on_path = [&](int node) { return std::ranges::find(out.path, node) != out.path.end(); };
+  // A token counts as tested if all tokens before it were accepted.
+  std::erase_if(out.tested, [&](const Acceptance::Tested& tested) {
+    const int parent = draft.tree.parent(tested.node);
+    return parent != 0 && !on_path(parent);
+  });
+  for (Acceptance::Tested& tested : out.tested) tested.accepted = on_path(tested.node);
   draft.tree.children(last, children);
   out.bonus = children.empty();
   // After a rejection these rules draw from the same law as after full acceptance.

@@ -250,6 +250,34 @@ TEST(ManyChildren, ExpectedAcceptanceIsConditionalOnTheEarlierRejections) {
   }
 }
 
+// A record counts a token as tested if all tokens before it were accepted. Acceptance rates are shares of
+// these tests, at most one on each depth of a chain.
+TEST(Tested, AreTheChildrenOfAcceptedNodes) {
+  std::mt19937 random(39);
+  const World world = random_world(4, 4, Rows::generic, false, random);
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    int rejected = 0;
+    for (const Shape& shape : {Shape{{1, 1, 1}}, Shape{{3, 1, 1}}, Shape{{2, 2, 1}}}) {
+      if (!takes(rule, shape, Draws::iid, Rows::generic)) continue;
+      for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        Step step;
+        run_step(world, shape, Draws::iid, rule, kLossy[0], Coins(seed, 1), step);
+        std::vector<int> accepted = {0};
+        for (const Acceptance::Tested& tested : step.acceptance.tested) {
+          const int parent = step.draft.tree.parent(tested.node);
+          ASSERT_TRUE(std::ranges::find(accepted, parent) != accepted.end())
+              << rule.name << ", node " << tested.node << " below a node that was not accepted";
+          if (tested.accepted) accepted.push_back(tested.node);
+          rejected += tested.accepted ? 0 : 1;
+        }
+        accepted.erase(accepted.begin());
+        ASSERT_EQ(accepted, step.acceptance.path) << rule.name;
+      }
+    }
+    EXPECT_GT(rejected, 0) << rule.name;
+  }
+}
+
 TEST(DraftEqualsTarget, IsAcceptedAtEveryPosition) {
   std::mt19937 random(41);
   for (const char* rule_name :
