@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/decoding/rules/accept.h"
+#include "core/theory/verifier_bounds.h"
 #include "tests/theory/row_acceptance.h"
 
 namespace speclab::theory {
@@ -66,6 +67,22 @@ TEST_F(RulesAgree, ExpectedAcceptance) {
   expect("uniform_b", {.b = 0.4}, [](const Pair& pair) { return accept_lenient(pair.p, pair.q, 0.4); });
   expect("distillspec_lin", {.epsilon = 0.6},
          [](const Pair& pair) { return accept_lenient(pair.p, pair.q, 0.6); });
+}
+
+// The formula as the paper states it, with a sum over all pairs of tokens.
+TEST_F(RulesAgree, SharedNoiseAcceptsByItsFormula) {
+  expect("coupled", {}, [](const Pair& pair) { return coupling_acceptance(pair.p, pair.q); });
+  Distribution p, q;
+  p.assign_weights(std::vector<double>{.55, .25, .15, .05});
+  q.assign_weights(std::vector<double>{.4, .35, .05, .2});
+  const AcceptanceRule& rule = find_acceptance_rule("coupled");
+  EXPECT_NEAR(rule.expected({&p, &p}, &q, -1, {}), .706441, 5e-7);
+  // What it counts: how often draft and target draw the same token with the same noise.
+  constexpr int kDraws = 200000;
+  const Coins coins(3, 4);
+  int equal = 0;
+  for (int i = 0; i < kDraws; ++i) equal += p.sample_coupled(coins, i) == q.sample_coupled(coins, i) ? 1 : 0;
+  EXPECT_NEAR(equal / double(kDraws), .706441, 4.5 * std::sqrt(.706441 * .293559 / kDraws));
 }
 
 TEST_F(RulesAgree, OutputLaws) {

@@ -104,8 +104,13 @@ void verify_longest(const AcceptanceRule& rule, const RuleOptions& options, cons
   }
   const int last = found[best].node;
   draft.tree.path_to(last, out.path);
-  for (Acceptance::Tested& tested : out.tested)
-    tested.accepted = std::ranges::find(out.path, tested.node) != out.path.end();
+  const auto on_path = [&](int node) { return std::ranges::find(out.path, node) != out.path.end(); };
+  // A token counts as tested if all tokens before it were accepted.
+  std::erase_if(out.tested, [&](const Acceptance::Tested& tested) {
+    const int parent = draft.tree.parent(tested.node);
+    return parent != 0 && !on_path(parent);
+  });
+  for (Acceptance::Tested& tested : out.tested) tested.accepted = on_path(tested.node);
   draft.tree.children(last, children);
   out.bonus = children.empty();
   // After a rejection these rules draw from the same law as after full acceptance.
@@ -175,12 +180,13 @@ const std::array<AcceptanceRule, 4> kRules = {{
      sample_target, expected<threshold>, output_law<threshold, false>, on_device<threshold_form>},
 }};
 
-/// The rule of this name with the longest path on trees.
+/// The rule `walks` with the longest path on trees.
 template <Criterion kCriterion>
-AcceptanceRule longest(std::size_t index, std::string_view name, std::string_view summary) {
-  AcceptanceRule rule = kRules[index];
+AcceptanceRule longest(std::string_view walks, std::string_view name, std::string_view summary) {
+  AcceptanceRule rule = *std::ranges::find(kRules, walks, &AcceptanceRule::name);
   rule.name = name;
   rule.summary = summary;
+  rule.test = nullptr;
   rule.device_form = nullptr;
   rule.verify = verify_longest<kCriterion>;
   return rule;
@@ -202,10 +208,10 @@ std::span<const AcceptanceRule> criterion() { return kRules; }
 
 std::span<const AcceptanceRule> longest_path() {
   static const std::array<AcceptanceRule, 4> rules = {
-      longest<top_beta>(0, "top_beta_longest", "top_beta; on trees the longest accepted path"),
-      longest<gap>(1, "gap_longest", "gap; on trees the longest accepted path"),
-      longest<typical>(2, "typical_longest", "typical; on trees the longest accepted path"),
-      longest<threshold>(3, "threshold_longest", "threshold; on trees the longest accepted path")};
+      longest<top_beta>("top_beta", "top_beta_longest", "top_beta; on trees the longest accepted path"),
+      longest<gap>("gap", "gap_longest", "gap; on trees the longest accepted path"),
+      longest<typical>("typical", "typical_longest", "typical; on trees the longest accepted path"),
+      longest<threshold>("threshold", "threshold_longest", "threshold; on trees the longest accepted path")};
   return rules;
 }
 

@@ -19,7 +19,6 @@
 // of a node must not depend on the tokens that were drawn there.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "core/base/error.h"
 #include "core/decoding/rules/rules.h"
@@ -28,35 +27,36 @@
 namespace speclab::rules {
 namespace {
 
-/// A group of `count` children that are tested against the law R, with the best rho.
-struct SequenceOfDraws {
+/// How a group of children is tested.
+struct GroupTest {
   double rho = 1;
-  double beta = 0;  ///< P(one child is accepted)
-  double any = 0;   ///< P(one of `count` is accepted) = 1 - (1 - beta)^count
+  double beta = 0;   ///< P(one child is accepted)
+  double share = 0;  ///< (1 - (1 - beta)^k) / beta, where k is the size of the group; k if beta is 0
 };
 
-double accepted_mass(const std::vector<double>& law, const Distribution& q, double rho) {
+GroupTest group_test(const std::vector<double>& law, const std::vector<double>& q, int count, double rho) {
   double mass = 0;
-  for (Token x = 0; x < q.vocab(); ++x) mass += std::min(q.prob(x), law[static_cast<std::size_t>(x)] / rho);
-  return std::min(1.0, mass);
+  for (std::size_t x = 0; x < q.size(); ++x) mass += std::min(q[x], law[x] / rho);
+  GroupTest out{rho, std::min(1.0, mass), 0};
+  double all_fail = 1;
+  for (int i = 0; i < count; ++i) {
+    out.share += all_fail;
+    all_fail *= 1 - out.beta;
+  }
+  return out;
 }
 
-double of_any(double beta, int count) { return -std::expm1(count * std::log1p(-beta)); }
-
-SequenceOfDraws best_factor(const std::vector<double>& law, const Distribution& q, int count) {
-  const auto at = [&](double rho) {
-    const double beta = accepted_mass(law, q, rho);
-    return SequenceOfDraws{rho, beta, of_any(beta, count)};
-  };
-  SequenceOfDraws found = at(1);
-  if (count == 1 || !(found.any > found.beta)) return found;
+/// The test with the smallest rho for which no token gets more than its mass: share <= rho.
+GroupTest best_test(const std::vector<double>& law, const std::vector<double>& q, int count) {
+  GroupTest found = group_test(law, q, count, 1);
+  if (found.share <= 1) return found;
   double low = 1;
-  found = at(count);  // feasible, because 1 - (1 - beta)^k <= k beta
+  found = group_test(law, q, count, count);  // share is at most k
   while (found.rho - low > 1e-15 * low) {
     const double middle = low + (found.rho - low) / 2;
     if (middle <= low || middle >= found.rho) break;
-    const SequenceOfDraws tried = at(middle);
-    if (tried.any <= tried.rho * tried.beta) found = tried;
+    const GroupTest tried = group_test(law, q, count, middle);
+    if (tried.share <= tried.rho) found = tried;
     else low = middle;
   }
   return found;
@@ -64,15 +64,13 @@ SequenceOfDraws best_factor(const std::vector<double>& law, const Distribution& 
 
 /// Replaces the law by what is left after all children of the group failed. Leaves it as it is if nothing is
 /// left: then a failure has probability 0 up to rounding.
-void subtract(std::vector<double>& law, const Distribution& q, const SequenceOfDraws& group,
+void subtract(std::vector<double>& law, const std::vector<double>& q, const GroupTest& group,
               std::vector<double>& spare) {
-  if (!(group.beta > 0)) return;
   spare.resize(law.size());
   double sum = 0;
-  for (Token x = 0; x < q.vocab(); ++x) {
-    const auto i = static_cast<std::size_t>(x);
-    spare[i] = std::max(0.0, law[i] - std::min(q.prob(x), law[i] / group.rho) * (group.any / group.beta));
-    sum += spare[i];
+  for (std::size_t x = 0; x < law.size(); ++x) {
+    spare[x] = std::max(0.0, law[x] - std::min(q[x], law[x] / group.rho) * group.share);
+    sum += spare[x];
   }
   if (!(sum > 0)) return;
   for (double& weight : spare) weight /= sum;
@@ -97,11 +95,11 @@ int group_size(std::span<const NodeTest::Child> children, std::size_t first) {
 }
 
 void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
-  thread_local std::vector<double> law, spare;
+  thread_local std::vector<double> law, drawn, spare;
   node.row.p->probabilities(law);
   out.accepted = out.correction = -1;
   out.expected.clear();
-  /// True if the child is accepted, with this probability.
+  // True if the child is accepted, which happens with this probability.
   const auto passes = [&](std::size_t child, double probability, double expected) {
     out.expected.push_back(node.want_expected ? expected : -1);
     if (!node.coins->bernoulli(probability,
@@ -114,19 +112,20 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
     const auto [token, q] = node.children[child];
     if (q == nullptr || q->one_hot()) {
       const double left = law[static_cast<std::size_t>(token)];
-      if (passes(child, left, q == nullptr ? left : law[static_cast<std::size_t>(q->argmax())])) return;
+      if (passes(child, left, left)) return;
       remove_token(law, token);
       ++child;
       continue;
     }
     const int count = group_size(node.children, child);
-    const SequenceOfDraws group = best_factor(law, *q, count);
+    q->probabilities(drawn);
+    const GroupTest group = best_test(law, drawn, count);
     for (int i = 0; i < count; ++i, ++child) {
-      const Token x = node.children[child].token;
-      SPECLAB_CHECK(q->prob(x) > 0, "token {} was drawn from a row that gives it no mass", x);
-      if (passes(child, law[static_cast<std::size_t>(x)] / (group.rho * q->prob(x)), group.beta)) return;
+      const auto x = static_cast<std::size_t>(node.children[child].token);
+      SPECLAB_CHECK(drawn[x] > 0, "token {} was drawn from a row that gives it no mass", x);
+      if (passes(child, law[x] / (group.rho * drawn[x]), group.beta)) return;
     }
-    subtract(law, *q, group, spare);
+    subtract(law, drawn, group, spare);
   }
   out.correction = static_cast<Token>(node.coins->categorical(law, {node.position, Purpose::residual, 0}));
 }

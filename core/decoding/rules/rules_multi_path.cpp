@@ -222,14 +222,6 @@ void verify_chosen_path(const AcceptanceRule& rule, const RuleOptions& options, 
   path.choose(judged);
   out.path.clear();
   out.tested.clear();
-  for (std::size_t i = 0; i < path.length; ++i) {
-    const ChosenNode& node = path.nodes[i];
-    const double rho = i > 0 ? path.nodes[i - 1].rho : 1;
-    out.tested.push_back({node.node, node.parent.p->prob(node.token),
-                          node.q[static_cast<std::size_t>(node.token)],
-                          out.want_expected ? kept_share(rho, node) : -1,
-                          out.want_ranks ? criterion_row(node.parent).rank(node.token) : -1, false});
-  }
   std::size_t length = path.length;
   for (; length > 0; --length) {
     const ChosenNode& node = path.nodes[length - 1];
@@ -243,9 +235,16 @@ void verify_chosen_path(const AcceptanceRule& rule, const RuleOptions& options, 
                                {judged.position, Purpose::accept, static_cast<std::uint32_t>(node.node)}))
       break;
   }
-  for (std::size_t i = 0; i < length; ++i) {
-    out.path.push_back(path.nodes[i].node);
-    out.tested[i].accepted = true;
+  // A token counts as tested if all tokens before it were accepted.
+  for (std::size_t i = 0; i < std::min(length + 1, path.length); ++i) {
+    const ChosenNode& node = path.nodes[i];
+    const double rho = i > 0 ? path.nodes[i - 1].rho : 1;
+    const Distribution* q = judged.draft.q_at(node.node);
+    out.tested.push_back({node.node, node.parent.p->prob(node.token),
+                          q != nullptr ? q->prob(node.token) : 1.0,
+                          out.want_expected ? kept_share(rho, node) : -1,
+                          out.want_ranks ? criterion_row(node.parent).rank(node.token) : -1, i < length});
+    if (i < length) out.path.push_back(node.node);
   }
   const int last = length > 0 ? path.nodes[length - 1].node : 0;
   out.bonus = length == path.length;

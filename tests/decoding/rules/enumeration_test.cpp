@@ -72,7 +72,7 @@ double largest_error(const World& world, const Shape& shape, Draws draws, const 
   return worst;
 }
 
-class Lossless : public testing::TestWithParam<const char*> {};
+class Lossless : public testing::TestWithParam<std::string> {};
 
 TEST_P(Lossless, EmitsTheTargetsJointLaw) {
   const AcceptanceRule& rule = find_acceptance_rule(GetParam());
@@ -92,12 +92,22 @@ TEST_P(Lossless, EmitsTheTargetsJointLaw) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, Lossless,
-                         testing::Values("rejection", "one_hot_rejection", "sample_match", "non_iterative",
-                                         "lenience", "uniform_b", "distillspec_lin", "distillspec_sq",
-                                         "distillspec_exp", "block", "traversal", "k_seq",
-                                         "rejection_any_order"),
-                         [](const auto& info) { return std::string(info.param); });
+/// The rules that claim to be lossless, of all families. Shared noise has no branches, and `iterative` needs
+/// a cut (below).
+std::vector<std::string> lossless_rules() {
+  std::vector<std::string> names;
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.loss({.epsilon = 1}, {.temperature = 1}) == LossClass::l1 && rule.name != "iterative" &&
+        rule.coins == CoinUse::independent)
+      names.emplace_back(rule.name);
+  }
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, Lossless, testing::ValuesIn(lossless_rules()),
+                         [](const auto& info) { return info.param; });
+
+TEST(LosslessRules, AreEnumerated) { EXPECT_GE(lossless_rules().size(), 14u); }
 
 // The rule draws until a token is accepted, so runs are cut at 1e-9, and a mass may miss at most the cut
 // mass. Envelopes near 1 keep it small: q = p (1 + at most 50 %).
@@ -237,6 +247,34 @@ TEST(ManyChildren, ExpectedAcceptanceIsConditionalOnTheEarlierRejections) {
           EXPECT_NEAR(accepted[j], expected[j], 1e-12) << name(rule, rows, draws, {{3}}) << " child " << j;
       }
     }
+  }
+}
+
+// A record counts a token as tested if all tokens before it were accepted. Acceptance rates are shares of
+// these tests, at most one on each depth of a chain.
+TEST(Tested, AreTheChildrenOfAcceptedNodes) {
+  std::mt19937 random(39);
+  const World world = random_world(4, 4, Rows::generic, false, random);
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    int rejected = 0;
+    for (const Shape& shape : {Shape{{1, 1, 1}}, Shape{{3, 1, 1}}, Shape{{2, 2, 1}}}) {
+      if (!takes(rule, shape, Draws::iid, Rows::generic)) continue;
+      for (std::uint64_t seed = 0; seed < 200; ++seed) {
+        Step step;
+        run_step(world, shape, Draws::iid, rule, kLossy[0], Coins(seed, 1), step);
+        std::vector<int> accepted = {0};
+        for (const Acceptance::Tested& tested : step.acceptance.tested) {
+          const int parent = step.draft.tree.parent(tested.node);
+          ASSERT_TRUE(std::ranges::find(accepted, parent) != accepted.end())
+              << rule.name << ", node " << tested.node << " below a node that was not accepted";
+          if (tested.accepted) accepted.push_back(tested.node);
+          rejected += tested.accepted ? 0 : 1;
+        }
+        accepted.erase(accepted.begin());
+        ASSERT_EQ(accepted, step.acceptance.path) << rule.name;
+      }
+    }
+    EXPECT_GT(rejected, 0) << rule.name;
   }
 }
 

@@ -223,6 +223,14 @@ std::vector<Case> all_cases() {
   const auto tree = [](std::vector<int> widths) { return choose("tree_speculation", {{"widths", widths}}); };
   std::vector<Case> all = small_cases();
   for (Case& c : independent_cases()) all.push_back(std::move(c));
+  all.push_back({.name = "three independent paths",
+                 .strategy = StrategyChoice(independent_tree({.widths = {3, 1, 1}})),
+                 .patient = false,
+                 .children = Case::Children::independent_paths});
+  all.push_back({.name = "independent tree of pairs",
+                 .strategy = StrategyChoice(independent_tree({.widths = {2, 2, 2}, .least = .2})),
+                 .patient = false,
+                 .children = Case::Children::independent});
   all.push_back({"speculative gamma 3", chain({{"gamma", 3}})});
   all.push_back({.name = "speculative gamma 5", .strategy = chain({{"gamma", 5}}), .length = 7});
   all.push_back({"speculative gamma 4, confidence",

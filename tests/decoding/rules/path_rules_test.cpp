@@ -4,7 +4,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
@@ -124,8 +127,7 @@ TEST(MultiPathBlock, IsBlockVerificationOnAChain) {
                  multi);
         ASSERT_EQ(multi.emitted, block.emitted) << seed;
         ASSERT_EQ(multi.acceptance.path, block.acceptance.path) << seed;
-        // One coin for each test: the longest prefix is tested first.
-        ASSERT_EQ(multi.acceptance.tested.size(), block.acceptance.tested.size() > 0 ? 3u : 0u);
+        ASSERT_EQ(multi.acceptance.tested.size(), block.acceptance.tested.size()) << seed;
       }
     }
   }
@@ -148,6 +150,25 @@ TEST(MultiPathBlock, AcceptsNodesOfOnePath) {
     longer += step.acceptance.path.size() > 1 ? 1 : 0;
   }
   EXPECT_GT(longer, 100);
+}
+
+// The choice of the path has coins of its own, beside those of drafting, acceptance and correction.
+TEST(MultiPathBlock, UsesEachCoinOnce) {
+  const World world = golden_world(4);
+  std::size_t most = 0;
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
+    std::set<std::tuple<std::int64_t, Purpose, std::uint32_t>> used;
+    Coins::Watch watch = [&](const Coins::Address& coin, double number) {
+      EXPECT_TRUE(used.insert({coin.position, coin.purpose, coin.draw}).second)
+          << seed << ", purpose " << static_cast<int>(coin.purpose) << ", draw " << coin.draw;
+      return number;
+    };
+    Step step;
+    run_step(world, {{3, 1, 1}}, Draws::iid, find_acceptance_rule("multi_path_block"), {},
+             Coins::watched(seed, 3, &watch), step);
+    most = std::max(most, used.size());
+  }
+  EXPECT_GE(most, 14u) << "nine draws, choices, tests, and the correction";
 }
 
 TEST(MultiPathBlock, RefusesWhatIsNotIndependentPaths) {
