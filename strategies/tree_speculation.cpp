@@ -211,6 +211,7 @@ const RegisterStrategy<Options, TreeSpeculation> registered{{
     .needs_draft = true,
     .may_name_file = "tree",
     .former_name = "draft_tree",
+    .drafts_any_shape = true,
 }};
 
 }  // namespace

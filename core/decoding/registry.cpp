@@ -89,6 +89,14 @@ const StrategyEntry& baseline_strategy() {
   return *found;
 }
 
+const StrategyEntry& tree_strategy() {
+  const auto& all = entries();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [](const StrategyEntry& entry) { return entry.info.drafts_any_shape; });
+  SPECLAB_CHECK(found != all.end(), "no strategy drafts trees of any shape");
+  return *found;
+}
+
 void register_strategy(const StrategyEntry& entry) {
   auto& all = entries();
   const auto by_name = [](const StrategyEntry& a, const StrategyEntry& b) {

@@ -43,6 +43,8 @@ struct StrategyInfo {
   bool needs_reference = false;      ///< drafts from the autoregressive text; experiments decode that first
   std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none
   std::string_view former_name{};    ///< name in older records; empty when the name never changed
+  bool drafts_any_shape =
+      false;                 ///< drafts trees of the options "widths" or "tree" (`speclab optimize tree`)
   bool is_baseline = false;  ///< exactly one strategy has this: it drafts nothing and is the reference
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
   bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi
@@ -104,6 +106,9 @@ const StrategyEntry& find_strategy(std::string_view name);
 const StrategyInfo* recorded_strategy(std::string_view name);
 /// The strategy that all others are compared with (StrategyInfo::is_baseline).
 const StrategyEntry& baseline_strategy();
+
+/// The strategy that drafts the trees of `speclab optimize tree` (StrategyInfo::drafts_any_shape).
+const StrategyEntry& tree_strategy();
 
 void register_strategy(const StrategyEntry& entry);
 

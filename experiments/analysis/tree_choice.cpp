@@ -18,7 +18,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kStrategy = "tree_speculation";
 constexpr int kCalibrationRounds = 16;
 
 /// What decides how the children of a case are drawn and judged. Counts of cases that differ in it are not
@@ -49,7 +48,8 @@ std::vector<const CaseData*> tree_cases(const RunData& run, const TreeWish& wish
   }
   if (out.empty()) {
     throw Error({"speclab optimize tree", "a run without trees of a draft model",
-                 "a case of tree_speculation", "Pass a config: the command then measures what it needs."});
+                 fmt::format("a case of {}", tree_strategy().info.name),
+                 "Pass a config: the command then measures what it needs."});
   }
   return out;
 }
@@ -76,7 +76,7 @@ json tree_calibration_config(const json& config, const TreeWish& wish) {
   json cases = json::array({{{"strategy", baseline_strategy().info.name}}});
   std::vector<int> widths = {wish.width};
   for (int depth = 0; depth < wish.measured_depth; ++depth) {
-    cases.push_back({{"strategy", kStrategy}, {"draft", draft}, {"widths", widths}});
+    cases.push_back({{"strategy", tree_strategy().info.name}, {"draft", draft}, {"widths", widths}});
     widths.insert(widths.begin(), 1);
   }
   json out = {{"name", config.value("name", "") + "_tree"},

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/decoding/registry.h"
 #include "core/base/files.h"
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
@@ -92,8 +93,8 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
     return kCheckFailed;
   }
   write_json_file(out, tree);
-  print_status("Tree file: {}. Draft it with {{\"strategy\": \"tree_speculation\", \"tree\": \"{}\"}}.\n",
-               out, out);
+  print_status("Tree file: {}. Draft it with {{\"strategy\": \"{}\", \"tree\": \"{}\"}}.\n", out,
+               tree_strategy().info.name, out);
   return kOk;
 }
 
@@ -104,12 +105,13 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   po::options_description options;
   options.add_options()("out", po::value(&out), "the tree file to write")(
       "draft", po::value(&wish.draft), "name of the draft in the config; default: its only draft")(
-      "width", po::value<int>()->default_value(wish.width), "children whose acceptance is measured")(
+      "width", po::value<int>()->default_value(wish.width),
+      "number of children of a node whose acceptance is measured")(
       "measured-depth", po::value<int>()->default_value(wish.measured_depth),
       "depths at which acceptance is measured; the last one stands for all greater depths")(
       "nodes", po::value<int>()->default_value(wish.nodes),
-      "most rows of a target forward: the pending token and the drafted tokens")(
-      "depth", po::value<int>()->default_value(wish.depth), "most levels of the tree")(
+      "largest number of rows of a target forward: the pending token and the drafted tokens")(
+      "depth", po::value<int>()->default_value(wish.depth), "largest number of levels of the tree")(
       "t", po::value<std::string>(),
       "choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
       "c", po::value<double>(), "choose for this time of a draft forward / time of a target forward")(
@@ -134,10 +136,9 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
 const Command kOptimizeCommand = {
     "optimize", "tree CONFIG|RUN --out FILE [options]",
     "Chooses the tree of drafted tokens that is predicted to be fastest on this machine (Sequoia) and writes "
-    "it "
-    "to a file for the strategy tree_speculation. With a CONFIG, first measures acceptance by rank and depth "
-    "on "
-    "its prompts, t(n) and c; with a RUN, takes them from that run. Exit code 1: no tree is worth its time.",
+    "it to a file. With a CONFIG, first measures acceptance by rank and depth "
+    "on its prompts, t(n) and c; with a RUN, takes them from that run. Exit code 1: no tree is worth its "
+    "time.",
     "speclab optimize tree configs/quickstart.json --draft distilled --out tree.json", run_optimize};
 
 }  // namespace speclab

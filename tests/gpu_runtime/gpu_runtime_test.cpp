@@ -118,7 +118,7 @@ TEST_F(GpuRuntime, MachinesThatCannotBeUsedAreNamed) {
   machine().failing = "cudaSetDevice", machine().status = 46;  // cudaErrorDevicesUnavailable
   EXPECT_THAT(opened(1),
               HasSubstr("GPU (device 1): got it is busy or unavailable, expected a GPU that this process "
-                        "may use. End the process that has it"));
+                        "may use. End the process that uses it"));
   machine().failing.clear();
   machine().major = 7, machine().minor = 5;
   EXPECT_THAT(opened(0), HasSubstr("GPU Fake GPU A: got compute capability 7.5, expected 8.0 or newer"));

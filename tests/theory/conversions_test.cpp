@@ -100,7 +100,7 @@ TEST(Conversions, BestLengthByPosition) {
   EXPECT_THAT(converted(inputs)["optimal_gamma_positional"].assumptions, testing::HasSubstr("t(n) = t(1)"));
   inputs.acceptance = {.9, .8};
   EXPECT_THAT(converted(inputs)["optimal_gamma_positional"].assumptions,
-              testing::StartsWith("still growing"));
+              testing::StartsWith("the speedup still grows"));
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ struct StepCosts {
   double target(int rows) const {
     const std::size_t n = static_cast<std::size_t>(rows), size = target_ns.size();
     if (n <= size) return target_ns[n - 1];
-    const std::size_t from = size / 2;
-    const double slope =
-        size > 1 ? (target_ns.back() - target_ns[from]) / static_cast<double>(size - 1 - from) : 0;
+    if (size == 1) return target_ns[0];
+    const std::size_t from = (size - 1) / 2;
+    const double slope = (target_ns.back() - target_ns[from]) / static_cast<double>(size - 1 - from);
     return target_ns.back() + slope * static_cast<double>(n - size);
   }
 };

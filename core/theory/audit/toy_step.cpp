@@ -96,6 +96,19 @@ void add_children(const World& world, const Outcome& context, int node, int widt
 
 }  // namespace
 
+bool takes(const AcceptanceRule& rule, const Shape& shape, Draws draws, Rows rows) {
+  const auto first = shape.widths.begin();
+  if (std::all_of(first, shape.widths.end(), [](int width) { return width == 1; })) return true;
+  if (rule.chains_only) return false;
+  if (rule.independent_paths_only)
+    return draws == Draws::iid && std::all_of(first + 1, shape.widths.end(), [](int w) { return w == 1; });
+  if (!rule.independent_children_only) return true;
+  // In a tiny vocabulary with zeros, the row of a second model may equal the first one without the drawn
+  // token.
+  const bool zeros = rows == Rows::zeros || rows == Rows::disjoint || rows == Rows::one_hot_q;
+  return draws != Draws::swor && draws != Draws::mixed && (draws != Draws::two_models || !zeros);
+}
+
 World random_world(int vocab, int length, Rows kind, bool greedy, std::mt19937& random) {
   World world;
   world.vocab = vocab;

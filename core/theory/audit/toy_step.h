@@ -56,6 +56,9 @@ struct Shape {
 using Verify = std::function<void(const AcceptanceRule&, const RuleOptions&, const Draft&, const TargetRows&,
                                   const Coins&, std::int64_t, Acceptance&)>;
 
+/// True if the rule judges drafts of this shape whose children are drawn in this way.
+bool takes(const AcceptanceRule& rule, const Shape& shape, Draws draws, Rows rows);
+
 /// One step of speculative decoding by the real code: draws the tree, verifies it, and returns the result of
 /// accept().
 struct Step {

@@ -134,6 +134,7 @@ class Auditor {
     for (const Rows kind : kinds) {
       for (int vocab = 2; vocab <= std::min(settings_.max_vocab, most_tokens()); ++vocab) {
         for (const Draws draws : all) {
+          if (!enumerate::takes(rule_, shape_, draws, kind)) continue;
           for (int i = 0; i < settings_.tables; ++i) {
             World world = enumerate::random_world(vocab, length(), kind, false, random_);
             if (endless_) bring_near(world, random_);
@@ -157,6 +158,7 @@ class Auditor {
 
   void golden() {
     if (endless_) return;  // its runs would be long
+    if (!enumerate::takes(rule_, shape_, Draws::iid, Rows::generic)) return;
     const World world = enumerate::golden_world(length());
     finding_.golden_tau = add(world, Draws::iid, "golden pair, 4 tokens, sampled draft").tau;
     if (chain_) finding_.golden_optimum = best_tokens_of_chain(world, length() - 1);
@@ -260,7 +262,10 @@ std::vector<Finding> audit(const AcceptanceRule& rule, const RuleOptions& option
     }
   }
   std::vector<Finding> findings;
-  for (const Shape& shape : shapes) findings.push_back(Auditor(rule, options, settings, shape).run());
+  for (const Shape& shape : shapes) {
+    Finding finding = Auditor(rule, options, settings, shape).run();
+    if (finding.tables > 0) findings.push_back(std::move(finding));  // else the rule refuses such drafts
+  }
   return findings;
 }
 

@@ -39,7 +39,8 @@ TEST(StepCosts, GoOnWithTheSlopeOfTheSecondHalf) {
   const StepCosts costs{{10, 11, 20, 30}};
   EXPECT_DOUBLE_EQ(costs.target(1), 10);
   EXPECT_DOUBLE_EQ(costs.target(4), 30);
-  EXPECT_DOUBLE_EQ(costs.target(6), 50);
+  EXPECT_DOUBLE_EQ(costs.target(6), 49);
+  EXPECT_DOUBLE_EQ((StepCosts{{1, 3}}.target(4)), 7);
   EXPECT_DOUBLE_EQ(StepCosts{{7}}.target(100), 7);
 }
 
@@ -58,7 +59,7 @@ TEST(DraftBudget, LearnsFromTokensThatItDidNotVerify) {
   EXPECT_THAT(kept(budget, chain({5, 6, 7})), IsEmpty());
   for (int step = 0; step < 60; ++step) {
     kept(budget, chain({5, 6, 7}));
-    const Token right[] = {5};
+    const Token right[] = {5, 6, 7};
     budget.observe(right);
   }
   EXPECT_THAT(kept(budget, chain({5, 6, 7})), ElementsAre(5, 6, 7));

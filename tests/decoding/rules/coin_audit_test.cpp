@@ -101,7 +101,9 @@ class Announced final : public Strategy {
             [](void*, OptionVisitor&) {},
             [](const void* options, const Resources& resources) -> std::unique_ptr<Strategy> {
               return std::make_unique<Announced>(*static_cast<const Options*>(options), resources);
-            }};
+            },
+            nullptr,
+            [](const void* options) { return static_cast<const Options*>(options)->inner.has_budget(); }};
   }
 
  private:

@@ -37,20 +37,6 @@ std::string name(const AcceptanceRule& rule, Rows rows, Draws draws, const Shape
                      static_cast<int>(draws), fmt::join(shape.widths, " "), shape.least);
 }
 
-/// True if the rule judges drafts of this shape whose children are drawn in this way.
-bool takes(const AcceptanceRule& rule, const Shape& shape, Draws draws, Rows rows) {
-  const auto first = shape.widths.begin();
-  if (std::all_of(first, shape.widths.end(), [](int width) { return width == 1; })) return true;
-  if (rule.chains_only) return false;
-  if (rule.independent_paths_only)
-    return draws == Draws::iid && std::all_of(first + 1, shape.widths.end(), [](int w) { return w == 1; });
-  if (!rule.independent_children_only) return true;
-  // In a tiny vocabulary with zeros, the row of a second model may equal the first one without the drawn
-  // token.
-  const bool zeros = rows == Rows::zeros || rows == Rows::disjoint || rows == Rows::one_hot_q;
-  return draws != Draws::swor && draws != Draws::mixed && (draws != Draws::two_models || !zeros);
-}
-
 /// Largest difference between the law of what a step (completed to depth + 1 tokens) emits and the target's
 /// joint law.
 double largest_error(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,

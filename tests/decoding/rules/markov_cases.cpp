@@ -90,6 +90,11 @@ std::map<enumerate::Outcome, double> chain_law(const ModelPtr& model, const Samp
   return law;
 }
 
+std::shared_ptr<const StepCosts> costs_of(const Case& c) {
+  if (!c.strategy.has_budget()) return nullptr;
+  return std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 14, 19, 25}});
+}
+
 bool takes(const AcceptanceRule& rule, const Case& c) {
   const std::string_view strategy = c.strategy.info().name;
   if (strategy == "speculative_sampling" || strategy == "autoregressive") return true;
@@ -270,9 +275,7 @@ Generations::Generations(const Case& c, const json& options, LoopOptions loop, T
         loop.capacity = 64;
         loop.hash_rows = loop.details = false;
         loop.prefills = std::make_shared<PrefillCache>();
-        // Rows so dear that a budget often keeps a part of a draft.
-        if (c.strategy.has_budget())
-          loop.costs = std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 14, 19, 25}});
+        loop.costs = costs_of(c);
         return loop;
       }()) {
   request_.options = generation(options);

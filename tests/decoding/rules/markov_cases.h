@@ -35,6 +35,10 @@ std::vector<Case> independent_cases();
 /// shape depends on the drawn tokens.
 std::vector<Case> all_cases();
 
+/// The costs of a case with a budget, null for other cases. Rows are so dear that a budget often keeps only a
+/// part of a draft.
+std::shared_ptr<const StepCosts> costs_of(const Case& c);
+
 /// Runs generations of one case that differ only in their coins. `table` makes the models. The loop records
 /// no details, only the text.
 class Generations {

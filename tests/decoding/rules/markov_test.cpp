@@ -30,7 +30,10 @@ class Markov : public ::testing::Test {
         .target = target, .draft = draft, .strategy = c.strategy, .options = options, .prompt = c.prompt};
     decode.reference = {1, 0, 2, 1};
     if (eos >= 0) decode.eos = {eos};
-    DecodeLoop loop(target, draft, c.strategy, {.capacity = 32});
+    LoopOptions loop_options;
+    loop_options.capacity = 32;
+    loop_options.costs = markov::costs_of(c);
+    DecodeLoop loop(target, draft, c.strategy, loop_options);
     Request request = decode.request();
     request.prompt = decode.prompt;
     request.reference = decode.reference;

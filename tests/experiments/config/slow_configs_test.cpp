@@ -120,7 +120,10 @@ TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
     if (spec.strategy.info().needs_draft || !spec.draft.empty() || !spec.strategy.info().needs_file.empty() ||
         spec.id.find("/file=") != std::string::npos || spec.id.find("/datastore=") != std::string::npos)
       continue;
-    EXPECT_NO_THROW(DecodeLoop(target, nullptr, spec.strategy, {.capacity = 100})) << spec.id;
+    LoopOptions options;
+    options.capacity = 100;
+    options.costs = std::make_shared<const StepCosts>(StepCosts{{1}});
+    EXPECT_NO_THROW(DecodeLoop(target, nullptr, spec.strategy, options)) << spec.id;
   }
 }
 

@@ -195,6 +195,24 @@ def go_on(test, laboratory, text):
     test.succeeds(laboratory.run(command), command)
 
 
+def optimized_tree(test, laboratory, text):
+    """Runs the command on a small run, made first where the command takes one. Exit code 1: no tree is worth its time."""
+    make = f"speclab optimize tree configs/quickstart.json --draft distilled --out tree.json{SMALL} -q"
+    if not (laboratory.folder / "tree.json.run/summary.json").exists():
+        result = laboratory.run(make)
+        test.assertIn(result.returncode, (0, 1), result.stderr)
+    if "configs/" not in text:
+        result = laboratory.run(text)
+        test.assertIn(result.returncode, (0, 1), result.stderr)
+
+
+def case_with_a_tree(test, laboratory, text):
+    """Runs the command with a small tree file in place of one that `speclab optimize` wrote."""
+    tree = {"format": "speclab tree 1", "parents": [0, 0, 1], "ranks": [1, 2, 1]}
+    (laboratory.folder / "tree.json").write_text(json.dumps(tree))
+    test.succeeds(laboratory.run(text + SMALL), text)
+
+
 def describe_any(test, laboratory, text):
     """NAME stands for a strategy."""
     test.succeeds(laboratory.run(text.replace("NAME", "prompt_lookup")), text)
@@ -255,7 +273,9 @@ COMMANDS = [
     (r"speclab run --resume results/runs/", on_small_run),
     (r"speclab run configs/own_pair\.json .*TARGET", own_pair),
     (r"speclab run configs/lookahead_ablation\.json$", small_run_of_all_prompts),
+    (r"speclab run configs/.*tree\.json", case_with_a_tree),
     (r"speclab run configs/", small_run),
+    (r"speclab optimize tree ", optimized_tree),
     (r"speclab generate --model \S+ --inflate", smaller_twin),
     (r"speclab generate --model", with_options(" --set max_tokens=4")),
     (r"speclab audit NAME$", audit_any),
