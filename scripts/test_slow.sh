@@ -4,7 +4,7 @@
 #   with 128 new tokens each. So must every lossless rule and schedule, on one prompt of each category. With coupled sampling at
 #   temperature 1 only the texts are compared. A draft that is the target itself must always be accepted.
 # - The joint law of 100,000 sampled texts of a tiny target must be the target's, for every strategy and lossless rule.
-# They take 28 minutes on two cores with AVX2 (2026-11-21) and 100 MB of disk.
+# They take more than an hour on two cores, the first test alone about 40 minutes, and 100 MB of disk.
 #   scripts/test_slow.sh            from the beginning
 #   scripts/test_slow.sh --resume   continues an earlier call that was stopped, with the same binary on the same machine; runs that
 #                                   are finished are only checked
