@@ -63,8 +63,8 @@ struct RowsInFlight {
   /// host does not know yet.
   const std::int32_t* committed_at = nullptr;
   /// If not null, the address of a copy of `committed` in memory of the backend. A backend may read the
-  /// number from there, so that what it queues is the same for every length of the sequence. Unlike with
-  /// `committed_at`, `committed` is exact.
+  /// number from there. Then it queues the same work for every length of the sequence, and a recorded graph
+  /// can be replayed. Unlike with `committed_at`, `committed` is exact.
   const std::int32_t* committed_copy = nullptr;
   /// Number of rows that earlier forwards added to the sequence and that are still in flight. Paths may
   /// contain them. Positions are below committed + earlier + n.

@@ -54,12 +54,13 @@ struct Emitted {
   }
 };
 
-/// A history and three probabilities.
+/// A history and three probabilities. A step may emit fewer tokens than the history has. Its text is then
+/// completed with tokens that are drawn from the target.
 struct History {
   Outcome tokens;
-  double found = 1;      ///< that the completed text begins with it
-  double completed = 0;  ///< the part of `found` that comes from steps that ended at or before its end
-  double target = 1;     ///< that a text of the target begins with it
+  double found = 1;      ///< P(the completed text begins with `tokens`)
+  double completed = 0;  ///< the part of `found` from steps that emitted no more than `tokens`
+  double target = 1;     ///< P(a text of the target begins with `tokens`)
 };
 
 StepLaw compare(const World& world, const Emitted& emitted, std::size_t length, double tolerance) {

@@ -33,8 +33,8 @@ struct Failure {
   std::vector<double> expected;  ///< the target's row after this history, [vocab]
 };
 
-/// The law of the tokens that steps emit on one table. Steps that emit fewer than `length` tokens are
-/// completed with tokens of the target, because that is what the later steps of a lossless verifier draw.
+/// The law of the tokens that steps emit on one table. If a step emits fewer than `length` tokens, its text
+/// is completed with draws from the target. The later steps of a lossless verifier have this law.
 struct StepLaw {
   double first_error = 0;  ///< largest |P(x) - p(x)| over the first token x
   double joint_error = 0;  ///< largest |P(text) - p(text)| over all texts of `length` tokens
