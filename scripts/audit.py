@@ -3,7 +3,8 @@
 
     .venv/bin/python scripts/audit.py MODULE:CALLABLE [--path FOLDER] [--gamma N] [--vocab N] [--tables N] [--json]
 
-MODULE is found as Python finds it, with the current folder, --path and this folder first. CALLABLE is
+Python looks for MODULE in the folders of --path, then in the current folder, then in the folder of this script, then in
+its usual places. CALLABLE is
 
     def verify(p, q, draft, coins):       # p [gamma + 1, vocab], q [gamma, vocab]: float64; draft: gamma token ids
         ...
@@ -28,9 +29,11 @@ sys.path[:0] = [os.getcwd(), str(HERE)]
 try:
     from audit import report
 except ModuleNotFoundError as error:
-    sys.exit(
-        f"audit: the Python package {error.name} is missing. Run scripts/setup_python.sh and use .venv/bin/python."
+    print(
+        f"audit: the Python package {error.name} is missing. Run scripts/setup_python.sh and use .venv/bin/python.",
+        file=sys.stderr,
     )
+    sys.exit(2)
 
 
 class Refused(Exception):

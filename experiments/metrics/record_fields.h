@@ -23,7 +23,8 @@ void require_fields(const nlohmann::json& object, std::initializer_list<RecordFi
 /// Requires the fields of each entry of the list.
 void require_list(const nlohmann::json& list, std::initializer_list<RecordField> fields,
                   const std::string& where);
-/// Requires that X_ci95 is [lo, hi] or null for each number X of the object.
+/// Checks the interval X_ci95 of each number X of the object. It may be missing or null. Otherwise it must be
+/// an array of two entries, [lo, hi].
 void require_intervals(const nlohmann::json& metrics, const std::string& where);
 
 }  // namespace speclab

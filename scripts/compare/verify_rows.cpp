@@ -4,7 +4,9 @@
 // last row's logits, then greedy steps). Then it times forwards of n rows of one sequence with logits for
 // every row, and removes the rows of each forward from the cache before the next one.
 //
-//   verify_rows MODEL THREADS FLASH_ATTENTION(0|1) CONTEXTS ROWS STEPS TEXTS REPEATS       lists as 128,512
+//   verify_rows MODEL THREADS FLASH_ATTENTION(0|1) CONTEXTS ROWS STEPS TEXTS REPEATS
+//
+// CONTEXTS and ROWS are lists such as 128,512; the other numbers are single ones.
 //
 // Prints one JSON object to stdout. Everything but threads, flash attention and the context's size is llama.cpp's
 // default (cache f16, batch 2048, micro-batch 512).
@@ -158,8 +160,8 @@ int main(int argc, char** argv) {
       }
     }
     const double cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin, wall = now(CLOCK_MONOTONIC) - wall_begin;
-    // Checks that such a forward is a verification: it gets the text itself, so the best token of row i must
-    // be the next token of the text.
+    // Such a forward is a verification of the text itself, so the best token of row i should be the next token
+    // of the text. Counts how often it is; compare_llama_cpp.py refuses the result if fewer than half agree.
     const int drafted = std::min(most, steps);
     peer.keep(context);
     peer.forward(text.data(), drafted, context, true);

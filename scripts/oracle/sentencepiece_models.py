@@ -4,8 +4,8 @@
     python3 scripts/oracle/sentencepiece_models.py [--strings N] [--write FILE] [--train] [--check]
 
 Covers four small models (BPE and unigram, with and without byte fallback, character map and dummy prefix), with the ids
-that the package sentencepiece gives on the strings of tokenizer.py. Control symbols are cut out of every second string
-first, as a chat template needs it. Also covers tokenizer.json files of such models, with the ids of Hugging Face's
+that the package sentencepiece gives on the strings of tokenizer.py. In every second string, each control symbol becomes its
+id, and the text between two symbols is encoded separately, as a chat template needs it. Also covers tokenizer.json files of such models, with the ids of Hugging Face's
 `tokenizers`: Metaspace, Gemma's normalizer, Unigram, the character map of sp_unigram.model as normalizer "Precompiled",
 and added tokens with lstrip, rstrip and single_word. For each string, the file stores a hash of the ids and a hash of the
 decoded text. The package has version 0.1.99, because its unigram models split texts as Debian's 0.1.97 does, which the
@@ -148,7 +148,7 @@ JSON_CASES = {
             "<unk>": [True, True, True],
         },
     },
-    # As old and new converters of transformers write it, with an added token that the map changes.
+    # The character map alone as normalizer, with two added tokens that the map changes.
     "unigram_map": {
         "unigram": True,
         "normalizer": MAP,

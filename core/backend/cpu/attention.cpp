@@ -328,7 +328,8 @@ void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratc
 }
 
 int QueryBlock::in_place(int r) const {
-  // path[i] - i never decreases: bisection finds the last i at which it equals `committed`.
+  // path[i] - i never decreases. So bisection finds the first i at which it is not `committed`, or the length
+  // of the path if there is none.
   int low = 0, high = path_length[r];
   while (low < high) {
     const int middle = (low + high) / 2;

@@ -11,10 +11,10 @@ namespace speclab {
 /// for one regular expression (see split_patterns), so it takes linear time for every text. Text
 /// between two matches stays one piece.
 enum class SplitStep {
-  kDigits,  ///< every digit is one piece
-  kGpt2,    ///< the matches of this and the next two leave no gap in any text
-  kLlama3,
-  kQwen2,
+  kDigits,            ///< every digit is one piece
+  kGpt2,              ///< its matches leave no gap in any text
+  kLlama3,            ///< its matches leave no gap in any text
+  kQwen2,             ///< its matches leave no gap in any text
   kLineEnds,          ///< DeepSeek LLM and Coder: [\r\n]
   kDeepSeekLetters,   ///< DeepSeek LLM: \s?[A-Za-z...]+, letters of scripts with case
   kDeepSeekSymbols,   ///< DeepSeek LLM: \s?[!-/:-~...]+
@@ -43,7 +43,8 @@ struct SplitPattern {
 };
 const std::vector<SplitPattern>& split_patterns();
 
-/// The step of an expression, or nothing if it is unknown. Line ends in the text may be real or escaped.
+/// The step of an expression, or nothing if it is unknown. A line end in the pattern
+/// may be the character itself or its escape.
 std::optional<SplitStep> split_step_of(std::string_view pattern);
 
 /// Whether a code point is in the set of kDeepSeekLetters, kDeepSeekSymbols, kEastAsian or kHanAndKana.

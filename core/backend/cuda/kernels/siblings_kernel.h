@@ -20,8 +20,8 @@ struct Siblings {
   float* weights = nullptr;      ///< [rows, count, vocab]: entry 0 of each row is input, the others are
                                  ///< output; null if all are one-hot
   Law* laws = nullptr;           ///< [rows, count]: entry 0 of each row is input, the others are output
-  const double* sums = nullptr;  ///< [rows, count, chunks] see Standardise: of entry 0 of each row; null: not
-                                 ///< known
+  const double* sums = nullptr;  ///< [rows, count, chunks]: the chunk sums of each row's entry 0, see
+                                 ///< Standardise::sums; the other entries are not read. null: not known
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< position of the coins; when coupled, of the drawn tokens

@@ -12,8 +12,8 @@
 
 namespace speclab::cuda {
 
-/// Why this program cannot use a GPU on this machine: "no CUDA driver: ...", "no GPU: ...", "built without
-/// nvcc". "" if it can.
+/// Why this program cannot use a GPU on this machine, for example "no CUDA driver: ...", "no GPU: ..." or
+/// that it was built without nvcc. "" if it can.
 std::string gpu_absent();
 
 /// The PCI address of a GPU, like "0000:65:00.0". Throws Error if there is no such GPU.

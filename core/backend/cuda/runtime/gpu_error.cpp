@@ -64,7 +64,7 @@ void fail_topology(std::size_t nodes, std::size_t edges, std::size_t kernels) {
 
 #if !defined(SPECLAB_CUDA)
 
-std::string gpu_absent() { return "this program was built without nvcc"; }
+std::string gpu_absent() { return "no CUDA code, because this program was built without nvcc"; }
 std::string gpu_bus_id(int) { fail_no_gpu(gpu_absent()); }
 std::size_t gpu_free_bytes(int) { fail_no_gpu(gpu_absent()); }
 Gpu::Gpu(int ordinal) : ordinal_(ordinal) { fail_no_gpu(gpu_absent()); }

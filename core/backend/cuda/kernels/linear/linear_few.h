@@ -21,8 +21,8 @@ struct Alone {
   static constexpr bool kStages = false, kPairs = false;
 };
 
-/// kRowTiles: row tiles per block. kNorm: the input is a row before its norm, and every block holds all of it
-/// in shared memory.
+/// kRowTiles: row tiles per block. kNorm: the input is a row before its norm. Every block computes the norm
+/// of the whole row and keeps the result in shared memory.
 template <int kRowTiles, bool kNorm, typename Arguments = Linear, typename Fused = Alone>
 struct LinearFewKernel {
   static constexpr const char* kName = "linear_few";
@@ -68,7 +68,7 @@ struct LinearFewKernel {
         ring.copy(slot, 1, weights + kTileOut * kTileIn / 2);
         weights += kTileOut * kTileIn;
       }
-      simt::async_commit();  // at the end an empty group, so that the count of groups stays right
+      simt::async_commit();  // past the end an empty group, because wait() counts the groups of copies
     };
     SPECLAB_UNROLL
     for (int ahead = 0; ahead < kFewAhead; ++ahead) copy(begin + ahead, ahead);
@@ -85,8 +85,9 @@ struct LinearFewKernel {
     SPECLAB_UNROLL
     for (int n = 0; n < kRowTiles; ++n) sums[n].clear();
     simt::Bytes16 x[2][kRowTiles] = {};  // activations of this block of inputs and of the next one
-    // The last tile may have missing rows. The sums of these columns are not used. Their lanes read the first
-    // row of the tile again, which costs no traffic.
+    // The last row tile may have missing rows. Each row is a column of the products, and the sums in the
+    // columns of missing rows are not used. The lanes of missing rows read the first row of the tile again,
+    // which costs no traffic.
     const int last_row = a.rows - (kRowTiles - 1) * kTileRows - 1,
               last_lane = simt::lane() / 4 <= last_row ? simt::lane() : simt::lane() % 4;
     const simt::u16* activations =
@@ -102,8 +103,8 @@ struct LinearFewKernel {
     if (!kStaged && begin < end) fetch(begin, 0, 0);
     int slot = 0;
     const auto multiply = [&](int k, int at) {
-      // The loads of activations below must start before the next wait for the ring. Without this line, nvcc
-      // would move them behind the wait.
+      // The fetch() before this call of multiply() started loads of activations. They must start before the
+      // wait for the ring. Without this line, nvcc would move them behind that wait.
       if constexpr (!kStaged) simt::warp_sync();
       Ring::wait();
       const simt::Bytes16 w[2] = {ring.read(slot, 0), ring.read(slot, 1)};
