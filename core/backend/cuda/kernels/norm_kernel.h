@@ -10,9 +10,9 @@ namespace speclab::cuda {
 enum class NormOf { kRms, kLayer };
 
 /// Arguments of the norm kernel. It normalises each of the `heads` vectors of d numbers in each row. kRms:
-/// out = x / rms(x) * weight (Zhang and Sennrich 2019, eq. 4). kLayer: out = (x - mean) / sqrt(variance +
-/// eps) * weight + bias (Ba et al. 2016, eq. 4). The kernel writes the result as floats (`out`), as bf16
-/// input of a linear layer (`activations`), or as both. `out` may be `x`.
+/// out = x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich 2019, eq. 4). kLayer: out = (x - mean) /
+/// sqrt(variance + eps) * weight + bias (Ba et al. 2016, eq. 4). The kernel writes the result as floats
+/// (`out`), as bf16 input of a linear layer (`activations`), or as both. `out` may be `x`.
 struct Norm {
   NormOf kind = NormOf::kRms;
   const float* x = nullptr;  ///< vector h of row i begins at x + i * x_stride + h * d

@@ -3,9 +3,8 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Brings the operands of a linear layer into row-major order, the only order that cuBLASLt reads
-// (cublaslt.h). One kernel unpacks a matrix from the order of fragments.h. The other rounds rows of floats to
-// bf16.
+// Brings the operands of a linear layer into row-major order, because cuBLASLt (cublaslt.h) cannot read the
+// order of fragments.h. One kernel unpacks a matrix. The other rounds rows of floats to bf16.
 
 namespace speclab::cuda {
 

@@ -10,8 +10,8 @@ inline constexpr int kRowThreads = 256;  ///< largest number of threads per bloc
 /// Bytes of shared memory that one block_sum() needs.
 inline constexpr int kSumBytes = kRowThreads / simt::kWarp * 4;
 
-/// Returns the number of threads for a row of d elements: one per piece of eight, at most kRowThreads. The
-/// number depends on d alone, and so does the order of every sum.
+/// Returns the number of threads for a row of d elements: one per piece of eight, rounded up to whole warps,
+/// at most kRowThreads. The number depends on d alone, and so does the order of every sum.
 SPECLAB_BOTH int row_threads(int d) {
   const int threads = (d + 255) / 256 * 32;
   return threads < kRowThreads ? threads : kRowThreads;

@@ -69,7 +69,8 @@ struct SiblingsKernel {
   }
 
  private:
-  /// Writes the law without the token into the next row. Returns false if no mass is left.
+  /// Takes the token out of q: writes the remaining weights behind those of q, and makes q their law. Returns
+  /// false if no mass is left.
   SPECLAB_DEVICE bool leave_out(const LawSpace& space, int token, LawRow& q) const {
     if (q.one_hot >= 0) return false;
     const float* from = q.weights;

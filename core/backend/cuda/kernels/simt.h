@@ -36,13 +36,14 @@
 // to launch(): the name of its arguments (Scale) in core/backend/cuda/launch/families.h, and an include of
 // its header in launch.h.
 //
-// Rules. "Fails" means that the Machine throws Bug with the kernel, block, thread, file and line.
+// Rules. "Fails" means that the Machine throws Bug with the kernel, block, thread and (except at the end of a
+// thread) file and line.
 // - A warp has 32 threads, and a block consists of whole warps. Between barriers the Machine runs warps in
 //   random order.
 // - All 32 lanes of a warp call a collective (shuffle*, ballot, any, all, warp_sum, warp_max, warp_sync,
 //   mma_wait) at the same place. All threads of a block call a barrier (block_sync) at the same place.
-//   Anything else fails. A thread that ends while others wait for it fails, too. If a kernel returns early,
-//   all threads of the block must do so.
+//   Anything else fails. A thread that ends while others wait for it fails, too. So a thread may return
+//   before the others only if no collective of its warp and no barrier of its block comes after that.
 // - Kernels access shared memory through Shared<T> only, where sizeof(T) is at least 2. Its contents are
 //   undefined when a block starts, and reading an element that no thread has written fails. An index out of
 //   range fails. A race fails, too: two threads access the same element, at least one of them writes, and no
@@ -187,7 +188,7 @@ struct InnerBlock {
 //   void async_copy16_streamed(Shared<T> to, int i, const void* from)   For read-only memory that is read
 //                                            once, such as weights.
 //   void async_commit(); void async_wait<N>()    async_commit() makes a group of this thread's copies since
-//                                            the last one. async_wait() waits until at most the N youngest
+//                                            its last call. async_wait() waits until at most the N youngest
 //                                            groups of this thread are in flight.
 //
 //   T shuffle(T v, int source_lane), shuffle_xor(T v, int mask)   T has 4 or 8 bytes.

@@ -36,7 +36,7 @@ class Launcher {
 
   /// Launches the kernel of `arguments`, or holds it back if it can become part of a persistent kernel or may
   /// fuse with the next launch. What is held back is launched by submit() at the latest, and before any
-  /// kernel that cannot be held back. `kernel`: the name of the kernel, for error messages.
+  /// kernel that cannot be held back. `kernel`: the name of the kernel, for error messages and note_into().
   template <typename Arguments>
   void start(const char* kernel, const Arguments& arguments) {
     const std::optional<Task> task = task_of(arguments);

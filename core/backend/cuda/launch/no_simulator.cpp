@@ -18,7 +18,7 @@ namespace {
 
 std::unique_ptr<Device> make_simulated_device() { fail(); }
 
-// No code calls these functions, because there is no simulated device.
+// No call reaches these functions, because there is no simulated device.
 template <typename Arguments>
 void run_on_machine(const Arguments&, const Stream&) {
   fail();

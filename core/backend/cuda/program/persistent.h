@@ -11,13 +11,13 @@
 //
 // Launches dominate the time of a small model. SmolLM2-135M reads its weights in 0.09 ms on an H100, but it
 // has about 150 kernels that start more than a microsecond apart (Spector et al. 2025, "Look Ma, No
-// Bubbles!"). Here the launches become tasks in a table on the device. A cooperative launch with as many
-// blocks as are resident at once goes through the table. Each block runs its share of a task's blocks inside
-// of itself (inner blocks, simt.h), with the same code as the separate kernel and so with the same bits. Then
-// it waits for the other blocks (grid_barrier.h). While the first warp waits, the last warp prefetches the
-// block's share of the weights of later tasks into L2. So memory stays busy while blocks wait, also in blocks
-// that had no share of the task. If a block never arrives, the launch ends with an error after two seconds,
-// and the host can read which block it was (LateBlock).
+// Bubbles!"). Here the launches become tasks in a table on the device. A cooperative launch with one block
+// per multiprocessor goes through the table. Each block runs its share of a task's blocks inside of itself
+// (inner blocks, simt.h), with the same code as the separate kernel and so with the same bits. Then it waits
+// for the other blocks (grid_barrier.h). While the first warp waits, the last warp prefetches the block's
+// share of the weights of later tasks into L2. So memory stays busy while blocks wait, also in blocks that
+// had no share of the task. If a block never arrives, the launch ends with an error after two seconds, and
+// the host can read which block it was (LateBlock).
 
 namespace speclab::cuda {
 

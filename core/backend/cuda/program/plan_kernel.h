@@ -83,8 +83,8 @@ struct MoveAccepted {
   const Verdict* verdict = nullptr;
 };
 
-/// Adds the accepted tokens to the text, up to the first end token or limit. Then writes the round into the
-/// ring and prepares the state for the next round.
+/// Emits the accepted tokens and the bonus or correction, up to the first end token or limit. Writes the
+/// round into the ring and prepares the state for the next round.
 struct Settle {
   PlanState* state = nullptr;
   const Verdict* verdict = nullptr;

@@ -17,8 +17,8 @@ void set_parent(PlanState& state, int node, int parent) {
   state.path_begin[node + 1] = state.path_begin[node] + state.depths[node] + 1;
 }
 
-/// Allocates the arrays of `rows`. Its range of nodes (`first`, `n`) must be set. All paths together have
-/// `path_keys` entries. The last `wanted` rows get logits.
+/// Allocates the arrays of `rows`, whose `first`, `n`, `base` and `path_begin` must be set. All paths
+/// together have `path_keys` entries. The last `wanted` rows get logits.
 QueuedRows make_rows(Backend& backend, int wanted, int path_keys, TreeRows& rows) {
   const int n = rows.n;
   std::vector<std::int32_t> last(static_cast<std::size_t>(wanted));

@@ -32,7 +32,7 @@ void plain_product(const PlainProduct& a);
 /// Loads the first of these libraries that is found. Throws Error that names them if there is none.
 void* load_library(const std::vector<std::string>& files);
 /// Loads libcublasLt of the toolkit that this program was built with. Throws Error if it was built without
-/// one.
+/// one, or if the library is not found.
 void* load_cublaslt();
 
 /// cuBLASLt on one GPU: bf16 input, float sums in the library's own order, which may depend on the number of
@@ -46,7 +46,7 @@ class CublasLt {
   CublasLt(const CublasLt&) = delete;
   CublasLt& operator=(const CublasLt&) = delete;
 
-  /// Queues the product in the GPU's stream. Throws Error with the shape if the library refuses it.
+  /// Queues the product in the GPU's stream. Throws Error if the library refuses it.
   void product(const PlainProduct& a);
   /// Number of algorithms that the library proposes for a shape, the one that it expects to be fastest first.
   int proposals(int out, int in, int rows);

@@ -20,7 +20,8 @@ class DeviceStatus;
 
 namespace speclab::cuda {
 
-/// Limits of a device for cooperative launches of PersistentKernel (core/backend/cuda/program/persistent.h).
+/// Limits of a device for cooperative launches of PersistentKernel
+/// (core/backend/cuda/program/persistent_kernel.h).
 struct PersistentLimits {
   int multiprocessors = 0;
   int resident = 0;          ///< blocks that fit on a multiprocessor at once
@@ -60,8 +61,8 @@ class Device {
   virtual void explain() const {}
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
-  /// Call it when the device does not answer any more. Later calls of other functions throw Error, nothing
-  /// waits for the stream, and memory of the device is not freed, because freeing waits, too.
+  /// Call it when the device does not answer any more. Later launches, copies and allocations throw Error.
+  /// Destructors do not wait for the stream and do not free memory of the device, because freeing waits, too.
   void give_up() { *given_up_ = true; }
 
   /// Memory of the device; it is freed with the last pointer. Throws Error when there is not enough.

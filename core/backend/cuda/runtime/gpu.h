@@ -63,8 +63,8 @@ class Gpu final : public Device {
   /// Throws Error with the free and the total memory of the device when there is not enough.
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override;
-  /// An upload of up to kStaged bytes does not wait for the device, unless a megabyte of earlier uploads is
-  /// still in progress.
+  /// An upload of up to kStaged bytes waits for the device only if earlier uploads from both halves of the
+  /// pinned memory (2 * kStaged bytes) are still in progress. A larger one waits until it is done.
   void upload(const void* host, std::size_t bytes, void* to) override;
   static constexpr std::size_t kStaged = std::size_t{512} << 10;
   void upload_beside(const void* host, std::size_t bytes, void* to) override;

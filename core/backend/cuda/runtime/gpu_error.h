@@ -9,7 +9,7 @@ namespace speclab::cuda {
 
 [[noreturn]] void fail_no_gpu(const std::string& reason);
 [[noreturn]] void fail_ordinal(int ordinal, int count);
-/// Another process uses the GPU exclusively.
+/// The driver calls the GPU busy or unavailable, for example because another process uses it exclusively.
 [[noreturn]] void fail_busy(int ordinal);
 [[noreturn]] void fail_architecture(const std::string& name, int major, int minor);
 [[noreturn]] void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ordinal,

@@ -5,7 +5,7 @@
 #include "core/backend/cuda/runtime/gpu.h"
 
 // A trial of loops in graphs. A loop is a conditional node, and the graph that it repeats is its body.
-// Drivers before CUDA 12.4 have no conditional nodes. Newer drivers may refuse cooperative launches in a body
+// Drivers before CUDA 12.3 have no conditional nodes. Newer drivers may refuse cooperative launches in a body
 // (NVIDIA Technical Blog, "Dynamic Control Flow in CUDA Graphs with Conditional Nodes", of CUDA 12.4:
 // cooperative kernels are not supported). So the version of the driver does not tell enough, and the trial
 // runs a tiny loop.

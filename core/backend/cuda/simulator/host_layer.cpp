@@ -1,4 +1,5 @@
-// Compiles the kernels of layers except matrix products: rows, norms, attention, the KV cache, weights.
+// Compiles the kernels of layers except linear layers (rows, norms, attention, the KV cache, weights), and
+// the kernels that measure the speed of a GPU.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

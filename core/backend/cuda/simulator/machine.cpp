@@ -28,7 +28,7 @@ constinit thread_local Thread* self = nullptr;
 namespace {
 
 constexpr int kMostShared = 227 << 10;     // largest shared memory of a block on sm_90
-constexpr std::size_t kStack = 256 << 10;  // reserved for each fiber, not touched
+constexpr std::size_t kStack = 256 << 10;  // address space per fiber; unused pages take no memory
 
 }  // namespace
 

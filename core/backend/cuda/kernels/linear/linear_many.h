@@ -10,10 +10,10 @@
 // tiles of weights. The weights of a warp stream through its own ring in shared memory (weight_ring.h),
 // kManyAhead blocks of inputs ahead. The activations of kSteps blocks of inputs (a stage) are copied for all
 // warps while the warps work on an earlier stage. A barrier of the block precedes each stage. Copies of
-// weights stay in flight across the barrier. The copies of the activations of a stage are in a group of
-// asynchronous copies (weight_ring.h) that is no younger than the group of the stage's first weights. So when
-// a warp has waited for these weights, its copies of the activations have arrived, too, and it waits for no
-// copies that it does not need.
+// weights stay in flight across the barrier. Before a warp uses block of inputs j of its slice, it waits for
+// group j of its asynchronous copies (weight_ring.h). The copies of the activations of a stage are in the
+// group of the stage's first block of inputs or in an older one. So the wait for the weights of this block is
+// also the wait for the activations of the stage.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
