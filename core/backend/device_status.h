@@ -36,7 +36,7 @@ class DeviceStatus {
   /// "temperature_celsius", "power_watts", "power_limit_watts", "most_power_limit_watts",
   /// "memory_bytes": {"total", "used"}, "compute_processes", "slowed_by": [..], "persistence_mode": bool,
   /// "ecc": bool, "compute_mode", "mps": {"runs": "yes" | "no" | "unknown", "why"}}. Unknown fields are left
-  /// out, but "mps" is always there. {"unavailable": reason} when nothing is known.
+  /// out, except "mps". If nothing is known, the state is {"unavailable": reason}.
   virtual nlohmann::json state() const = 0;
   /// Null when nothing is known about the device.
   virtual std::unique_ptr<DeviceWatch> watch() const = 0;

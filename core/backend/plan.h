@@ -65,7 +65,7 @@ struct PlanShape {
   int target_capacity = 0, draft_capacity = 0;  ///< positions that each session holds
   /// Not 0: the host drafts any tree of at most this many nodes, the pending token included, and passes the
   /// tree to DeviceProgram::start() for each round. `widths` is then empty, and the fields of the draft model
-  /// are not read.
+  /// do not matter.
   int given = 0;
   bool given_laws = false;  ///< the host samples some tokens and passes their distributions (PlanDraft::laws)
   bool operator==(const PlanShape&) const = default;

@@ -61,7 +61,7 @@ struct CriterionForm {
   double of_best = 0;  ///< share of the best token's probability that the token must also reach; 1 or more:
                        ///< only the best token is accepted, see always_best
   /// If true, the bar is min(bar, delta exp(-H)), where H is the entropy of the row, and a token must be
-  /// above the bar. After a rejection, the next token is drawn from the accepted tokens.
+  /// above the bar. The correction and the bonus are drawn from the accepted tokens.
   bool typical = false;
   double delta = 0;
   int ranks = 0;            ///< the token must be among this many most probable ones; 0: no condition

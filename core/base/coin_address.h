@@ -11,10 +11,11 @@ namespace speclab {
 
 /// What a coin decides. The value is part of the coin's address, so the meaning of a value never changes.
 enum class Purpose : std::uint32_t {
-  target = 0,    ///< a token drawn from a target row: without a draft, by the rule sample_match, or as bonus
+  target = 0,    ///< a token drawn from a target row: without a draft, as bonus, by the rule sample_match, or
+                 ///< as the correction of a criterion rule (rules_criterion.cpp)
   draft = 1,     ///< a token drawn from a draft row
   accept = 2,    ///< an acceptance test
-  residual = 3,  ///< the correction after a rejection
+  residual = 3,  ///< the correction after a rejection, by other rules
   gumbel = 4,    ///< noise of coupled sampling
   simulate = 5,  ///< the simulated acceptance of the strategy `simulated`; other choices that do not affect
                  ///< the law of the text

@@ -5,7 +5,7 @@
 
 namespace speclab {
 
-/// The logical processors in this process's affinity mask, ascending.
+/// The logical processors in the calling thread's affinity mask, ascending; all if the mask cannot be read.
 std::vector<int> allowed_processors();
 
 /// The number of threads worth starting: the processors in the affinity mask, limited by the CPU quota of the

@@ -26,8 +26,8 @@ class Error : public std::runtime_error {
   Text text_;
 };
 
-/// Reports a programming error that SPECLAB_CHECK found. A command that a Bug ends prints "bug: ..." and has
-/// exit code 3.
+/// Reports a programming error, such as a failed SPECLAB_CHECK. A command that a Bug ends prints "bug: ..."
+/// and has exit code 3.
 class Bug : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -11,7 +11,8 @@ namespace speclab {
 
 /// Parses strict JSON: one value with nothing after it, no comments, no repeated key in an object, at most
 /// 200 levels of nesting (code that copies, prints or destroys a value recurses once per level). Throws Error
-/// with `name` (usually a file), line and column; both count from 1, columns in bytes.
+/// with `name` (usually a file) and, except for repeated keys and too many levels, with line and column. Both
+/// count from 1, columns in bytes.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
 /// Limits on a JSON text from an untrusted file, which keep the memory for parsing close to the text's size.

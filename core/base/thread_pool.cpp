@@ -79,8 +79,8 @@ ThreadPool::ThreadPool(int threads) {
            .advice =
                "Ask for fewer with --threads, or raise the limits of the shell (ulimit -u, ulimit -v)."});
     }
-    // The calling thread is not pinned. If there are as many threads as processors, the workers leave the
-    // first processor to the calling thread.
+    // The calling thread is not pinned. If there is a processor for every thread, each worker gets its own,
+    // and the first processor is left to the calling thread. Otherwise no worker is pinned.
     if (threads <= static_cast<int>(processors.size()))
       pin(workers_.back().native_handle(), processors[static_cast<std::size_t>(i)]);
   }

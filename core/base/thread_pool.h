@@ -10,12 +10,12 @@
 
 namespace speclab {
 
-/// A pool of pinned threads for parallel regions of a few microseconds. A region is divided into chunks of
-/// work, and each thread takes one chunk after the other. Workers spin while they wait for the next region,
-/// and sleep when none comes. The calling thread runs chunks too. It waits until all chunks are done, not
-/// until all workers are back. So a worker that loses its core to another process delays a region only if it
-/// holds one of the chunks. Such a worker then pauses for a while. Results do not depend on which thread runs
-/// a chunk.
+/// A pool of threads for parallel regions of a few microseconds. Its workers are pinned if there is a
+/// processor for every thread. A region is divided into chunks of work, and each thread takes one chunk after
+/// the other. Workers spin while they wait for the next region, and sleep when none comes. The calling thread
+/// runs chunks too. It waits until all chunks are done, not until all workers are back. So a worker that
+/// loses its core to another process delays a region only if it holds one of the chunks. Such a worker then
+/// pauses for a while. Results do not depend on which thread runs a chunk.
 class ThreadPool {
  public:
   /// Throws Error when the system cannot start so many threads. Failing to pin a thread is no error.

@@ -13,7 +13,8 @@ std::size_t utf8_sequence(std::string_view text, std::size_t at);
 bool is_utf8(std::string_view text);
 
 /// Makes a text safe for people, terminals and JSON. Control characters and bytes that are not UTF-8 become
-/// \n, \t or \xNN. A result longer than `most` bytes is cut, and "..." marks the cut.
+/// \n, \t or \xNN. If the result reaches `most` bytes before the text ends, it is cut there, and "..." marks
+/// the cut.
 std::string printable(std::string_view text, std::size_t most);
 
 }  // namespace speclab

@@ -12,8 +12,8 @@ constexpr int kRanks = 4, kEvidence = 8, kConfidence = 4;  // further ranks and 
 constexpr double kMemory = .98;                            // factor of old observations
 constexpr double kWeight = 4;                              // observations that a first guess counts as
 
-/// The first guess of an acceptance, before anything was seen: half of the copies begin right, and go on
-/// right more often. A sibling is guessed to have half the acceptance of the one before it.
+/// The first guess of an acceptance, before anything was seen: 1/2 for the first token of a copy, 3/4 for the
+/// later ones. A sibling is guessed to have half the acceptance of the one before it.
 double first_guess(bool direct, int rank) { return (direct ? .5 : .75) / (1 << rank); }
 
 constexpr std::size_t kWide = 2 * kRanks;

@@ -40,7 +40,7 @@ class DraftBudget {
   explicit DraftBudget(std::shared_ptr<const StepCosts> costs);
   /// Forgets all estimates. Called when a sequence starts, so a text does not depend on other texts.
   void begin();
-  /// Removes from the draft what is not worth its time. The draft has no probes, and every q is
+  /// Removes from the draft what is not worth its time. The draft must not have probes, and every q must be
   /// one-hot.
   void limit(Draft& draft);
   /// Learns from the tokens that the step emitted. `emitted` follows the pending token of the last draft that

@@ -31,7 +31,7 @@ struct Draft {
   std::vector<Contribution> contributions;
   std::int64_t pool_size = -1;     ///< n-grams in the strategy's pool, for the record; -1: no pool
   bool ended_by_schedule = false;  ///< a schedule stopped the draft before its maximum
-  /// Confidence q(x) of each node, for the record; -1: unknown. [tree.size()]
+  /// Confidence q(x) of each node, for the record and for budgets; -1: unknown. [tree.size()]
   std::vector<float> confidence;
   /// How good the evidence for the whole draft is, in a measure of the strategy, such as the length of the
   /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each
@@ -45,7 +45,7 @@ struct Draft {
   /// Appends a probe or a relay, see NodeKind. All candidates must have been added before.
   int add_probe(Token token, int parent, NodeKind kind = NodeKind::probe);
   /// Removes the nodes for which `keep` is 0. [tree.size()]; entry 0 is not read. The parent of a kept node
-  /// is kept. The draft has no probes.
+  /// must be kept, and the draft must not have probes.
   void keep(std::span<const char> keep);
   Distribution& new_q(int* index);  ///< next free entry of `q`; the reference is valid until the next call
   const Distribution* q_at(int node) const { return q_of[node] == kOneHot ? nullptr : &q[q_of[node]]; }

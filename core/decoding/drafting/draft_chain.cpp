@@ -32,7 +32,7 @@ struct DraftChain::Slot {
   const Substitute* substitute = nullptr;
   int limit = 0;
   int depth = 0;
-  double probability = 1;   // product of the draft's probabilities of all drafted tokens
+  double probability = 1;   // for leave_out_below(): product of the draft's probabilities of the tokens
   std::vector<Token> path;  // tokens drafted so far
   std::vector<RunnerUp> runner_ups;
   // State of the forward in progress:

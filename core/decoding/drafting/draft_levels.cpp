@@ -36,7 +36,8 @@ void DraftLevels::begin(const Sequence& sequence) {
   slots_[static_cast<std::size_t>(sequence.slot)].cache_.begin(sequence, resources_);
 }
 
-// The pending token is fed and committed to the draft's cache at once. The other fed nodes stay in flight.
+// The text that the draft's cache lacks, up to the pending token, is fed and committed at once. The drafted
+// nodes that are fed stay in flight.
 void DraftLevels::draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,
                         const Grow& grow) {
   active_.clear();

@@ -39,7 +39,8 @@ class DraftCache {
   /// Keeps the positions and rows in flight that agree with the text, and drops the rest. `feed` becomes the
   /// missing tokens, the pending token last; feed them as a chain.
   void catch_up(const Sequence& sequence, std::vector<Token>& feed);
-  /// Commits rows that were fed as a chain and that belong to the text.
+  /// Commits rows that were fed as a chain: missing tokens of the text, or drafted tokens. catch_up() later
+  /// drops those that did not become part of the text.
   void keep(TokenSpan fed);
   /// Records the tokens of rows that were fed after those already in flight (Feed::continues).
   /// catch_up() commits the rows whose tokens became part of the text.

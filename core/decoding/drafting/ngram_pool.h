@@ -27,7 +27,7 @@ class NgramPool {
 
   void reserve(std::size_t ngrams);
   void clear();  ///< keeps the memory; takes time proportional to keys()
-  /// Returns true when the continuation is new.
+  /// Returns true when the continuation was added, false when it was known or `per_key` is 0.
   bool insert(Token key, TokenSpan continuation);
 
   int length() const { return length_; }

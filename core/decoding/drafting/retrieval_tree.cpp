@@ -34,7 +34,7 @@ void RetrievalTree::run(const Datastore& store, TokenSpan text, int limit) {
   nodes_.clear();
   const auto range = store.find_suffix(text, options_.ngram_min, options_.ngram_max);
   matched_ = range.length;
-  // Beyond this depth occurrences are not sorted, so equal continuations need not be neighbours.
+  // The occurrences are sorted by kDepth tokens. Further on, equal continuations need not be neighbours.
   limit = std::min({options_.length, limit, Datastore::kDepth - range.length});
   if (limit <= 0 || range.size() == 0) return;
   const auto all = std::min(range.size(), static_cast<std::size_t>(options_.hits));

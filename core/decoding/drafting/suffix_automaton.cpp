@@ -254,9 +254,9 @@ void SuffixAutomaton::append(Token token) {
   count_suffixes(token);
 }
 
-// Counts one more occurrence of each suffix of the text, which has just grown by `token`. Each of these
-// suffixes is a suffix of the previous text, followed by `token`. So `token` may now be the most frequent
-// continuation of that suffix of the previous text.
+// Counts one more occurrence of each suffix of at most depth_ tokens. The text has just grown by `token`, so
+// each of these suffixes is a suffix of the previous text, followed by `token`. So `token` may now be the
+// most frequent continuation of that suffix of the previous text.
 void SuffixAutomaton::count_suffixes(Token token) {
   const State old_suffix = suffix_;
   const auto longest = static_cast<std::uint32_t>(std::min(text().size(), static_cast<std::size_t>(depth_)));

@@ -56,8 +56,9 @@ class SuffixAutomaton {
   Match repeated_suffix() const;
 
   /// The match of any text is the longest suffix of that text, of at most `depth` tokens, that occurs in the
-  /// indexed text. Given the match of a text, returns the match of that text followed by `token`. O(1)
-  /// amortised over the tokens of a text. A match stays valid when the automaton grows.
+  /// indexed text. Given the match of a text, returns the match of that text followed by `token`; for
+  /// a negative token, the empty match. O(1) amortised over the tokens of a text. A match stays valid when
+  /// the automaton grows.
   Match extend(Match match, Token token) const;
   /// The longest suffix of the string that occurs more often than the string itself.
   Match more_frequent(Match match) const;

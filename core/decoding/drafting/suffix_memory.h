@@ -30,7 +30,7 @@ class SuffixMemory {
   SuffixMemory(int depth, Remember remember, std::size_t budget_tokens, const Resources& resources);
 
   /// Starts a sequence in its slot. Adds the previous text of the slot to the earlier texts, if they are
-  /// kept.
+  /// kept. With Remember::texts, adds a conversation only once, when another one begins.
   void begin(const Sequence& sequence);
   /// Indexes the emitted tokens. The functions below call it. Also call it in observe(), so that a text is
   /// complete when the next one begins in its slot. Does not allocate.

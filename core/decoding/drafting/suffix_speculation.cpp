@@ -6,8 +6,8 @@
 namespace speclab {
 namespace {
 
-// Limits of the work in a step: contexts that are tried, continuations of one context that a tree looks at,
-// and tokens that are speculated.
+// Limits of the work in a step: contexts that are tried, continuations of one context that a tree looks at
+// besides the most frequent one, and tokens that are speculated.
 constexpr int kContexts = 12;
 constexpr int kContinuations = 32;
 constexpr int kMostNodes = 64;

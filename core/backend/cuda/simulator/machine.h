@@ -82,11 +82,11 @@ struct Thread {
   int index, lane;                ///< index: within `group`
   Group* block = nullptr;         ///< the block
   Group* group = nullptr;         ///< the inner block that it has entered, or its block
-  std::uint32_t collectives = 0;  ///< number of collectives so far; equal for all lanes of a warp unless some
-                                  ///< of them are inside a collective
+  std::uint32_t collectives = 0;  ///< number of exchange() so far; equal for all lanes of a warp unless some
+                                  ///< of them are inside one
   std::uint32_t warp_epoch = 0;   ///< number of warp_sync() so far
   bool fenced = false;            ///< it has called fence() since its last atomic_add
-  bool waited = false;            ///< it has called wait_for_previous()
+  bool waited = false;            ///< it has called wait_for_previous(), or it need not call it
   MmaQueue products;
   std::vector<AsyncCopy> copies;    ///< not finished, oldest first
   std::vector<std::size_t> groups;  ///< [i]: number of `copies` in groups 0 .. i
@@ -142,8 +142,8 @@ class Machine {
         [](const void* k) { (*static_cast<const Kernel*>(k))(); }, &kernel);
   }
   static constexpr int kMostTogether = 64;
-  /// Makes this block end before it does anything, in the next run_together(). With this, tests
-  /// simulate a block that never arrives.
+  /// In the next run_together(), block number `block` ends before it does anything. With this, tests simulate
+  /// a block that never arrives.
   void lose_block(int block) { lost_ = block; }
 
   /// Makes a condition for a loop and returns its handle. Handles count from 1.
@@ -164,8 +164,9 @@ class Machine {
     }
     find_global(p, bytes, where);
   }
-  /// Checks an access to global memory. Fails if it must not come before wait_for_previous(), or if blocks
-  /// run together and no release and acquire order this access after a conflicting access of another block.
+  /// Checks an access to global memory. Fails if the access comes before wait_for_previous() and must not. If
+  /// blocks run together, also fails if no release and acquire order this access after a conflicting access
+  /// of another block, or if it reads constant memory that this launch has written.
   void watch_global(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
     if (!self->waited) check_unwaited(p, access, where);
     if (access == Access::kWrite) note_write(p);
@@ -218,12 +219,12 @@ class Machine {
   struct Warp {
     std::uint32_t runnable = 0;  ///< lanes that can go on
     std::uint32_t waiting = 0;   ///< lanes that wait in a collective for the others
-    std::uint32_t parked = 0;    ///< lanes that wait at a barrier
+    std::uint32_t parked = 0;    ///< lanes that wait at a barrier or before an inner block
     std::source_location where;  ///< line of the collective
     std::uint64_t values[2][32];
   };
-  // The last accesses to two bytes of shared memory. Epochs count the barriers of all groups, so nothing
-  // needs to be reset.
+  // The last accesses to two bytes of shared memory. Epochs count the barriers and the starts of all groups,
+  // so nothing needs to be reset.
   struct Shadow {
     std::uint64_t written = 0, read = 0;  ///< epochs of the last accesses
     std::uint32_t write_warp_epoch = 0, read_warp_epoch = 0;
@@ -238,7 +239,7 @@ class Machine {
   struct Watched {
     std::int16_t writer = -1;
     std::uint32_t written = 0;
-    std::vector<std::uint32_t> read;  ///< clocks by block; empty: not read
+    std::vector<std::uint32_t> read;  ///< clocks of reads since the last write, by block; empty: none
   };
   using Clock = std::vector<std::uint32_t>;  ///< [i]: the last release of block i that this block knows; for
                                              ///< the block itself, its next release

@@ -14,7 +14,7 @@ namespace {
 
 // Values of Shadow::reader, which tells who has read a granule since the last barrier. Below kOfWarp it is
 // the index of the only thread that has read. kOfWarp + w stands for several threads of warp w, and kOfMany
-// for several warps.
+// for several warps. If only one warp has read, its next read after a warp_sync() replaces the earlier ones.
 constexpr std::uint16_t kOfWarp = 0x4000, kOfMany = 0x8000;
 
 }  // namespace
@@ -136,7 +136,7 @@ bool Machine::Shadow::read_by(int warp, std::uint64_t epoch) const {
   return read == epoch && reader < kOfMany && (reader & kOfWarp ? reader - kOfWarp : reader / kWarp) == warp;
 }
 
-// Fails if nothing orders this access after an earlier one.
+// Fails if nothing orders this access after an earlier one that conflicts with it.
 void Machine::check_race(const Shadow& shadow, bool write, const std::source_location& where) {
   const Thread& me = *self;
   const auto id = static_cast<std::uint16_t>(me.index);
@@ -183,8 +183,8 @@ void Machine::mark(Shadow& shadow, bool write, const std::source_location& where
 // ---- Asynchronous copies
 
 // A GPU may write the 16 bytes at any time between the start of the copy and its wait. The Machine reads the
-// source at the start and writes at the wait. In between, every access to the target fails. At the wait, a
-// source that has changed fails.
+// source at the start and writes at the wait. In between, every access to the target fails. The wait fails if
+// the source has changed.
 void Machine::start_copy(int offset, const void* from, Access access, const std::source_location& where) {
   check_global(from, 16, where);
   watch_global(from, 16, access, where);

@@ -13,8 +13,8 @@ namespace speclab {
 namespace cuda {
 namespace {
 
-/// Allocates memory of the device and fills it with small numbers that repeat after a megabyte. Zeros would
-/// give wrong times, because a chip computes faster with zeros.
+/// Allocates memory of the device and fills it with results of `number`, which repeat after a megabyte.
+/// Inputs that are all zero would give wrong times, because a chip computes faster with zeros.
 template <typename T>
 std::shared_ptr<T> filled(Device& device, std::size_t count, T (*number)(std::uint32_t)) {
   std::vector<T> part(std::min<std::size_t>(count, (std::size_t{1} << 20) / sizeof(T)));

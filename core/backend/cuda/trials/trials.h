@@ -8,7 +8,7 @@
 #include "core/backend/kernel_trials.h"
 
 // What the trials of GPU kernels (core/backend/kernel_trials.h) share: a device with a timer, and the shapes
-// of products. Only the files of this folder include this header.
+// of products. In core, only the files of this folder include this header.
 
 namespace speclab::cuda {
 
@@ -22,8 +22,9 @@ class Stand {
       : device_(std::move(device)), timer_(device_->make_timer()) {}
   Device& device() const { return *device_; }
   bool simulated() const { return device_->simulated(); }
-  /// Runs many launches without a wait between them and returns the seconds of one launch. `launch(i)` starts
-  /// the i-th launch. A launch before them is not timed, because the first launch of a kernel loads its code.
+  /// Runs launches for about 2 ms without a wait between them (on the simulated GPU only one launch) and
+  /// returns the mean seconds of a launch. `launch(i)` starts launch i, from 0 on. The first launch of a
+  /// kernel loads its code, so time() runs it before and does not count it.
   double time(const std::function<void(int)>& launch) const;
 
  private:
