@@ -62,9 +62,9 @@ struct RowsInFlight {
   /// and `committed` is an upper bound of it. So operations can be queued for a sequence whose length the
   /// host does not know yet.
   const std::int32_t* committed_at = nullptr;
-  /// If not null, the address of a copy of `committed` in memory of the backend. A backend may read the
-  /// number from there. Then it queues the same work for every length of the sequence, and a recorded graph
-  /// can be replayed. Unlike with `committed_at`, `committed` is exact.
+  /// If not null, the address of a copy of `committed` in memory of the backend. `committed` itself is exact.
+  /// A backend may read the number from this address, so that the work that it queues stays the same while
+  /// the sequence grows. When a forward is recorded as a graph, this address becomes its `committed_at`.
   const std::int32_t* committed_copy = nullptr;
   /// Number of rows that earlier forwards added to the sequence and that are still in flight. Paths may
   /// contain them. Positions are below committed + earlier + n.
@@ -131,8 +131,8 @@ struct KvStore {
   std::uint64_t bytes = 0;
 };
 
-/// Backend::prompt_linear() computes prompts of at least `least` rows, and takes at most `most` rows per
-/// call.
+/// Backend::prompt_linear() is used while at least `least` rows of a prompt are left, and takes at most
+/// `most` rows per call.
 struct PromptRows {
   int least = 0, most = 0;  ///< most = 0: prompt_linear() is not used
 };
@@ -154,7 +154,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;  ///< "cpu", "cuda", "host-simt"
   /// Name of the arithmetic: "f32", "f32-kv16", ... On one machine, results have the same bits within a
-  /// class. Between two classes they differ.
+  /// class. Between two classes they may differ.
   virtual std::string_view numerics_class() const = 0;
   virtual std::string_view device_name() const = 0;
   virtual int threads() const = 0;
@@ -249,10 +249,10 @@ class Backend {
   /// x[i][j] = value for j in [begin, d). x [n, d]
   virtual void fill_columns(float value, int begin, int n, int d, float* x) = 0;
 
-  // The next functions fuse a linear layer with the operation that computes its input. They give the same
-  // bits as the two operations. By default they call the two operations one after the other. On a GPU the
-  // first operation writes its result directly in the layout that the linear layer reads. The contents of
-  // `scratch` [n, w.in] are undefined afterwards.
+  // The next four functions fuse linear layers with the operations that compute their inputs. They give the
+  // same bits as the separate operations. By default they call these operations one after the other. On a GPU
+  // an operation writes its result directly in the layout that the linear layer after it reads. The contents
+  // of `scratch` [n, w.in] are undefined afterwards.
 
   /// y = W norm(x)
   virtual void norm_linear(const NormForm& norm, const float* x, const PackedMatrix& w, int n, float* scratch,
@@ -290,7 +290,7 @@ class Backend {
   /// the backend can read none of them. The backend owns the object.
   virtual DeviceStatus* device_status() { return nullptr; }
   /// Makes a timer of the device's own clock (core/backend/device_timer.h). The backend must outlive it. Null
-  /// if the host computes, because the host's clock then measures the same.
+  /// on the CPU backend, because there the host's clock measures the same.
   virtual std::unique_ptr<DeviceTimer> make_timer();
   /// True if the device is simulated on the CPU. Then models must be small, and measured times mean nothing.
   virtual bool simulated() const { return false; }
@@ -309,8 +309,9 @@ struct CpuBackendOptions {
 };
 /// The numerics classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();
-/// Makes the CPU backend. Throws Error for a thread count out of range and for an unknown numerics class; the
-/// error names the classes of this CPU.
+/// Makes the CPU backend. Throws Error for a CPU without AVX2 and FMA, for a thread count out of range, and
+/// for a numerics class that is unknown or that this CPU cannot compute; the last error names the classes of
+/// this CPU.
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
 
 struct CudaBackendOptions {

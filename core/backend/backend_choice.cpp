@@ -50,8 +50,8 @@ void require_first_device(const BackendChoice& choice, std::string_view backend)
   if (choice.device == 0) return;
   throw Error({.what = "--device",
                .got = std::to_string(choice.device),
-               .expected = fmt::format("0: the {} backend has one device, all cores", backend),
-               .advice = "--threads limits the cores."});
+               .expected = fmt::format("0: the {} backend has one device", backend),
+               .advice = "On the CPU backend, --threads limits the cores."});
 }
 
 std::shared_ptr<Backend> make_gpu(const BackendChoice& choice, bool simulated) {

@@ -48,12 +48,12 @@ struct SlotRange {
   int begin, end;
 };
 
-/// Up to query_block_rows() queries that read the same keys. They are the queries of several rows and query
+/// Up to kRows queries that read the same keys. They are the queries of several rows and query
 /// heads that share one key/value head. Each query sees slots [0, committed) first and then its own path, so
 /// key number i of a query is always the key at position i. With a view of part of the cache (listed_keys.h),
 /// `committed` is 0 and each path starts with the slots of the view: then "position" means rank in that path.
 struct QueryBlock {
-  static constexpr int kRows = 12;  ///< largest value of query_block_rows()
+  static constexpr int kRows = 12;  ///< largest number of queries, see also query_block_rows()
   int rows;                         ///< number of queries; "row r" means query r of the block
   const float* q[kRows];            ///< [head_dim]
   const std::int32_t* path[kRows];  ///< slots of positions `committed`, committed + 1, ...
@@ -84,8 +84,8 @@ struct QueryBlock {
     return ranges.empty() ? std::span<const SlotRange>(&all, 1) : ranges;
   }
 };
-/// Returns the largest number of queries per block: 12 on a CPU with 32 vector registers of 16 numbers,
-/// otherwise 6. The queries of a block share each key that is read.
+/// Returns the largest number of queries in a block for attend(): 12 on a CPU with 32 vector registers of 16
+/// numbers, otherwise 6. The queries of a block share each key that is read.
 int query_block_rows();
 
 /// Distance in floats between the scores of two rows: whole blocks of keys plus two cache lines. Rows whose

@@ -11,8 +11,8 @@ namespace speclab::cpu {
 namespace {
 
 // Tiles 0 to 3 hold the sums of four panels (16 outputs each), [rows][16] float. Tile 4 holds inputs,
-// [rows][32] bf16, and tile 5 weights, [16 pairs][16][2] bf16. If the length of a row is not a multiple of
-// 32, tiles 6 and 7 hold the remaining inputs and weights.
+// [rows][32] bf16, and tile 5 weights, [16 pairs][16][2] bf16. If the number of pairs of inputs is not a
+// multiple of 16, tiles 6 and 7 hold the remaining inputs and weights.
 constexpr int kPanelsOfBlock = 4, kTileRows = 16, kTilePairs = 16;
 
 /// The 64 bytes that the instruction LDTILECFG reads.

@@ -31,7 +31,7 @@ struct BlockOfScores {
 /// The arguments of avx512_values(), which computes sums[row][head dimension] += weight * value over all
 /// positions of a row. Rows of sums are `width` apart. weights: the exponentials of the softmax,
 /// [row][position], rows `stride` apart, zero after the last position. In all rows, position i is in slot i
-/// for all i < in_place. `in_place` is even.
+/// for all i from block->begin to in_place - 1. `in_place` is even.
 struct BlockOfValues {
   const Bf16* values;
   int head_dim;

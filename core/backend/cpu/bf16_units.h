@@ -55,8 +55,8 @@ inline constexpr int bf16_row_length(int in) { return padded(in, 32); }
 void round_group(const float* x, int rows, int in, Bf16* out);
 
 /// The arguments of bf16_linear_slice(), which computes y[row, j] (+)= sum_k W[j, k] x[row, k] for j in
-/// [0, outputs). They mean the same as the arguments of linear_slice() in kernels.h, except that x is bf16 in
-/// groups of bf16_row_groups().
+/// [0, outputs). They mean the same as the arguments of linear_slice() in kernels.h, except that `in` may be
+/// odd and that x is bf16 in groups of bf16_row_groups().
 struct Bf16Slice {
   static constexpr int kOutputs = 64;  ///< largest value of `outputs`
   const Bf16* panels;

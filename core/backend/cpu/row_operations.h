@@ -2,8 +2,8 @@
 
 #include "core/backend/backend.h"
 
-// More operations on one row or a few rows, besides those in kernels.h. They use Highway, too. Every vector
-// width gives the same bits, and the result of a row does not depend on other rows.
+// More operations on one row or a few rows, besides those in kernels.h. Most of them use Highway, too. Every
+// vector width gives the same bits, and the result of a row does not depend on other rows.
 
 namespace speclab::cpu {
 

@@ -4,8 +4,8 @@
 #include "core/backend/cuda/kernels/row_pieces.h"
 
 // Verifies a draft on the device. The kernel does what accept() of core/decoding/rules/accept.h does for a
-// tree, with any rule. If the rows have the same bits as on the host, the decisions, coins and tokens are the
-// same, too (law.h).
+// tree, with any rule that has a form for devices (AcceptanceRule::device_form). If the rows have the same
+// bits as on the host, the decisions, coins and tokens are the same, too (law.h).
 //
 // Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
 // the threads fetch in parallel what it needs of each node: links, token, and p and q of the token
@@ -13,12 +13,12 @@
 // the coins. To draw a token from a row of the target, or from such a row without one token, the kernel uses
 // the sums of the target's rows (Accept::p_sums) and reads one chunk.
 //
-// Only when it rejects a token that was drawn from a law of the draft does it read whole rows, p and q. With
-// memory through which blocks meet (Accept::meeting), a row has one block per piece (row_pieces.h). All
-// blocks walk up to the first rejection and come to the same result. Then each block sums its piece of the
-// residual, and the last block to arrive goes on alone. A second rejection in the same step occurs only in
-// trees, and one block then reads the rows, with 32 KiB in flight. So do rules other than rejection sampling
-// and residuals with a power, which are rare.
+// In rejection sampling, the kernel reads whole rows, p and q, only when it rejects a token that was drawn
+// from a law of the draft. With memory through which blocks meet (Accept::meeting), a row has one block per
+// piece (row_pieces.h). All blocks walk up to the first rejection and come to the same result. Then each
+// block sums its piece of the residual, and the last block to arrive goes on alone. A second rejection in the
+// same step occurs only in trees, and one block then reads the rows, with 32 KiB in flight. One block also
+// works alone for residuals with a power and for other rules, which are rare.
 //
 // For a vocabulary of 128,256 the two rows have 1 MiB, and 32 blocks have all of it in flight at once. A
 // rejection then takes about 4 us. One block took 8 us at a latency of 0.25 us from L2, and 22 us at 0.7 us
@@ -73,7 +73,7 @@ struct Accept {
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< position of node 0
   double* residual = nullptr;              ///< [vocab] scratch
-  RowMeeting meeting{};                    ///< of one row. Null: there is one block
+  RowMeeting meeting{};                    ///< of one row. Null arrivals: there is one block
   Verdict* verdict = nullptr;              ///< out
 };
 
@@ -227,7 +227,8 @@ class TreeFacts {
   SPECLAB_DEVICE int first_child(int node) const { return numbers(kChild)[node]; }
   SPECLAB_DEVICE int next_sibling(int node) const { return numbers(kSibling)[node]; }
 
-  /// All threads of a block call it together. A node may have a row and links that the walk never asks for.
+  /// All threads of a block call it together. It fetches the facts of all nodes, although the walk does not
+  /// reach every node.
   SPECLAB_DEVICE void fetch(const Accept& a, int nodes) const {
     SPECLAB_ROLLED
     for (int node = simt::thread_index(); node < nodes; node += simt::block_threads()) {

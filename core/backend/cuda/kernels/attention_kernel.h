@@ -19,11 +19,11 @@
 //
 // Both products, queries times keys and weights times values, run on the matrix unit: 16 queries of one
 // key/value head and the 32 positions of a warp, with four warps per split. If all keys of a split are
-// committed, a tile takes queries of any rows, and up to kMostTiles tiles share one read of the keys and
-// values. If some keys are in flight, a tile takes queries of one row only, because other rows have other
-// keys at the same positions. So the matrix unit processes keys in flight, too, for trees of any depth. A
-// tile that is not full costs as much as a full one of 16 queries. This matters little, because only two or
-// three splits hold keys in flight.
+// committed, a tile takes queries of any rows, and a block computes up to kMostTiles tiles one after the
+// other, so that L1 can serve the keys and values of all tiles but the first. If some keys are in flight, a
+// tile takes queries of one row only, because other rows have other keys at the same positions. So the matrix
+// unit processes keys in flight, too, for trees of any depth. A tile that is not full costs as much as a full
+// one of 16 queries. This matters little, because only two or three splits hold keys in flight.
 //
 // Queries and weights are floats. The matrix unit gets each of them as a sum of two bf16 numbers: the float
 // rounded to bf16, and the error of this rounding. The sum has a relative error of at most 2^-17. Keys and
@@ -71,7 +71,8 @@ struct Attention {
   SPECLAB_BOTH int first_split(int keys) const { return first_seen(keys) / kSplit; }
   /// Number of visible splits whose keys are all committed. In the other splits each row has keys of its own.
   SPECLAB_BOTH int shared_splits(int keys) const { return keys / kSplit - first_split(keys); }
-  /// Upper bound of the number of splits that rows may see, for any number of committed keys.
+  /// Upper bound of the number of splits that rows may see. With committed_at it holds for any number of
+  /// committed keys up to `committed`.
   int splits() const {
     const int end = (committed + earlier + n - 1) / kSplit + 1;
     if (committed_at == nullptr) return end - first_split(committed);
@@ -188,7 +189,8 @@ struct AttentionSplitsKernel {
     const int first_split = a.first_split(committed), group = a.group(), kv_head = simt::block_y(),
               stride = a.kv.stride, begin = split * kSplit;
     const int thread = simt::thread_index(), lane = simt::lane(), g = lane / 4, t = lane % 4;
-    int last = -1;  // the last position that a row of the tile sees in this split
+    // The last position among the rows of the tile that see this split. It may lie behind the split.
+    int last = -1;
     for (int row = first / group; row <= (first + count - 1) / group; ++row) {
       const int position = simt::load(a.positions + row);
       if (position >= begin && first_of(a, row, position) < begin + kSplit) last = simt::max(last, position);

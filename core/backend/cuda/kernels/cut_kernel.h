@@ -2,22 +2,22 @@
 
 #include "core/backend/cuda/kernels/sampling_kernel.h"
 
-// Finds with several blocks a row which entries top-k and top-p keep (CutRows). The result is the key of the
-// smallest entry that is kept, the same as that of cut_of() for the whole row. Masses are integers, so the
-// order in which blocks add them up does not matter.
+// Finds which entries of a row top-k and top-p keep (CutRows), with several blocks per row. The result is the
+// key of the smallest entry that is kept, the same as that of cut_of() for the whole row. Masses are
+// integers, so the order in which blocks add them up does not matter.
 //
-// An entry has a code of 12 bits: its distance from the largest logit, in steps of 1/64 of a factor e of its
-// weight. Larger entries have smaller codes. Each of the first three launches finds four bits of the code of
-// the wanted entry: every block sums the masses of its piece by these four bits, and the last block of the
+// An entry has a code of 12 bits: its distance from the largest logit, in steps that divide the weight by
+// e^(1/64). Larger entries have smaller codes. Each of the first three launches finds four bits of the code
+// of the wanted entry: every block sums the masses of its piece by these four bits, and the last block of the
 // row to arrive adds up the pieces and chooses. The fourth launch collects the keys of the entries with this
 // code. Its last block searches among them with cut_of_entries(). With both top-k and top-p, the entries with
 // smaller codes are collected, too, because top-p needs the mass of exactly those that top-k keeps. If there
 // are more than RowCut::kWords entries (a row of equal logits, or a larger top-k with top-p), this block
 // searches the whole row instead.
 //
-// One block a row makes sixteen passes over the row, or 33 with both. For a vocabulary of 128,256 sixteen
-// passes read 8.2 MB, which takes one block at least 75 us, besides sorting the entries into buckets. The
-// four launches take about 23 us for one row, of which the search takes 8 us (predicted,
+// One block per row makes 16 passes over the row for top-k, 17 for top-p and 33 for both. For a vocabulary of
+// 128,256 sixteen passes read 8.2 MB, which takes one block at least 75 us, besides sorting the entries into
+// buckets. The four launches take about 23 us for one row, of which the search takes 8 us (predicted,
 // scripts/gpu_check/forecast.py).
 
 namespace speclab::cuda {
@@ -26,7 +26,7 @@ inline namespace SPECLAB_SIDE {
 /// What a step of CutRows knows about its row when it begins.
 struct CutStep {
   static constexpr int kCodeBits = 12, kStepBits = 4;
-  static constexpr float kSteps = 64;  ///< per factor e
+  static constexpr float kSteps = 64;  ///< steps that divide the weight by e
 
   Standardise a;
   RowCut* state;

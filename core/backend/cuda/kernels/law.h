@@ -13,7 +13,7 @@
 //
 // Given the same logits or weights, these functions compute the same bits as the host's code in core/decoding
 // (Distribution, Coins, row_kernels), for any number of threads. For this, sums follow the order of
-// row_kernels::kSumChunk, exp and log use the same polynomials, and no multiply-add is fused. Generated texts
+// core/base/row_order.h, exp and log use the same polynomials, and no multiply-add is fused. Generated texts
 // can still differ from those of the host, because each numerics class computes other logits.
 
 namespace speclab::cuda {

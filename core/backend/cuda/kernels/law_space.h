@@ -6,7 +6,7 @@
 #include "core/base/row_order.h"
 
 // The tools with which a block of threads works on one row over the vocabulary: a layout of shared memory,
-// sums, searches, and cuts for top-k and top-p. Sums follow the order of row_kernels::kSumChunk for any
+// sums, searches, and cuts for top-k and top-p. Sums follow the order of core/base/row_order.h for any
 // number of threads, so that law.h can promise the bits of the host's code.
 
 namespace speclab::cuda {

@@ -63,9 +63,9 @@ struct Linear {
   int out = 0, in = 0;
   const simt::u16* activations = nullptr;  ///< [rows, in] as in fragments.h, 16-byte aligned
   int rows = 0;                            ///< 1 to kMostRows
-  NormedRow norm{};                        ///< replaces the activations if can_norm(rows, in)
-  const float* bias = nullptr;             ///< [out]; null: none
-  float* y = nullptr;                      ///< output m of row i at y[i * y_stride + m]
+  NormedRow norm{};  ///< if norm.x is not null, replaces the activations; only if can_norm(rows, in)
+  const float* bias = nullptr;  ///< [out]; null: none
+  float* y = nullptr;           ///< output m of row i at y[i * y_stride + m]
   int y_stride = 0;
   bool accumulate = false;
   // Not null: W holds W_gate, then W_up, and the result is written here instead of to y, [rows, out / 2] as
@@ -78,10 +78,11 @@ struct Linear {
   simt::u32* arrivals = nullptr;  ///< zeros before and after the launch
 };
 
-/// Number of slices of the sum over k: 1, 2, 4 or 8. About 1,000 warps share a matrix, unless each would get
-/// fewer than 128 inputs. The number of slices is part of the numerics class. By Little's law, 3.0 to 4.3
-/// TB/s at a latency of 0.8 us need 2.4 to 3.5 MB in flight. 1,000 warps of linear_few.h have 8 MB in flight
-/// (kFewAhead), and linear_many.h has 6 MB with half as many warps (kManyAhead).
+/// Number of slices of the sum over k: 1, 2, 4 or 8. It is doubled until at least 1,024 warps share the
+/// matrix, but not if a slice would then have fewer than 128 inputs. The number of slices is part of the
+/// numerics class. By Little's law, 3.0 to 4.3 TB/s at a latency of 0.8 us need 2.4 to 3.5 MB in flight.
+/// 1,000 warps of linear_few.h have 8 MB in flight (kFewAhead), and linear_many.h has 6 MB with half as many
+/// warps (kManyAhead).
 SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   int slices = 1;
   while (slices < 8 && tiles_of(out, kTileOut) * slices < 1024 && tiles_of(in, kTileIn) >= 8 * slices)
