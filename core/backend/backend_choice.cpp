@@ -98,11 +98,11 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   const BackendKind kind = backend_here(choice);
   if (kind != BackendKind::kCpu) return make_gpu(choice, kind == BackendKind::kSimulated);
   require_first_device(choice, "CPU");
-  if (choice.kernels == CudaKernels::kPersistent) {
+  if (choice.kernels != CudaKernels::kLaunches && choice.kernels != CudaKernels::kAuto) {
     throw Error({.what = "--kernels",
                  .got = std::string(name_of(choice.kernels)),
                  .expected = "launches or auto with --backend cpu",
-                 .advice = "--kernels persistent needs --backend cuda."});
+                 .advice = fmt::format("--kernels {} needs --backend cuda.", name_of(choice.kernels))});
   }
   if (choice.prefill == PrefillKernels::kCublasLt) {
     throw Error({.what = "--prefill",

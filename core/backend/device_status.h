@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,11 @@ namespace speclab {
 /// What a device did, and who else used it, while something was measured.
 struct DeviceUse {
   double seconds = 0;
-  double joules = -1;       ///< energy of the whole device; -1: unknown
-  std::string energy;       ///< where `joules` comes from: "counter" (the device's energy counter), "power"
-                            ///< (samples of its power, integrated), "" (unknown)
-  int other_processes = 0;  ///< other processes that computed on it at the start or the end
+  double joules = -1;  ///< energy of the whole device; -1: unknown
+  std::string energy;  ///< where `joules` comes from: "counter" (the device's energy counter), "power"
+                       ///< (samples of its power, integrated), "" (unknown)
+  std::optional<int> other_processes;  ///< other processes that computed on it at the start or the end; no
+                                       ///< value: the driver cannot count them
   std::vector<std::string> slowed_by;  ///< why its clocks were below their maximum at the end
 };
 

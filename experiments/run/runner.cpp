@@ -71,7 +71,8 @@ class GpuWarnings {
  public:
   explicit GpuWarnings(Progress& progress) : progress_(progress) {}
   void look_at(const json& gpu) {
-    if (gpu.value("other_processes", 0) > 0 && !std::exchange(shared_, true))
+    const json others = gpu.value("other_processes", json());  // null: unknown
+    if (others.is_number() && others > 0 && !std::exchange(shared_, true))
       progress_.note("warning: another process uses this GPU; do not trust the times");
     for (const auto& reason : gpu.value("slowed_by", json::array())) {
       if (told_.insert(reason.get<std::string>()).second)
@@ -93,8 +94,9 @@ class GpuWarnings {
 };
 
 json to_json(const DeviceUse& use) {
-  json out = {
-      {"seconds", use.seconds}, {"other_processes", use.other_processes}, {"slowed_by", use.slowed_by}};
+  json out = {{"seconds", use.seconds},
+              {"other_processes", use.other_processes ? json(*use.other_processes) : json()},
+              {"slowed_by", use.slowed_by}};
   if (!use.energy.empty()) out["joules"] = use.joules, out["energy"] = use.energy;
   return out;
 }

@@ -79,6 +79,14 @@ TEST(GpuWatch, WithoutACounterThePowerIsIntegrated) {
   unsetenv("FAKE_NVML_NO_COUNTER");
 }
 
+TEST(GpuWatch, ProcessesThatCannotBeCountedAreUnknown) {
+  setenv("FAKE_NVML_NO_PROCESSES", "1", 1);
+  GpuWatch watch("0000:65:00.0", SPECLAB_FAKE_NVML);
+  watch.begin();
+  EXPECT_FALSE(watch.end().other_processes.has_value());
+  unsetenv("FAKE_NVML_NO_PROCESSES");
+}
+
 TEST(GpuWatch, WithoutNvmlItSaysWhy) {
   GpuWatch none("0000:65:00.0", "libnone.so.1");
   EXPECT_EQ(none.problem(), "libnone.so.1 was not found");

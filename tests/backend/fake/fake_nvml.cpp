@@ -45,6 +45,7 @@ int nvmlDeviceGetMemoryInfo(void*, unsigned long long* memory) {
   return 0;
 }
 int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void*) {
+  if (std::getenv("FAKE_NVML_NO_PROCESSES") != nullptr) return 3;  // NVML_ERROR_NOT_SUPPORTED
   *count = 2;
   return 0;
 }

@@ -138,8 +138,10 @@ TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
                  {"--kernels", "got fast", "launches, serial, graphs, persistent or auto"});
     expect_error(with({"--backend", "host-simt", "--kernels", "fast"}),
                  {"--kernels", "got fast", "launches, serial, graphs, persistent or auto"});
-    expect_error(with({"--backend", "cpu", "--kernels", "persistent"}),
-                 {"--kernels", "got persistent", "--kernels persistent needs --backend cuda"});
+    for (const std::string kernels : {"persistent", "serial", "graphs"}) {
+      expect_error(with({"--backend", "cpu", "--kernels", kernels}),
+                   {"--kernels", "got " + kernels, "--kernels " + kernels + " needs --backend cuda"});
+    }
   }
   EXPECT_EQ(run({"model", "target", "--backend", "cpu", "--kernels", "auto"}).code, 0);
   const auto dry = [&](const std::vector<std::string>& more) {

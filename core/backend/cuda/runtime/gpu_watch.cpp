@@ -96,7 +96,8 @@ DeviceUse GpuWatch::end() {
     if (const auto counted = p.counter())
       use.joules = 1e-3 * static_cast<double>(*counted - *p.energy), use.energy = "counter";
   }
-  use.other_processes = std::max(0, std::max(p.processes, nvml::compute_processes(p.library, p.device)) - 1);
+  const int processes = std::max(p.processes, nvml::compute_processes(p.library, p.device));
+  if (processes >= 0) use.other_processes = std::max(0, processes - 1);
   return use;
 }
 
