@@ -171,10 +171,13 @@ class TreeSpeculation final : public Strategy {
       const Sequence& sequence;
       const TokenTree& tree;
       std::int64_t position;
-    } at{sequence, draft.tree, sequence.position() + level.depth() + 1};
+      int first;  // number of the first child
+    } at{sequence, draft.tree, sequence.position() + level.depth() + 1, draft.tree.size()};
     const auto draw =
         [&at](const Distribution& q) {  // captures only one pointer, so the function object does not allocate
-          if (at.sequence.coupled) return q.sample_coupled(at.sequence.coins, at.position);
+          const int child = at.tree.size() - at.first;
+          if (at.sequence.coupled)
+            return q.sample_coupled(at.sequence.coins, at.position, child % at.sequence.noise_streams);
           return q.sample(at.sequence.coins, at.sequence.draft_coin(at.tree.size()));
         };
     if (options_.children != Children::independent) {

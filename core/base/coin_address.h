@@ -23,11 +23,18 @@ enum class Purpose : std::uint32_t {
 
 /// Returns the Philox counter of a coin. `draw` numbers the coins of one purpose at one position: 0, 1, ...
 /// For the noise of coupled sampling (Purpose::gumbel), `draw` is the number of a group of tokens of the row,
-/// because one counter gives the noise of several tokens.
+/// because one counter gives the noise of several tokens; see also noise_draw().
 SPECLAB_HOST_DEVICE constexpr PhiloxCounter coin_counter(std::int64_t position, std::uint32_t purpose,
                                                          std::uint32_t draw) {
   const auto at = static_cast<std::uint64_t>(position);
   return {draw, purpose, static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(at >> 32)};
+}
+
+/// Coupled sampling may use several independent streams of noise (Coins::kMostStreams). Returns `draw` of the
+/// first group of tokens of a stream. Stream 0 begins at 0. The streams do not overlap, because a row has at
+/// most 2^24 groups.
+SPECLAB_HOST_DEVICE constexpr std::uint32_t noise_draw(int stream) {
+  return static_cast<std::uint32_t>(stream) << 24;
 }
 
 }  // namespace speclab

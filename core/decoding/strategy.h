@@ -33,7 +33,8 @@ struct Sequence {
   int probe_limit = 0;  ///< largest depth of a probe in this step, by context
   SamplingParams sampling;
   Coins coins{0, 0};
-  bool coupled = false;                          ///< coupled sampling: drafts use the target's Gumbel noise
+  bool coupled = false;   ///< coupled sampling: drafts use the target's Gumbel noise
+  int noise_streams = 1;  ///< of coupled sampling; child k of a node uses stream k mod noise_streams
   const LogitsProcessors* processors = nullptr;  ///< null when no processor is active
   TokenSpan eos;        ///< tokens that end the text; empty when the text continues after them
   TokenSpan reference;  ///< the autoregressive text of this turn; empty unless the strategy needs it

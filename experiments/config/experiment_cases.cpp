@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -190,13 +191,14 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
   merged.update(own.object);
   if (merged.contains("verify")) {
     const json& verify = merged["verify"];
-    if (verify != "one_pass" && verify != "batch_of_prefixes") {
+    const auto* found = std::ranges::find(kVerifyNames, verify.is_string() ? verify.get<std::string>() : "");
+    if (found == std::end(kVerifyNames)) {
       throw Error({.what = where + "/verify",
                    .got = verify.dump(),
-                   .expected = "\"one_pass\" or \"batch_of_prefixes\"",
+                   .expected = fmt::format("one of {}", fmt::join(kVerifyNames, ", ")),
                    .advice = ""});
     }
-    spec.verify = verify == "one_pass" ? VerifyWith::one_pass : VerifyWith::batch_of_prefixes;
+    spec.verify = static_cast<VerifyWith>(found - std::begin(kVerifyNames));
   }
   if (merged.contains("devices")) {
     const json& devices = merged["devices"];
@@ -214,9 +216,8 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
       }
       throw Error(
           {.what = where + "/devices",
-           .got = fmt::format(
-               "{} devices for {}{}", count, strategy,
-               spec.verify == VerifyWith::batch_of_prefixes ? " verified as a batch of prefixes" : ""),
+           .got = fmt::format("{} devices for {}{}", count, strategy,
+                              spec.verify != VerifyWith::one_pass ? " verified as a batch of sequences" : ""),
            .expected =
                fmt::format("1 device, or {} with \"verify\": \"one_pass\"", fmt::join(dividing, ", ")),
            .advice = "Only such steps can be divided over several devices; remove \"devices\"."});
@@ -288,12 +289,13 @@ void Expander::insert(CaseSpec spec) {
 }
 
 /// The options of the reference whose text is compared with that of a case. They are the options of the case,
-/// but with the rule "auto" and its default parameters. The temperature is 0 if the case's loss class is L2,
-/// because its text is then the greedy text.
+/// but with the rule "auto" and its default parameters. Only the number of noise streams stays, because the
+/// coupled text depends on it. The temperature is 0 if the case's loss class is L2, because its text is then
+/// the greedy text.
 GenerationOptions reference_generation(const CaseSpec& spec) {
   GenerationOptions generation = spec.generation;
   generation.rule = "auto";
-  generation.rule_options = RuleOptions{};
+  generation.rule_options = RuleOptions{.streams = spec.generation.rule_options.streams};
   if (spec.loss_class() == LossClass::l2) generation.sampling.temperature = 0;
   return generation;
 }

@@ -153,9 +153,10 @@ TEST_P(Conformance, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
     Decode plain = fast;
     plain.strategy = choose("autoregressive");
     const GenerationRecord expected = plain.run();
-    for (const bool prefixes : {false, true}) {
+    for (const VerifyWith verify :
+         {VerifyWith::one_pass, VerifyWith::batch_of_leaves, VerifyWith::batch_of_prefixes}) {
       Decode verified = fast;
-      verified.loop.verify = prefixes ? VerifyWith::batch_of_prefixes : VerifyWith::one_pass;
+      verified.loop.verify = verify;
       const GenerationRecord record = verified.run();
       EXPECT_EQ(record.tokens, expected.tokens) << gamma;
       EXPECT_EQ(record.row_hashes, expected.row_hashes) << gamma;

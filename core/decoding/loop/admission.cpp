@@ -156,6 +156,7 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   sequence.sampling = options.sampling;
   sequence.coins = request.coins;
   sequence.coupled = slot.rule->coins == CoinUse::gumbel;
+  sequence.noise_streams = options.rule_options.streams;
   sequence.processors = slot.processors.get();
   sequence.reference = request.reference;
   sequence.eos = options.ignore_eos ? TokenSpan() : TokenSpan(slot.request.eos);

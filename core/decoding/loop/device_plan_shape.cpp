@@ -11,8 +11,9 @@ std::optional<PlanShape> target_plan_shape(const ExecutorSetting& setting, const
   const GenerationOptions& options = sequence.request.options;
   if (sequence.rule->device_form == nullptr)
     reason = fmt::format("rule {} runs on the host", sequence.rule->name);
-  else if (setting.options->verify == VerifyWith::batch_of_prefixes)
-    reason = "drafts are verified as a batch of prefixes";
+  else if (options.rule_options.streams > 1) reason = "several streams of noise work only on the host";
+  else if (setting.options->verify != VerifyWith::one_pass)
+    reason = "drafts are verified as a batch of sequences";
   else if (setting.options->devices > 1) reason = "steps are divided over devices";
   else if (sequence.processors)
     reason = "logits processors (repetition_penalty, min_length, banned_tokens) are used";

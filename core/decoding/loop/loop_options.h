@@ -15,13 +15,14 @@ namespace speclab {
 /// How the target computes the rows of a draft. The rows have the same bits either way.
 enum class VerifyWith {
   one_pass,           ///< all nodes in one forward, with the tree's attention mask
-  batch_of_prefixes,  ///< each node is the last token of a sequence of its own (its path from the root): more
+  batch_of_leaves,    ///< each leaf is the last token of a sequence of its own (its path from the root): more
                       ///< rows, for comparison
+  batch_of_prefixes,  ///< each node is the last token of a sequence of its own: still more rows
 };
 
-/// "one_pass", "batch_of_prefixes"
+inline constexpr std::string_view kVerifyNames[] = {"one_pass", "batch_of_leaves", "batch_of_prefixes"};
 inline std::string_view to_string(VerifyWith verify) {
-  return verify == VerifyWith::one_pass ? "one_pass" : "batch_of_prefixes";
+  return kVerifyNames[static_cast<std::size_t>(verify)];
 }
 
 /// Options of a decode loop, the same for all its generations.

@@ -113,18 +113,20 @@ std::size_t Coins::categorical(std::span<const float> weights, const Address& ad
   return search(weights, uniform(address));
 }
 
-void Coins::gumbel(std::int64_t position, Token first, std::span<float> out) const {
+void Coins::gumbel(std::int64_t position, Token first, std::span<float> out, int stream) const {
   SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no noise");
-  const Address address{position, Purpose::gumbel, 0};
+  const Address address{position, Purpose::gumbel, noise_draw(stream)};
   if (watch_ != nullptr) (*watch_)(address, 0);
   row_kernels::gumbel(static_cast<std::size_t>(first), out, counter_of(address), key_);
 }
 
-std::size_t Coins::race(std::int64_t position, std::span<const float> weights) const {
+std::size_t Coins::race(std::int64_t position, std::span<const float> weights, int stream,
+                        float* arrival) const {
   SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no noise");
-  const Address address{position, Purpose::gumbel, 0};
+  SPECLAB_CHECK(stream >= 0 && stream < kMostStreams, "stream {} of {}", stream, kMostStreams);
+  const Address address{position, Purpose::gumbel, noise_draw(stream)};
   if (watch_ != nullptr) (*watch_)(address, 0);
-  return row_kernels::race(weights, counter_of(address), key_);
+  return row_kernels::race(weights, counter_of(address), key_, arrival);
 }
 
 }  // namespace speclab

@@ -30,6 +30,7 @@ class Coins {
     /// whole paths, it is the node.
     std::uint32_t draw = 0;
   };
+  static constexpr int kMostStreams = 64;  ///< streams of noise of coupled sampling
   /// Chooses an index of `weights` (not normalised, sum > 0).
   using Script = std::function<std::size_t(std::span<const double> weights)>;
   /// Called with the address and the value of every number that a decision uses; returns the number to use.
@@ -61,12 +62,14 @@ class Coins {
   /// number. E has a small relative error also when it is tiny. This matters, because the token with the
   /// smallest E / weight is chosen (race()). G is below 22.9, because E is at least 2^-33. The noise has the
   /// same bits on every machine (fixed polynomials, no libm, no FMA).
-  /// Not available under a script.
-  void gumbel(std::int64_t position, Token first, std::span<float> out) const;
+  /// Each stream of a position is independent noise. Not available under a script.
+  void gumbel(std::int64_t position, Token first, std::span<float> out, int stream = 0) const;
   /// Returns the argmax over weights > 0 of log weights[token] + Gumbel(position, token). It is computed
   /// in float as the equivalent race argmin E / weight. Ties go to the lowest token. Returns
-  /// weights.size() when no weight is positive.
-  std::size_t race(std::int64_t position, std::span<const float> weights) const;
+  /// weights.size() when no weight is positive. If `arrival` is not null, sets it to the winner's E / weight,
+  /// or to infinity when there is no winner.
+  std::size_t race(std::int64_t position, std::span<const float> weights, int stream = 0,
+                   float* arrival = nullptr) const;
 
  private:
   Coins() = default;

@@ -207,9 +207,21 @@ Token Distribution::sample(const Coins& coins, const Coins::Address& address) co
   return one_hot() ? one_hot_ : static_cast<Token>(coins.categorical(weights_, address));
 }
 
-Token Distribution::sample_coupled(const Coins& coins, std::int64_t position) const {
+Token Distribution::sample_coupled(const Coins& coins, std::int64_t position, int stream) const {
   if (one_hot()) return one_hot_;
-  const std::size_t winner = coins.race(position, weights_);
+  const std::size_t winner = coins.race(position, weights_, stream);
+  return winner < weights_.size() ? static_cast<Token>(winner) : argmax();
+}
+
+Token Distribution::sample_coupled_list(const Coins& coins, std::int64_t position, int streams) const {
+  if (one_hot()) return one_hot_;
+  std::size_t winner = weights_.size();
+  float earliest = std::numeric_limits<float>::infinity();
+  for (int stream = 0; stream < streams; ++stream) {
+    float arrival = 0;
+    const std::size_t token = coins.race(position, weights_, stream, &arrival);
+    if (arrival < earliest || (arrival == earliest && token < winner)) winner = token, earliest = arrival;
+  }
   return winner < weights_.size() ? static_cast<Token>(winner) : argmax();
 }
 

@@ -64,7 +64,10 @@ class Distribution {
   Token argmax() const;                           ///< ties to the lowest id
   Token sample(const Coins& coins, const Coins::Address& address) const;
   /// Coupled sampling: argmax over tokens with p > 0 of log p + Gumbel(position, token), in float.
-  Token sample_coupled(const Coins& coins, std::int64_t position) const;
+  Token sample_coupled(const Coins& coins, std::int64_t position, int stream = 0) const;
+  /// Coupled sampling with the noise of several streams: argmax of log p + the largest Gumbel(position,
+  /// token) of streams 0 to streams - 1. It has the law p. With one stream it is sample_coupled().
+  Token sample_coupled_list(const Coins& coins, std::int64_t position, int streams) const;
   /// Rank of the token, 0 = the most probable one. Among equally probable tokens the lower id ranks first.
   int rank(Token token) const;
   /// The k most probable tokens in the order of rank(); fewer when fewer have positive probability.

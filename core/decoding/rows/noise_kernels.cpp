@@ -87,7 +87,8 @@ Words philox(std::uint32_t index, const PhiloxCounter& counter, PhiloxKey key) {
 // bound * weight (with room for rounding). It also loses if bound * weight < 2^-33, because v is at least
 // 2^-33. Only tokens that certainly lose are skipped. So the winner is that of the full race for every vector
 // width.
-std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key) {
+std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key,
+                 float* arrival_out) {
   const F f;
   const I i;
   const float inf = std::numeric_limits<float>::infinity();
@@ -116,7 +117,7 @@ std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, c
       const auto alive =
           hn::And(hn::Gt(heaviest, hn::Zero(f)), hn::Ge(hn::Mul(heaviest, reach), hn::Set(f, 0x1p-33f)));
       if (hn::AllFalse(f, alive)) continue;
-      const Words words = philox(static_cast<std::uint32_t>(base / 4 + k * kF), counter, key);
+      const Words words = philox(counter[0] + static_cast<std::uint32_t>(base / 4 + k * kF), counter, key);
       for (std::size_t word = 0; word < 4; ++word) {
         const VF weight = hn::LoadU(f, w + word * kLanes + k * kF);
         const VF v_below = hn::Mul(hn::ConvertTo(f, hn::BitCast(i, hn::ShiftRight<1>(words.word[word]))),
@@ -149,6 +150,7 @@ std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, c
       token = tokens[k];
     }
   }
+  if (arrival_out != nullptr) *arrival_out = time;
   if (token >= 0) return static_cast<std::size_t>(token);
   return weights.size();
 }
@@ -159,7 +161,7 @@ void Gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counte
   for (std::size_t base = first / kBlock * kBlock; base < end; base += kBlock) {
     float noise[kBlock];
     for (std::size_t k = 0; k < kLanes / kF; ++k) {
-      const Words words = philox(static_cast<std::uint32_t>(base / 4 + k * kF), counter, key);
+      const Words words = philox(counter[0] + static_cast<std::uint32_t>(base / 4 + k * kF), counter, key);
       for (std::size_t word = 0; word < 4; ++word) {
         hn::StoreU(hn::Neg(log_float(exponential(words.word[word]))), f, noise + word * kLanes + k * kF);
       }
@@ -178,8 +180,9 @@ namespace speclab::row_kernels {
 HWY_EXPORT(Race);
 HWY_EXPORT(Gumbel);
 
-std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key) {
-  return HWY_DYNAMIC_DISPATCH(Race)(weights, counter, key);
+std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key,
+                 float* arrival) {
+  return HWY_DYNAMIC_DISPATCH(Race)(weights, counter, key, arrival);
 }
 void gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key) {
   HWY_DYNAMIC_DISPATCH(Gumbel)(first, out, counter, key);

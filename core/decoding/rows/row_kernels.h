@@ -75,9 +75,11 @@ double sum_w_log_w(std::span<const float> row);
 
 /// Exponential race: returns the argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index.
 /// Returns weights.size() when no weight is positive. E_i is a standard exponential number. For token t it is
-/// made from word (t mod 64) / 16 of the Philox output for the counter {16 (t / 64) + t mod 16, c1, c2, c3},
-/// with c1 to c3 from `counter`. If the word is x, then E = -log(1 - (x + 1/2) / 2^32).
-std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key);
+/// made from word (t mod 64) / 16 of the Philox output for the counter {c0 + 16 (t / 64) + t mod 16, c1, c2,
+/// c3}, with c0 to c3 from `counter`. If the word is x, then E = -log(1 - (x + 1/2) / 2^32). If `arrival` is
+/// not null, sets it to E / weight of the winner, or to infinity.
+std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key,
+                 float* arrival = nullptr);
 /// out[i] = -log E of token first + i, with E as in race().
 void gumbel(std::size_t first, std::span<float> out, const PhiloxCounter& counter, const PhiloxKey& key);
 

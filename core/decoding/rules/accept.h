@@ -73,6 +73,7 @@ struct RuleOptions {
   double delta = .3;     ///< typical acceptance: factor of exp(-entropy)
   double theta = 0;      ///< threshold: least probability
   int top_k = 0;         ///< threshold: the token must also be among the k best; 0 = off
+  int streams = 1;       ///< coupled: streams of noise, one for each of several drafted children
 };
 
 /// A parameter of rules: a field of RuleOptions, with its name, help and range. Exactly one of

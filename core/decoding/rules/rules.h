@@ -57,6 +57,13 @@ inline constexpr RuleOption kThresholdTopK{
     .help = "hard threshold: x must also be among the k best tokens; 0 = off",
     .count = &RuleOptions::top_k,
     .counts = {0, kNoLimit}};
+inline constexpr RuleOption kStreams{
+    .name = "streams",
+    .help =
+        "streams of noise. Child k of a node is drawn with stream k mod streams, and the target's token "
+        "with the largest noise of all streams; 1: all children share one",
+    .count = &RuleOptions::streams,
+    .counts = {1, Coins::kMostStreams}};
 
 // Shared by the families.
 

@@ -15,15 +15,22 @@ namespace {
 
 using Chooser = Token (*)(const TargetRow&, const Coins&, std::int64_t, const RuleOptions&);
 
-Token coupled_target(const TargetRow& row, const Coins& coins, std::int64_t position, const RuleOptions&) {
-  return row.p->sample_coupled(coins, position);
+Token coupled_target(const TargetRow& row, const Coins& coins, std::int64_t position,
+                     const RuleOptions& options) {
+  return row.p->sample_coupled_list(coins, position, options.streams);
 }
 
-/// P(target and draft choose the same token under one Gumbel noise) = sum_x 1 / sum_y max(p_y / p_x, q_y /
-/// q_x) (Daliri, Musco, Suresh 2024). In the inner sum the maximum is p_y / p_x if p_y / q_y >= p_x /
-/// q_x, else q_y / q_x. So one pass over the tokens in order of p / q is enough. A radix sort orders them by
-/// the float ratio.
-double coupling_mass(const Distribution& p, const Distribution& q) {
+/// P(target and draft choose the same token), when the draft uses one of K streams of noise and the target
+/// the largest of all K.
+///
+/// With one stream it is sum_x 1 / sum_y max(p_y / p_x, q_y / q_x) (Daliri, Musco, Suresh 2024) = sum_x p_x /
+/// D(p_x / q_x) with D(s) = sum_y max(p_y, s q_y). With K streams, D(s) = K - 1 + sum_y max(p_y, s q_y). The
+/// target's token may also come from one of the K - 1 other streams. If S is its arrival there, and s S the
+/// arrival of the draft's token divided by q_x, then the integral over S gives
+///     sum_x (K - 1) p_x q_x * integral of ds / D(s)^2 over s from p_x / q_x to infinity.
+/// In order of s, D is linear between the ratios p_y / q_y. So one pass over the tokens in order of p / q,
+/// from the largest, is enough. A radix sort orders them by the float ratio.
+double coupling_mass(const Distribution& p, const Distribution& q, int streams) {
   if (p.one_hot() || q.one_hot()) return agreement(p, q);
   struct Entry {
     std::uint32_t key;  // bits of p / q: ordered like the ratio, which is not negative
@@ -34,12 +41,10 @@ double coupling_mass(const Distribution& p, const Distribution& q) {
   const double to_p = 1 / p.sum(), to_q = 1 / q.sum();
   const float to_ratio = static_cast<float>(to_p / to_q);
   entries.clear();
-  double p_above = 0;  // mass of p where the ratio is at least the current one
   for (std::size_t x = 0; x < wp.size(); ++x) {
     if (wp[x] <= 0 && wq[x] <= 0) continue;
     const float ratio = wq[x] > 0 ? wp[x] / wq[x] * to_ratio : std::numeric_limits<float>::infinity();
     entries.push_back({std::bit_cast<std::uint32_t>(ratio), static_cast<Token>(x)});
-    p_above += static_cast<double>(wp[x]) * to_p;
   }
   sorted.resize(entries.size());
   std::array<std::array<std::uint32_t, 2048>, 3> starts{};
@@ -52,13 +57,25 @@ double coupling_mass(const Distribution& p, const Distribution& q) {
     for (const Entry& e : entries) sorted[starts[digit][(e.key >> (11 * digit)) & 2047]++] = e;
     entries.swap(sorted);
   }
-  double q_below = 0, mass = 0;
-  for (const Entry& e : entries) {
-    const double px = static_cast<double>(wp[static_cast<std::size_t>(e.token)]) * to_p;
-    const double qx = static_cast<double>(wq[static_cast<std::size_t>(e.token)]) * to_q;
-    if (px > 0 && qx > 0) mass += px * qx / (std::max(p_above, px) * qx + q_below * px);
-    p_above -= px;
-    q_below += qx;
+  // D(s) = base + s q_below: the tokens with a ratio below s count with s q, those above with p.
+  const double others = streams - 1;
+  double base = others, q_below = 1, mass = 0;
+  double last = 0, d_last = 0, integral = 0;  // the ratio before, D there, and the integral from there on
+  for (auto e = entries.rbegin(); e != entries.rend(); ++e) {
+    const double px = static_cast<double>(wp[static_cast<std::size_t>(e->token)]) * to_p;
+    const double qx = static_cast<double>(wq[static_cast<std::size_t>(e->token)]) * to_q;
+    if (px > 0 && qx > 0) {
+      const double s = px / qx, d = base + s * std::max(q_below, qx);
+      if (others > 0) {
+        integral =
+            d_last == 0 ? 1 / (d * std::max(q_below, qx)) : integral + std::max(last - s, 0.0) / (d * d_last);
+        last = s;
+        d_last = d;
+      }
+      mass += px / d + others * px * qx * integral;
+    }
+    base += px;
+    q_below -= qx;
   }
   return std::min(mass, 1.0);
 }
@@ -69,10 +86,10 @@ double coupling_mass(const Distribution& p, const Distribution& q) {
 /// siblings share the noise.
 template <bool kCoupled>
 double match_mass(const Distribution& p, const Distribution* q, Token token,
-                  std::span<const NodeTest::Child> failed) {
+                  std::span<const NodeTest::Child> failed, int streams) {
   if (failed.empty()) {
     if (q == nullptr) return p.prob(token);
-    return kCoupled ? coupling_mass(p, *q) : agreement(p, *q);
+    return kCoupled ? coupling_mass(p, *q, streams) : agreement(p, *q);
   }
   double gone = 0;  // mass of p on tokens that failed
   double mass = q != nullptr ? agreement(p, *q) : p.prob(token);
@@ -94,8 +111,9 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
   out.expected.clear();
   for (std::size_t i = 0; i < node.children.size(); ++i) {
     const auto [token, q] = node.children[i];
-    out.expected.push_back(
-        node.want_expected ? match_mass<kCoupled>(*node.row.p, q, token, node.children.first(i)) : -1);
+    out.expected.push_back(node.want_expected ? match_mass<kCoupled>(*node.row.p, q, token,
+                                                                     node.children.first(i), options.streams)
+                                              : -1);
     if (token == chosen) {
       out.accepted = static_cast<int>(i);
       return;
@@ -105,8 +123,8 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
 }
 
 template <bool kCoupled>
-double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&) {
-  return match_mass<kCoupled>(*row.p, q, one_hot, {});
+double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions& options) {
+  return match_mass<kCoupled>(*row.p, q, one_hot, {}, options.streams);
 }
 
 void test_exact(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
@@ -142,6 +160,8 @@ DeviceRule on_device(const RuleOptions&, const SamplingParams&) {
 
 LossClass always_greedy(const RuleOptions&, const SamplingParams&) { return LossClass::l2; }
 
+constexpr std::array<const RuleOption*, 1> kCoupledOptions = {&kStreams};
+
 const std::array<AcceptanceRule, 3> kRules = {{
     {"exact",
      "accept when x = argmax p, else emit argmax p: greedy decoding, whatever the temperature",
@@ -165,15 +185,10 @@ const std::array<AcceptanceRule, 3> kRules = {{
      on_device<AcceptRule::kSampleMatch>},
     {"coupled",
      "sample_match with s = argmax log p + Gumbel(position), the noise that the draft was drawn with",
-     "Daliri, Musco, Suresh 2024 (coupling without communication)",
-     lossless,
-     {},
-     test<coupled_target, true>,
-     coupled_target,
-     expected<true>,
-     law_of_target,
-     on_device<AcceptRule::kCoupled>,
-     CoinUse::gumbel},
+     "Daliri, Musco, Suresh 2024 (coupling without communication); several streams: Rowan et al. 2025 "
+     "(arXiv 2506.05632)",
+     lossless, kCoupledOptions, test<coupled_target, true>, coupled_target, expected<true>, law_of_target,
+     on_device<AcceptRule::kCoupled>, CoinUse::gumbel},
 }};
 
 }  // namespace

@@ -357,7 +357,7 @@ TEST(PlannedLoop, SaysWhyNot) {
   EXPECT_THAT(error_of({.target = target, .options = {{"banned_tokens", {5}}}}),
               HasSubstr("logits processors (repetition_penalty, min_length, banned_tokens)"));
   EXPECT_THAT(error_of({.target = target, .loop = {.verify = VerifyWith::batch_of_prefixes}}),
-              HasSubstr("batch of prefixes"));
+              HasSubstr("batch of sequences"));
   EXPECT_EQ(error_of({.target = target}), "");
   Decode automatic{.target = host, .options = {{"device_loop", "auto"}, {"max_tokens", 4}}};
   EXPECT_EQ(automatic.run().planned_steps, 0);

@@ -195,5 +195,50 @@ TEST(Gumbel, RaceIsTheArgmaxOfLogWeightPlusNoise) {
   EXPECT_EQ(coins.race(0, std::vector<float>(5, 0.0f)), 5u);
 }
 
+TEST(Gumbel, StreamsAreIndependentNoise) {
+  const Coins coins(5, 6);
+  const int n = 20000, streams = 3;
+  std::vector<std::vector<float>> noise(streams, std::vector<float>(n));
+  for (int k = 0; k < streams; ++k) coins.gumbel(3, 0, noise[k], k);
+  for (int k = 1; k < streams; ++k) {
+    double product = 0;  // correlation of the uniform numbers behind the noise
+    const auto uniform = [](float g) { return std::exp(-std::exp(-double(g))) - .5; };
+    for (int i = 0; i < n; ++i) product += uniform(noise[0][i]) * uniform(noise[k][i]);
+    EXPECT_LT(std::abs(product) / n * 12, 4.5 / std::sqrt(n)) << k;
+    EXPECT_NE(noise[k], noise[k - 1]);
+  }
+  EXPECT_THROW(coins.race(0, std::vector<float>(5, 1.0f), Coins::kMostStreams), Bug);
+}
+
+// The token with the largest log weight + noise over all streams, and the arrival that race() reports.
+TEST(Gumbel, AListTakesTheBestOfAllStreams) {
+  const Coins coins(8, 0);
+  for (int position = 0; position < 200; ++position) {
+    const int vocab = 2 + position, streams = 1 + position % 5;
+    std::vector<float> weights(vocab), noise(vocab);
+    for (int i = 0; i < vocab; ++i) weights[i] = i % 5 == 1 ? 0.0f : static_cast<float>(std::exp(-(i % 7)));
+    int best = -1;
+    double best_score = -INFINITY;
+    for (int k = 0; k < streams; ++k) {
+      coins.gumbel(position, 0, noise, k);
+      double score_of_stream = -INFINITY;
+      for (int i = 0; i < vocab; ++i) {
+        const double score = std::log(double(weights[i])) + noise[i];
+        score_of_stream = std::max(score_of_stream, score);
+        if (score > best_score) best = i, best_score = score;
+      }
+      float arrival = 0;
+      coins.race(position, weights, k, &arrival);
+      EXPECT_NEAR(-std::log(double(arrival)), score_of_stream, 1e-5 * (1 + std::abs(score_of_stream)));
+    }
+    Distribution row;
+    row.assign_weights(std::vector<double>(weights.begin(), weights.end()));
+    EXPECT_EQ(row.sample_coupled_list(coins, position, streams), best) << position;
+  }
+  float arrival = 0;
+  EXPECT_EQ(coins.race(0, std::vector<float>(5, 0.0f), 1, &arrival), 5u);
+  EXPECT_EQ(arrival, INFINITY);
+}
+
 }  // namespace
 }  // namespace speclab

@@ -105,6 +105,26 @@ std::vector<std::string> lossless_rules() {
 INSTANTIATE_TEST_SUITE_P(Rules, CoinLaw, ::testing::ValuesIn(lossless_rules()),
                          [](const auto& info) { return info.param; });
 
+TEST(CoinLawOf, SeveralStreamsOfNoise) {
+  for (const Case& c : markov::all_cases())
+    expect_targets_law(c, {{"rule", "coupled"}, {"temperature", 1}, {"streams", 3}}, seeds(kWide));
+}
+
+// The target's token depends on the noise alone, so all strategies write the same text with the same seed.
+TEST(CoinLawOf, TheTextOfSeveralStreamsDoesNotDependOnTheStrategy) {
+  const json options = {{"coins", "gumbel"}, {"temperature", 1}, {"streams", 3}, {"max_tokens", 8}};
+  const std::vector<Case> cases = markov::all_cases();
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    std::map<std::vector<Token>, std::vector<Token>> text_after;  // by prompt
+    for (const Case& c : cases) {
+      Generations generations(c, options);
+      const std::vector<Token> text = generations.run(Coins(5, seed)).tokens;
+      const auto [first, is_new] = text_after.emplace(c.prompt, text);
+      EXPECT_EQ(first->second, text) << c.name << ", seed " << seed;
+    }
+  }
+}
+
 TEST(CoinLawOf, TruncatedAndHeatedRows) {
   for (json options : {json{{"temperature", .7}, {"top_k", 2}}, json{{"temperature", 1.6}, {"top_p", .9}}}) {
     for (const char* rule : {"rejection", "one_hot_rejection"}) {
