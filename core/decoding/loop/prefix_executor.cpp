@@ -40,8 +40,9 @@ class PrefixExecutor final : public StepExecutor {
   void forward(const StepGroup&) override { setting_.target->forward(feeds_); }
 
   void commit(RunningSequence& sequence) override {
-    // The prefix that ends at the deepest emitted node holds all rows to keep. Its last row follows from the
-    // lengths of all prefixes up to this one, which are added up here.
+    // The rows to keep are those of the pending token and of all emitted tokens except the last one. The
+    // prefix that ends at the deepest of these nodes holds all of them. Its last row follows from the lengths
+    // of all prefixes up to this one, which are added up here.
     const int deepest =
         sequence.emitted > 1 ? sequence.acceptance.path[static_cast<std::size_t>(sequence.emitted) - 2] : 0;
     const TokenTree& tree = sequence.draft.tree;
