@@ -15,7 +15,8 @@ struct Reads {
   /// The nodes of a draft whose hidden states are fetched.
   enum class Nodes : std::uint8_t {
     kAll,        ///< all nodes; their states come with the forward
-    kCommitted,  ///< the pending token and the accepted nodes that were emitted; fetched after the verdict
+    kCommitted,  ///< the pending token and the accepted nodes that the step commits; fetched after the
+                 ///< verdict
   };
   bool rows = false;  ///< whether to fetch the logits rows of each step, see Outcome::rows
   std::vector<int> hidden =

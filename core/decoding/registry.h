@@ -25,9 +25,9 @@ struct StrategyBenchmark {
   BenchmarkKind kind;
 };
 
-/// Describes a strategy and what it needs. The rest of the program reads these properties and knows no
-/// strategy by name. The texts fill the strategy's row in the table of `speclab list strategies`. All texts
-/// are static strings.
+/// Describes a strategy and what it needs. The engine reads these properties and knows no strategy by name.
+/// (Only analyses of one strategy, such as experiments/analysis/lookahead_fit.cpp, name it.) `speclab list
+/// strategies` and `speclab describe` print the texts. All texts are static strings.
 struct StrategyInfo {
   std::string_view name;             ///< the name, which is also that of its file in strategies/
   std::string_view summary;          ///< one line
@@ -87,8 +87,8 @@ class StrategyChoice {
   bool carries_memory() const { return entry_->carries_memory && entry_->carries_memory(options_.get()); }
   /// Whether the option "budget" is "auto". The strategy then needs Resources::costs.
   bool has_budget() const { return entry_->has_budget && entry_->has_budget(options_.get()); }
-  /// Makes the strategy. Throws Error when options contradict each other, and when a
-  /// required draft model or file is missing.
+  /// Makes the strategy. Throws Error when options contradict each other, and when a required draft model,
+  /// file or table of costs is missing.
   std::unique_ptr<Strategy> make(const Resources& resources) const;
 
  private:
@@ -98,8 +98,8 @@ class StrategyChoice {
 
 /// All linked strategies, by name.
 std::span<const StrategyEntry> strategies();
-/// Throws Error if no strategy has this name. The error gives the current name if `name` is a former one, and
-/// otherwise suggests the most similar name.
+/// Throws Error if no strategy has this name. The error gives the current name if `name` is a former one.
+/// Otherwise it suggests a similar name, or lists all names if none is similar.
 const StrategyEntry& find_strategy(std::string_view name);
 /// The strategy with the name that a record gives, which may be a former name. Returns nullptr if this
 /// version does not know the name, because another version of the program may have written the record.

@@ -51,7 +51,7 @@ struct Sequence {
   }
 };
 
-/// The target's logits rows of a step, before any processor, for drafters that learn from them
+/// The target's logits rows of a step, before the logits processors, for drafters that learn from them
 /// (Reads::rows).
 struct StepRows {
   const float* logits = nullptr;           ///< [rows, vocab]
@@ -91,7 +91,7 @@ struct Resources {
   /// session as long as the strategy exists.
   std::function<std::unique_ptr<Session>()> open_draft;
   /// Opens a session with the same room on another model, such as the decoder layers of a head
-  /// (HeadFile::decoder_layers). The session runs on the target's backend. Its work counts as the draft's.
+  /// (HeadFile::decoder_layers). The session runs on that model's backend. Its work counts as the draft's.
   /// Call it in observe_prompt() or begin(), and keep the session as long as the strategy exists.
   std::function<std::unique_ptr<Session>(const Model&)> open_session;
   /// Makes the runner that computes the modules of a head on the target's backend. Its work counts as the
@@ -99,9 +99,9 @@ struct Resources {
   std::function<std::unique_ptr<HeadRunner>()> open_heads;
 };
 
-/// Describes the steps of a strategy that drafts in the same way in every step of a generation. A device then
-/// runs whole steps without the host (core/decoding/loop/planned_rounds.h), and the loop does not call the
-/// strategy between begin() and the end of the text.
+/// Describes the steps of a strategy that drafts in the same way in every step of a generation. A device can
+/// then run whole steps without the host (core/decoding/loop/planned_rounds.h). If it does, the loop calls
+/// neither draft() nor observe().
 struct DevicePlan {
   /// The tree that the draft model drafts: the number of children of each node, by depth. {1, 1, 1} is a
   /// chain. The length limit and the context may make the tree less deep. Empty: nothing is drafted.
@@ -114,7 +114,7 @@ struct DevicePlan {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Largest number of nodes of a draft, the pending token included, if it may exceed 128; otherwise 0.
+  /// Largest number of nodes of a draft, the pending token included. 0 stands for at most 128.
   virtual int max_nodes() const { return 0; }
   /// Says which results of the target the strategy reads. Called once. By default a strategy reads
   /// none; rows and hidden states can then stay on a device, which verifies the drafts

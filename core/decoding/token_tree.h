@@ -40,10 +40,10 @@ class TokenTree {
   /// Sets `out` to the candidates among a node's children, in draw order.
   void children(int node, std::vector<int>& out) const;
 
-  /// The first candidate below `parent` with this token, or 0 if there is none. With it, drafted
-  /// continuations that begin with the same tokens (copies from the text, n-grams of a pool) can share nodes.
-  /// Sharing does not change the law of the text: once the first child with a token is rejected, no exact
-  /// rule accepts a second child with that token.
+  /// The first candidate with this token among the children of `parent`, or 0 if there is none. With it,
+  /// copied continuations that begin with the same tokens (copies from the text, n-grams of a pool) can share
+  /// nodes. Sharing does not change the law of the text: once a child is rejected, no exact rule accepts a
+  /// copied child with the same token.
   int child(int parent, Token token) const;
   /// Sets `out` to the nodes from depth 1 down to `node`; empty for node 0.
   void path_to(int node, std::vector<int>& out) const;

@@ -13,7 +13,7 @@ namespace speclab {
 struct BuildInfo {
   std::string version;     ///< version of the project
   std::string commit;      ///< 40 hex digits; "unknown" outside a git checkout
-  bool dirty = false;      ///< the sources differed from the commit when it was built
+  bool dirty = false;      ///< files of the commit had been changed when the program was built
   std::string build_type;  ///< "Release", ...
   std::string compiler;    ///< "gcc 12.2.0"
   bool optimised = true;   ///< false: the build is too slow for its times to be worth recording
@@ -53,7 +53,7 @@ double measure_peak_flops(int threads);
 double measure_peak_flops(int threads, const std::function<double(std::int64_t)>& rounds);
 
 /// The fields of environment.json (results/SCHEMA.md) about the program, its command line and the machine.
-/// The runner adds the backend and the models.
+/// The runner adds the other fields.
 nlohmann::json describe_environment(const std::vector<std::string>& command_line);
 
 /// The CPU quota in the text of cgroup v2's "cpu.max", in CPUs: "150000 100000" -> 1.5. Returns 0 for "max"

@@ -40,10 +40,10 @@ class PhaseClock {
   std::int64_t since_ns_ = 0;
 };
 
-/// Why a step ended. `rejection`: a drafted token was rejected. `bonus`: the whole draft was accepted.
-/// `schedule`: the whole draft was accepted, but the schedule had ended the draft early. `eos`: the end token
-/// cut the step. `length`: a limit cut the step (tokens, context, stop string). `none`: nothing was drafted
-/// (an autoregressive step).
+/// Why a step ended. `rejection`: no child of the last accepted node was accepted. `bonus`: the accepted path
+/// ended at a leaf; for a chain, the whole draft was accepted. `schedule`: as `bonus`, but a schedule had
+/// ended the draft early. `eos`: the end token cut the step. `length`: a limit or a stop string cut the step.
+/// `none`: nothing was drafted (an autoregressive step).
 enum class EndedBy { rejection, bonus, eos, length, schedule, none };
 const char* to_string(EndedBy ended_by);
 
@@ -58,10 +58,11 @@ struct DraftedToken {
   /// Probability of the token in the distribution that it was drawn from; 1 for a one-hot q, -1 unless
   /// tested.
   double q = -1;
-  double expected = -1;  ///< the rule's expected acceptance (sum min(p,q), p(x), ...); -1 unless tested
+  double expected = -1;  ///< the rule's expected acceptance (sum min(p, q), p(x), ...); -1: unknown
   int rank = -1;         ///< rank of the token in the target's row, 0 = best; -1: unknown
-  double distance =
-      -1;  ///< total variation between the rule's one-step output law and p; -1 for lossless rules
+  /// Total variation between the rule's one-step output law at the parent and p. Only for lossy rules, and
+  /// only at the first tested child of a parent; otherwise -1.
+  double distance = -1;
 };
 
 /// A probe or a relay (NodeKind): a node that was fed to the target but cannot be accepted.
@@ -91,7 +92,7 @@ struct StepRecord {
   int emitted = 0;     ///< tokens that the step added to the text (after cuts)
   EndedBy ended_by = EndedBy::none;
   int rows = 0;                 ///< tokens fed to the target (all prefixes of a batch, all devices together)
-  int draft_calls = 0;          ///< forwards of the draft model in this step
+  int draft_calls = 0;          ///< Work::calls of the draft in this step
   std::int64_t pool_size = -1;  ///< n-grams that the strategy could copy when it drafted; -1: it has no pool
   PhaseTimes times;
   std::vector<DraftedToken> drafted;        ///< in node order
@@ -112,10 +113,11 @@ struct GenerationRecord {
   std::vector<Token> context;  ///< the prompt itself, when an experiment keeps it; otherwise empty
   std::vector<Token> tokens;   ///< emitted, in order
   /// hash_row() of the target's logits row that each token came from, [tokens]. Equal rows have equal hashes.
+  /// Empty without LoopOptions::hash_rows.
   std::vector<std::uint32_t> row_hashes;
   Finish finish = Finish::length;
-  /// Time of the target's prefill, until the first token is known (time to first token). When several loops
-  /// share one prefill, each of them records the time of that prefill.
+  /// Time of the target's prefill until the first token is known, without observe_prompt(). When several
+  /// loops share one prefill, each of them records the time of that prefill.
   std::int64_t prefill_ns = 0;
   std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's observe_prompt() and begin()
   std::int64_t decode_ns = 0;         ///< wall time of all steps
@@ -127,8 +129,8 @@ struct GenerationRecord {
   std::string device_graph;
   std::string device_graph_problem;  ///< why the steps were not queued as the option says; "" if they were
   std::int64_t round_trips = 0;      ///< times that decoding waited for a device with its own memory
-  /// Total device time of a second, timed run of the planned steps. The phase times are taken from that run.
-  /// 0 if there was none.
+  /// Total device time of a second, timed run of the planned steps. The times of the phases draft, target and
+  /// accept are taken from that run. 0 if there was none.
   std::int64_t stamped_ns = 0;
   std::vector<StepRecord> steps;
 };

@@ -12,9 +12,10 @@
 
 namespace speclab {
 
-// Writes and reads the on-disk record of a run. No other code does. results/SCHEMA.md explains each name.
+// Writes and reads the files of a run's record, for all C++ code. results/SCHEMA.md explains each name.
 
-/// The version of the format, the field schema_version of every file.
+/// The version of the format: schema_version in every line of a case, config.json, environment.json,
+/// summary.json and targets.json.
 inline constexpr int kSchemaVersion = 1;
 
 /// Time of one target forward over `rows` tokens.
@@ -45,10 +46,11 @@ struct LineRecord {
   std::string text;                     ///< answers joined by U+241E; repeat 0 only
   /// What this line must have in common with its reference. Absent in records that are older than this field.
   std::optional<Promise> promise;
-  /// Comparison of the line with its reference; absent when nothing is promised. load_run computes these two
-  /// fields from the two lines. In older records, which have no promise, they hold what the runner found.
+  /// Comparison of the line with its reference; both fields are absent when nothing is promised. load_run()
+  /// computes them from the two lines. In older records, which have no promise, they hold what the runner
+  /// found.
   std::optional<bool> matches_reference;
-  std::optional<int> first_divergence;
+  std::optional<int> first_divergence;  ///< index of the first token or logits row that differs, if any
   /// State of the GPU while the line was decoded, as the GPU's management library (NVML) reports it; null
   /// without NVML. results/SCHEMA.md lists the fields.
   nlohmann::json gpu;
@@ -74,7 +76,8 @@ std::string output_hash(TokenSpan tokens);
 /// "~" and 32 digits of the id's SHA-256.
 std::string case_file_name(std::string_view case_id);
 /// Returns the path of a case's file: FOLDER/cases/ and case_file_name(). Older versions gave some files
-/// another name. If only a file with that older name exists, returns its path.
+/// another name. If only a file with that older name exists, and its first line is of this case, returns its
+/// path.
 std::filesystem::path find_case_file(const std::filesystem::path& folder, const std::string& case_id);
 
 /// Reads the finished lines of a file, in order; empty when there is no file. A last line without its newline

@@ -45,7 +45,7 @@ int write_all(int file, std::string_view bytes) {
   return 0;
 }
 
-/// Calls visit(text, line number) for each line that ends in a newline.
+/// Calls visit(text, line number) for each line that ends in a newline and is not empty.
 template <class Visit>
 void for_each_line(const fs::path& path, Visit visit) {
   if (!path_exists(path)) return;

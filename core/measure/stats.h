@@ -76,8 +76,8 @@ struct Ratio {
 /// Compares the times of two cases. For each repeat it divides the base's sum over all prompts by the test's
 /// sum. The value is the median of these ratios over repeats. The interval is a bootstrap over prompts; a
 /// drawn prompt brings the times of both cases and of all repeats. A ratio of times is a ratio of speeds only
-/// if both cases have the same texts. Throws Error unless both have the same prompts in the same order and
-/// the same number of repeats.
+/// if both cases have the same texts. The caller passes the same prompts in the same order. Throws Error
+/// unless both cases have equal numbers of prompts and of repeats.
 Ratio paired_ratio(const Times& base, const Times& test, const BootstrapOptions& options = {});
 
 /// Tokens that one case decoded and the time that it took, [prompts][repeats]. Zeros are allowed: a text may

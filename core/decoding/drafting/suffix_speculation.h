@@ -25,21 +25,21 @@ struct SuffixSpeculationOptions {
 };
 
 /// Speculates continuations of a context, the last tokens of a text, by their frequencies in an indexed text
-/// (Oliaro et al. 2024, SuffixDecoding, Algorithm 1). It tries the longest matching context and each shorter
-/// one that occurs more often. For each context it speculates at most floor(factor * match + offset) tokens,
-/// where match is the length of the context. The probability of a token is its frequency after the context,
-/// times the trust in a match of that length (how often a copy after such a match is right). A path follows
-/// the most frequent continuation; a tree grows at its most probable leaf. The sum of the probabilities is
-/// the expected number of accepted tokens. The context with the highest sum wins; if sums are equal, the
-/// longest context.
+/// (Oliaro et al. 2024, SuffixDecoding, Algorithm 1). It tries the longest matching context, then the longest
+/// suffix of it that occurs more often, and so on, at most 12 contexts. For each context it speculates at
+/// most floor(factor * match + offset) tokens, and never more than `length`. Here match is the length of the
+/// context. The probability of a token is its frequency after the context, times the trust in a match of that
+/// length (how often a copy after such a match is right). A path follows the most frequent continuation; a
+/// tree grows at its most probable leaf. The sum of the probabilities is the expected number of accepted
+/// tokens. The context with the highest sum wins; if sums are equal, the longest context.
 ///
 /// With contexts "enough" this is the retrieval of Zhao et al. 2023 (alipay's Lookahead). They keep pieces of
 /// the text, called branches, in a trie. The trie holds the strings and frequencies of this index if a branch
 /// has depth() - 1 tokens after its first one (SuffixAutomaton::depth). Contexts of up to 12 tokens are
 /// tried. The longest one with at least depth() - 1 nodes after it wins; if none has so many, the shortest
-/// one. The most frequent nodes are taken, none further than depth() tokens from the start of the context.
-/// There is one difference: their trie prefers continuations from the prompt to emitted ones; here all
-/// occurrences count the same.
+/// one that has a node after it. The most frequent nodes are taken, none further than depth() tokens from the
+/// start of the context. There is one difference: their trie prefers continuations from the prompt to emitted
+/// ones; here all occurrences count the same.
 class SuffixSpeculation {
  public:
   struct Node {

@@ -8,8 +8,8 @@
 namespace speclab {
 
 /// Indexes earlier texts within a memory budget, first in, first out. It has two suffix automata of half the
-/// budget each. When the younger one is full, the older one is cleared and becomes the younger. Adding is
-/// O(1) amortised per token.
+/// budget each. When a document does not fit into the younger one, the older one is cleared and becomes the
+/// younger. Adding is O(1) amortised per token.
 class SuffixStore {
  public:
   static constexpr int kParts = 2;

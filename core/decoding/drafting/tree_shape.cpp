@@ -83,7 +83,7 @@ TreeShape TreeShape::of_json(const json& file, const std::string& where) {
     throw Error({fmt::format("{}: /parents", where), fmt::format("{} nodes", drafted),
                  fmt::format("1 to {} nodes", kMostDrafted), kMakeTree});
   }
-  // children[node][rank - 1] is a node of the file, or 0 while it was not found.
+  // children[node][rank - 1] is a node of the file, or 0 until this node is found.
   std::vector<std::vector<int>> children(parents.size() + 1);
   for (int node = 1; node <= drafted; ++node) {
     const auto i = static_cast<std::size_t>(node - 1);

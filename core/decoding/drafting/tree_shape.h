@@ -19,9 +19,11 @@ class TreeShape {
   /// Every node at depth d has widths[d] children (expansion <k1, ..., km>: Miao et al. 2024, Section 3).
   /// Throws Error, which names `where`, for an empty list and for more than kMostDrafted tokens.
   static TreeShape of_widths(std::span<const int> widths, const std::string& where);
-  /// The shape of a tree file (tree_json). Throws Error, which names the file and the node, when the parents
-  /// form no tree, when the ranks of siblings have gaps, and for more than kMostDrafted tokens.
+  /// The shape of a tree file (kTreeFormat). Throws Error, which names the file, for another format, when the
+  /// parents form no tree, when the ranks of siblings repeat or have gaps, and unless the tree has 1 to
+  /// kMostDrafted tokens.
   static TreeShape read(const std::filesystem::path& path);
+  /// As read(), for the contents of a file that the errors call `where`.
   static TreeShape of_json(const nlohmann::json& file, const std::string& where);
 
   int nodes() const { return static_cast<int>(children_.size()); }  ///< with node 0

@@ -219,9 +219,9 @@ void DecodeLoop::prefill(RunningSequence& slot) {
   slot.out.target_prefill = cost.work;
 }
 
-// Chooses the first device executor that can run the steps of this generation. If there is none, chooses the
-// host's executor. Throws Error if device_loop is on and no device executor can run them, or if the host's
-// executor cannot run them either.
+// Unless device_loop is off, chooses the first device executor that can run the steps of this generation. If
+// none was chosen, chooses the host's executor. Throws Error if device_loop is on and no device executor can
+// run them, or if the host's executor is needed and cannot run them.
 void DecodeLoop::choose_executor(RunningSequence& sequence) {
   const DeviceLoop wanted = sequence.request.options.device_loop;
   std::string reason;

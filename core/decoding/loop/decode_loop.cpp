@@ -82,7 +82,8 @@ void DecodeLoop::begin_step() {
   }
 }
 
-// Completes the record of a sequence that has ended, and frees its slot.
+// Completes the record of a sequence that has ended, and moves it to finished_. The slot is free when the
+// caller has removed the sequence from running_.
 void DecodeLoop::retire(RunningSequence& sequence) {
   sequence.running = false;
   sequence.out.target = sequence.session->work() - sequence.target_begun;

@@ -31,7 +31,8 @@ namespace speclab {
 /// that it decides. The address of a draft's coin contains the step and the node, and so does that of a rule
 /// that judges whole paths (rules_paths.cpp). So no coin is used twice, and no coin depends on another
 /// sequence. Nor does a row of a forward depend on the other rows (row invariance). Therefore a sequence gets
-/// the same tokens, rows and counts whatever other sequences run in the batch.
+/// the same tokens, rows and counts whatever other sequences run in the batch. Strategies that
+/// remember earlier requests (StrategyChoice::carries_memory) are an exception: their drafts depend on them.
 class DecodeLoop {
  public:
   /// Opens the target's sessions. Throws Error when target and draft do not fit each other, the strategy

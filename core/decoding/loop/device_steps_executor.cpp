@@ -59,7 +59,8 @@ class DeviceStepsExecutor final : public StepExecutor {
   SiblingDraw siblings_;
 };
 
-// Returns no plan if the host has work to do in each step.
+// Returns no plan if the strategy has none, if the host must look for stop strings, if there are too many end
+// tokens for the device, or if draft and target are on different backends.
 std::optional<DevicePlan> DeviceStepsExecutor::plan_of(const RunningSequence& sequence) const {
   if (sequence.stops.active() || sequence.sequence.eos.size() > kMostPlanEnds) return std::nullopt;
   std::optional<DevicePlan> plan = setting_.strategy->device_plan(sequence.request.options.sampling);
@@ -130,9 +131,10 @@ void DeviceStepsExecutor::draft(Strategy&, const StepGroup& group) {
   read_verdict(round, sequence.acceptance);
 }
 
-// Keeps the host's side of the draft's session up to date. The device fed the pending token and then all
-// levels of the tree except the last one. If the token before the pending one was the last token of a draft,
-// the draft model had not seen it, so it was fed first. The cache keeps the accepted nodes.
+// Keeps the host's side of the draft's session up to date. The device fed the token before the pending token,
+// the pending token, and then all levels of the tree except the last one. The token before the pending token
+// counts only if the cache did not hold it yet, because it was on the last level of the previous draft. The
+// cache keeps the accepted nodes that were fed.
 void DeviceStepsExecutor::follow_draft(RunningSequence& sequence) {
   const TokenTree& tree = sequence.draft.tree;
   Session& draft = *sequence.draft_sessions.front();

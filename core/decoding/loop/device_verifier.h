@@ -15,8 +15,9 @@ namespace speclab {
 /// Verifies the host's drafts on the device. The host uploads tokens, parents and the laws q that tokens were
 /// drawn from, and downloads the verdict; rows of logits stay on the device. The decisions have the same bits
 /// as accept(). The device also moves the accepted path behind the pending token in the target's KV cache.
-/// Drafts are padded to a power of two rows. Each such size has a device program with graphs of its own
-/// (core/backend/graph.h). A program is made when a draft first needs it.
+/// Drafts are padded to a power of two rows, or to the size of the largest draft if that is less. Each size
+/// has two device programs, for drafts with and without laws q. Each program has graphs of its own
+/// (core/backend/graph.h) and is made when it is first needed.
 class DeviceVerifier {
  public:
   /// Returns null if the backend has no device programs. Reads the parts of `shape` that describe the target

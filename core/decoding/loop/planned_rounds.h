@@ -26,7 +26,8 @@ enum class RoundQueue {
 };
 
 /// Runs the steps of one sequence on a device, as rounds of a device program (core/backend/device_program.h).
-/// Some rounds are always queued ahead. The host reads finished rounds and waits only when there is none.
+/// By default some rounds are always queued ahead. The host reads finished rounds and waits only when there
+/// is none.
 class PlannedRounds {
  public:
   static constexpr int kAhead = 4;  ///< how many rounds next() keeps queued and not read
@@ -42,8 +43,8 @@ class PlannedRounds {
   std::span<const std::int32_t> parents() const {
     return plan_->parents;
   }  ///< parent of each node of a round
-  /// Starts a generation. If the host drafts, starts a single round; read its result with next(1). With
-  /// `stamps`, every round fills PlanRound::stamp_ns.
+  /// Starts a generation; next() queues its rounds. If the host drafts, call start() for each round, and
+  /// next(1) for its result. With `stamps`, every round fills PlanRound::stamp_ns.
   void start(PlanStart start, RoundQueue queue, bool stamps);
   /// How the rounds of this generation are queued. If the device cannot run loops, kLoop became kGraph.
   RoundQueue queued_as() const { return mode_; }

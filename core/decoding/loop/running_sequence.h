@@ -32,8 +32,8 @@ struct Request {
 
 /// The state of one sequence of the decode loop: its session on the target, its text so far, and the buffers
 /// of its current step. The buffers are kept between steps and generations, so that a step allocates no
-/// memory once they are large enough. The decode loop owns this object. Step executors read the draft and
-/// write the target's rows and the verdict.
+/// memory once they are large enough. The decode loop owns this object. Step executors fill the draft, the
+/// target's rows and the verdict.
 struct RunningSequence {
   std::unique_ptr<Session> session;      ///< on the target
   std::vector<Session*> draft_sessions;  ///< on the draft; the strategy owns them
@@ -56,9 +56,9 @@ struct RunningSequence {
   Acceptance again;                   ///< verdict of a second judge(), with details for the record
   std::int64_t decided_from = 0;      ///< position of the pending token when the draft was judged
   std::vector<float> logits;          ///< [nodes whose logits are needed, vocab]
-  std::vector<float> maxima;          ///< see Feed::maxima; filled if the strategy reads rows
+  std::vector<float> maxima;          ///< see Feed::maxima; filled only if the strategy reads rows
   std::vector<std::int32_t> row_of;   ///< [nodes], row of `logits`; -1: none
-  std::vector<Token> fed;             ///< [rows fed], the tokens
+  std::vector<Token> fed;             ///< [rows fed], the tokens; empty if the step is divided
   std::vector<std::int32_t> parents;  ///< [rows fed], indices into `fed`; -1: the last committed position
   std::vector<std::int32_t> rows;     ///< rows fed that want logits, ascending
   std::vector<DevicePart> parts;      ///< one per device if a step is divided over several; else empty
@@ -77,7 +77,7 @@ struct RunningSequence {
             static_cast<std::size_t>(vocab())};
   }
   /// The logits after a node in the form that sampling uses: the logits processors are applied. They see the
-  /// text up to and including the node.
+  /// text up to and including the node. If there are processors, call target_row() before.
   std::span<const float> row(int node) const {
     return processors ? std::span<const float>(processed_[node]) : raw_logits(node);
   }

@@ -6,7 +6,8 @@
 #include "core/base/error.h"
 
 /// All executors in the order in which they are tried. An entry has a name and says whether a device runs
-/// the steps of one sequence. NAME stands for the factory make_NAME_executor() in NAME_executor.cpp.
+/// or verifies the steps of one sequence. NAME stands for the factory make_NAME_executor() in
+/// NAME_executor.cpp.
 #define SPECLAB_EXECUTORS(ENTRY) \
   ENTRY(device_steps, true)      \
   ENTRY(device_verdict, true)    \

@@ -49,7 +49,7 @@ class StepExecutor {
   virtual void judge(const StepGroup& group);
   /// Keeps the rows of the pending token and of all emitted tokens except the last one in the target's KV
   /// cache, and drops the others. The last emitted token is the new pending token. (The divided executor
-  /// keeps fewer rows and feeds the accepted tokens again.)
+  /// does not keep the rows of accepted tokens. It feeds these tokens again in the next step.)
   virtual void commit(RunningSequence& sequence) = 0;
   /// Tells the strategy what became of its drafts. Does nothing if the device drafted.
   virtual void observe(Strategy& strategy, const StepGroup& group, std::span<const Outcome> outcomes);
@@ -75,8 +75,8 @@ struct ExecutorSetting {
 /// A kind of executor.
 struct ExecutorKind {
   std::string_view name;
-  /// Whether a device runs the steps of one sequence. If so, each sequence has an executor of its own;
-  /// otherwise all sequences share one.
+  /// Whether a device runs or verifies the steps of one sequence. If so, each sequence has an executor of its
+  /// own; otherwise all sequences share one.
   bool on_device;
   /// Makes an executor. Returns null if a loop with these options does not use this kind.
   std::unique_ptr<StepExecutor> (*make)(const ExecutorSetting&);

@@ -20,7 +20,8 @@ class StepStatesReader {
   std::span<const Tap> taps(const Reads& reads, const Session& session,
                             std::span<const std::int32_t> rows_of_nodes);
   /// Brings the states of the committed nodes to the host. Call it for strategies that read only these states
-  /// (Reads::Nodes::kCommitted). `committed`: node 0 and the accepted nodes that were emitted, in order.
+  /// (Reads::Nodes::kCommitted). `committed`: node 0 and the accepted nodes that the step committed, in
+  /// order.
   void fetch(const Reads& reads, Session& session, std::span<const int> committed);
   StepStates states() const;
 

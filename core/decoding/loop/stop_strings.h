@@ -10,8 +10,8 @@
 
 namespace speclab {
 
-/// Finds stop strings in a text that grows token by token. It looks only at new bytes and at as many earlier
-/// ones as a stop string may span.
+/// Finds stop strings in a text that grows token by token. It looks only at the new bytes and at those bytes
+/// before them that may belong to the same match.
 class StopStrings {
  public:
   void reset(const std::vector<std::string>& stops) {

@@ -37,8 +37,8 @@ std::size_t pass(std::size_t count, double wanted, double& running, const Mass& 
 /// Returns the index at which the running sum of the weights exceeds u * sum, never an index of weight 0. The
 /// search has three levels: it finds the chunk by the sums of chunks, then the group of entries in the chunk,
 /// then the entry in the group. Rounding can make the running sum of a level stay below the wanted value. The
-/// search then takes the last positive weight of that level. A GPU finds the same index
-/// (core/backend/cuda/kernels/law.h).
+/// search then takes the last chunk, group or entry of that level that has a positive weight. A GPU finds the
+/// same index (core/backend/cuda/kernels/law.h).
 template <class T>
 std::size_t search(std::span<const T> weights, double u) {
   using row_kernels::kSumChunk;

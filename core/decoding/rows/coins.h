@@ -17,7 +17,7 @@ namespace speclab {
 /// Tests replace the generator by a script to prove laws by enumeration. At each decision the script chooses
 /// one of several branches with given weights. The strategies, verifiers and the loop run unchanged, once for
 /// every branch. A script cannot see whether two decisions use the same coin. A watch can: the generator
-/// still decides, and the watch sees the address of every coin.
+/// still makes the numbers, and the watch sees the address of every coin. It may replace the number.
 class Coins {
  public:
   struct Address {

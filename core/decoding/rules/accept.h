@@ -40,10 +40,10 @@ struct NodeTest {
     Token token;
     const Distribution* q;  ///< nullptr: one-hot
   };
-  std::span<const Child> children;  ///< draw order, at least one
+  std::span<const Child> children;  ///< in the order of the tests, at least one
   const Coins* coins;
   std::int64_t position;      ///< absolute position of the children in the text
-  bool want_expected = true;  ///< false: NodeVerdict::expected holds -1 for each tested child
+  bool want_expected = true;  ///< false: NodeVerdict::expected may hold -1 for each tested child
 };
 
 /// The row that a criterion looks at: p, or the raw row if temperature 0 has made p
@@ -109,7 +109,7 @@ struct AcceptanceRule;
 void verify_by_walk(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& draft,
                     Acceptance& out);
 /// Walks like verify_by_walk(). At each node with children it first calls `arrange`, which may bring the
-/// nodes into another order, in which they are then tested. NodeTest holds the children in draw order.
+/// nodes into another order, in which they are then tested. `arrange` gets the children in draw order.
 void verify_by_walk_arranged(const AcceptanceRule& rule, const RuleOptions& options,
                              const DraftToJudge& draft,
                              void (*arrange)(const NodeTest&, std::vector<int>& nodes), Acceptance& out);
@@ -154,7 +154,8 @@ struct AcceptanceRule {
 };
 
 std::span<const AcceptanceRule> acceptance_rules();
-/// Returns the rule of this name. If there is none, throws Error that suggests the most similar name.
+/// Returns the rule of this name. If there is none, throws Error that suggests a similar
+/// name, or lists all names if none is similar.
 const AcceptanceRule& find_acceptance_rule(std::string_view name);
 
 /// The names of the options that a rule reads.
@@ -176,7 +177,7 @@ struct Acceptance {
   bool want_ranks =
       false;  ///< input, kept between calls: fill Tested::rank (one pass over the row for each token)
   bool want_expected =
-      true;  ///< input, kept between calls: fill Tested::expected (passes over both rows); else -1
+      true;  ///< input, kept between calls: fill Tested::expected (passes over both rows); else it may be -1
 };
 
 /// Judges a draft with one rule. `position` is the position of node 0 in the text. This is a pure function:

@@ -2,9 +2,9 @@
 // (Miao et al. 2024, Alg. 2). With several draft models, the order decides which of them is tested against
 // the whole row p and which against a residual. A fixed order prefers the first model; a random one is fair.
 //
-// The order is exact only if no child's row depends on another child. So the rule refuses a node whose
-// children were drawn without replacement, and a node with both drawn and copied children, because a copy may
-// have been chosen as a token that was not drawn.
+// In a random order the rule is exact only if no child's row depends on another child. So the rule refuses a
+// node whose children were drawn without replacement, and a node with both drawn and copied children, because
+// a copy may have been chosen as a token that was not drawn.
 #include <array>
 #include <numeric>
 
@@ -15,8 +15,9 @@
 namespace speclab::rules {
 namespace {
 
-/// The order needs coins of its own. It does not change the law of the text, so its purpose is that of other
-/// such choices, and its numbers begin where no strategy's end.
+/// The order needs coins of its own. It does not change the law of the text, so the purpose of its coins is
+/// that of other such choices (Purpose::simulate). Their numbers are larger than those of any strategy's
+/// coins.
 constexpr std::uint32_t kFirstCoinOfOrder = 0x80000000;
 
 void require_independent(std::span<const NodeTest::Child> children) {

@@ -2,7 +2,7 @@
 //
 // The rule "rejection" gives the first child all that it can, and the later ones are tested against what is
 // left. K-SEQ tests all k children of one row q in the same way: it accepts x with min(1, p(x) / (rho q(x))).
-// The factor rho >= 1 keeps the accepted mass of each token below p(x). With
+// The factor rho >= 1 keeps the accepted mass of each token at or below p(x). With
 //
 //   beta(rho) = sum over x of min(q(x), p(x) / rho),
 //

@@ -1,6 +1,6 @@
 // Block verification of one of several paths.
 //
-// From Thomas and Pal 2026 (arXiv 2602.16961) is the plan: the draft is K independent paths, the rule
+// The plan is that of Thomas and Pal 2026 (arXiv 2602.16961): the draft is K independent paths; the rule
 // greedily chooses one of them and verifies it as a block. How it chooses, and the law of the choice, are
 // derived here; the paper may do this in another way.
 //
@@ -12,11 +12,11 @@
 //   q'(x) = (1 - lambda) q(x) + lambda (C(x)^m - c(x)^m),
 //
 // where c(x) and C(x) are the sums of q over the tokens before x, and up to x, in ascending order of p/q.
-// With lambda = 1 and many paths, q' gives more mass to a few tokens than p does, so lambda maximises the sum
-// of min(q', rho p), the next rho on average. m and the kind of choice are random, but what follows depends
-// on them only through q'. So the chosen path is a draw from rows that are known, and block verification with
-// q' in place of q is lossless for it (Sun et al. 2024, arXiv 2403.10444; rules_paths.cpp explains rho and
-// the residual). With K = 1, q' is q.
+// With lambda = 1 and many paths, q' gives more mass to a few tokens than p does. So the rule takes the
+// lambda that maximises the sum of min(q', rho p), which is the mean of the next rho. m and the kind of
+// choice are random, but what follows depends on them only through q'. So the chosen path is a draw from rows
+// that are known, and block verification with q' in place of q is lossless for it (Sun et al. 2024, arXiv
+// 2403.10444; rules_paths.cpp explains rho and the residual). With K = 1, q' is q.
 //
 // At depth 1 the rule does not reach the optimum for K drafts (core/theory/verifier_bounds.h), because the
 // residual forgets the tokens of the paths that were not chosen.
@@ -197,7 +197,7 @@ class ChosenPath {
   std::vector<std::pair<double, double>> bends_;
 };
 
-/// The sum of (rho p - q')+, which it writes to `left`, not normalised.
+/// Writes (rho p - q')+, not normalised, to `left`, and returns its sum.
 double residual(double rho, const Distribution& p, const std::vector<double>& q, std::vector<double>& left) {
   left.resize(q.size());
   double sum = 0;

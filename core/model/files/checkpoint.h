@@ -30,8 +30,8 @@ namespace speclab {
 ///   position_embedding [position_rows, hidden]  layers.N.attn_q_norm / attn_k_norm [head_dim]
 ///   layers.N.attn_post_norm / ffn_post_norm [hidden]       NAME.bias of a matrix [out] or of a norm [hidden]
 /// Matrices are [out, in] row-major. q and k are in the "halves" RoPE order (dimension i pairs with i +
-/// head_dim/2); interleaved rows (GGUF of the llama architecture) are reordered. Fused tensors (q, k and v;
-/// gate and up) are split, and transposed ones are transposed back.
+/// head_dim/2); interleaved rows (GGUF of the architectures llama and smollm3) are reordered. Fused tensors
+/// (q, k and v; gate and up) are split, and transposed ones are transposed back.
 class Checkpoint {
  public:
   /// Throws Error when the file is missing, truncated, of another kind, or contradicts its own configuration.
@@ -65,8 +65,9 @@ class Checkpoint {
   /// infinite. Such a value would spread to every later sum.
   void require_finite(std::string_view tensor, std::span<const Bf16> values) const;
 
-  /// The model's tokenizer. Absent for a draft that uses its target's tokenizer, and for decoder layers
-  /// without embedding and output head (ModelConfig::bare).
+  /// The model's tokenizer. Absent if the model comes without one (for example a draft that uses its target's
+  /// tokenizer), and for decoder layers without embedding and output head (ModelConfig::bare). Throws Error
+  /// if it has more tokens than the model.
   std::optional<Tokenizer> tokenizer() const;
   /// Assumptions about missing entries of the configuration, one sentence each. They follow llama.cpp. The
   /// tokenizer has its own list (Tokenizer::assumed).

@@ -95,8 +95,8 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
       config.vocab = static_cast<int>(tensor.shape[0]);
     }
   }
-  if (static_cast<std::size_t>(config.layers) >
-      file.tensors().size()) {  // checked before memory is taken for so many layers
+  // Checked before the expected tensors of so many layers are listed.
+  if (static_cast<std::size_t>(config.layers) > file.tensors().size()) {
     refuse(fmt::format("{}: metadata {}.block_count", name, config.family), fmt::format("{}", config.layers),
            fmt::format("no more layers than the {} tensors that are there", file.tensors().size()),
            "The file is incomplete; convert or fetch the model again.");
@@ -141,7 +141,7 @@ void read_sentencepiece_keys(const GgufFile& file, const std::string& name, Toke
   }
 }
 
-/// Reads the types of the tokens. A number that does not fit into 32 bits becomes 0, which is no type.
+/// Reads the types of the tokens. A number below 0 or above INT32_MAX becomes 0, which is no type.
 std::vector<std::int32_t> read_token_types(const GgufFile& file, const std::string& name) {
   std::vector<std::int32_t> types;
   if (!file.has("tokenizer.ggml.token_type")) return types;

@@ -227,8 +227,8 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<StoredTensor> tensors = read_weights(directory, parts.files, index);
   if (parts.config.embedding_of_target)
     parts.config.head_ids = take_head_ids(tensors, parts.config, directory);
-  if (parts.config.layers > 0 && static_cast<std::size_t>(parts.config.layers) >
-                                     tensors.size()) {  // checked before memory is taken for so many layers
+  // Checked before the expected tensors of so many layers are listed.
+  if (parts.config.layers > 0 && static_cast<std::size_t>(parts.config.layers) > tensors.size()) {
     throw Error(
         {.what = (directory / "config.json").string() + ": num_hidden_layers",
          .got = fmt::format("{}", parts.config.layers),

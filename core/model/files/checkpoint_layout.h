@@ -53,7 +53,7 @@ struct ExpectedTensor {
 struct TensorNames {
   enum class Fused : std::uint8_t {
     kNo,
-    kStacked,  ///< q, k, v (or gate, up) below each other in one matrix
+    kStacked,  ///< q, k and v below each other in one matrix
     kByHead,   ///< q, k, v of head 0, then of head 1, ... (GPT-NeoX)
   };
   const char* layer;
@@ -64,8 +64,8 @@ struct TensorNames {
   const char *gate, *up;  ///< if fused, only `up` is read: the name of the one stored tensor
   const char* down;
   Fused qkv = Fused::kNo;
-  bool fused_gate_up = false;
-  bool transposed = false;  ///< matrices of the layers are [in, out] in the file (GPT-2)
+  bool fused_gate_up = false;  ///< gate and up below each other in one matrix
+  bool transposed = false;     ///< matrices of the layers are [in, out] in the file (GPT-2)
 };
 
 /// All tensors of a decoder with this configuration, in the order of the forward

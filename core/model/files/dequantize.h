@@ -17,8 +17,9 @@ namespace speclab {
 ///   Q5_1: half d, half m, fifth bits, nibbles;                                          w = d n + m
 ///   Q8_0: half d, 32 signed bytes;                                                      w = d n
 ///   IQ4_NL: half d, nibbles that select one of 16 levels;                               w = d level[n]
-/// The K types have 256 weights in groups of 16 or 32. Each group has a scale s (and an offset m) of 4, 6 or
-/// 8 bits, w = (d s) n - (d_min m) or w = (d s) n, see dequantize_k.h. All formats are little-endian.
+/// The K types have blocks of 256 weights in groups of 16 or 32. Each group has a scale s (and an offset m)
+/// of 4, 6 or 8 bits, w = (d s) n - (d_min m) or w = (d s) n, see dequantize_k.h. All formats are
+/// little-endian.
 enum class TensorType : std::uint8_t {
   kF32,
   kF16,

@@ -62,7 +62,7 @@ const GgufFamily& gguf_family(const GgufSettings& settings);
 
 /// Reads the rotary embedding: rope.freq_base, and the scaling from rope.scaling, from the tensor
 /// rope_freqs.weight or from the tensors of LongRoPE (rope_factors_short and _long). head_dim and context
-/// must be set in `config`.
+/// must be set in `config`. Increases the context if YaRN is meant for a longer one.
 Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, ModelConfig& config);
 
 }  // namespace speclab

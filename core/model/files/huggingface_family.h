@@ -36,8 +36,8 @@ struct HuggingFaceFamily {
 };
 
 std::span<const HuggingFaceFamily> huggingface_families();
-/// Returns the family that model_type and architectures name. Throws Error if the family is unknown or the
-/// two do not agree.
+/// Returns the family that model_type and architectures name. A draft or a table of SpecLab without these
+/// keys belongs to the family "llama". Throws Error if the family is unknown or the two keys do not agree.
 const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
 
 /// The keys of config.json for the values of a rotary embedding.

@@ -31,7 +31,7 @@ struct InflateShape {
 ///                        d channels and the twin D: weights of RMS norms are multiplied by sqrt(d/D) and eps
 ///                        by d/D, so that the mean over D channels acts like the mean over d.
 ///   layers               random q, k, v, gate and up; zero attn_out and ffn_down. Added layers are spread
-///                        evenly between the original ones.
+///                        evenly among the original ones.
 ///   query heads          random q; zero columns of attn_out.
 ///   key/value heads      random k and v. An original head is repeated if its query heads
 ///                        belong to several key/value heads of the twin.
@@ -48,10 +48,11 @@ struct InflateShape {
 /// stored.
 class Inflation {
  public:
-  /// Throws Error (`where` names the model) if `original` cannot be embedded in the shape: a smaller size, a
-  /// number of heads that is no multiple of the key/value heads, too few key/value heads, an odd head_dim, a
-  /// wider residual stream with layer norms (whose mean would change), a larger vocabulary with a reduced
-  /// output head, or nothing to inflate.
+  /// Throws Error (`where` names the model) if `original` cannot be embedded in the shape. Reasons are a
+  /// smaller size, a number of heads that is no multiple of the key/value heads, too few key/value heads, an
+  /// odd head_dim, a wider residual stream with layer norms (whose mean would change), a larger vocabulary of
+  /// a draft that has a reduced output head or uses its target's embedding, sizes beyond the limits, an
+  /// original that is a twin or has no layers, and a shape without any size.
   Inflation(const ModelConfig& original, const InflateShape& shape, const std::string& where);
 
   /// The configuration of the twin. Its `inflated` names the original.

@@ -16,7 +16,7 @@ namespace speclab {
 struct StoredTensor {
   std::string name;
   std::string type_name;            ///< the name in the file, also for unsupported types
-  std::optional<TensorType> type;   ///< absent when the type cannot be read as weights
+  std::optional<TensorType> type;   ///< absent for a type that TensorType does not have
   std::vector<std::int64_t> shape;  ///< outermost first
   std::span<const std::byte> data;
 };

@@ -36,9 +36,9 @@ enum class Bias : std::uint8_t { kNone, kPresent };
 /// Reads the weights of a trained head from a safetensors file, by name. Types are F32, F16 or BF16, and all
 /// numbers are rounded to bf16, like those of models.
 ///
-/// Every function throws Error for a tensor that is missing, has an unexpected shape, or contains
-/// a number that is not finite. The error names file, tensor, found and expected shape. Other
-/// tensors in the file are ignored.
+/// linear(), norm() and decoder_layers() throw Error for a tensor that is missing, has an unexpected shape,
+/// or contains a number that is not finite. The error names the file and the tensor. Other tensors in the
+/// file are ignored.
 class HeadFile {
  public:
   /// Throws Error when the file is missing or not a safetensors file.

@@ -9,10 +9,10 @@ namespace speclab {
 /// target's weights with a sparse cache. Such a draft sees the first and last positions (StreamingLLM: Xiao
 /// et al. 2024; MagicDec: Sadhukhan et al. 2024) or chosen ones (TriForce: Sun et al. 2024).
 ///
-/// A row always sees its own path in flight. Keys keep the rotation of their absolute positions. In a layer
-/// with a window, a row sees the listed positions that are also in its window. A view of all positions gives
-/// the bits of a forward without a view. Rows are invariant: their bits depend on the listed positions and on
-/// their own path, and not on other rows.
+/// A view never hides a row's own path in flight. Keys keep the rotation of their absolute positions. In a
+/// layer with a window, a row sees the listed positions that are also in its window. A view of all positions
+/// gives the bits of a forward without a view. Rows are invariant: their bits depend on the listed positions
+/// and on their own path, and not on other rows.
 ///
 /// Rows that ran with a view have other K/V than rows that saw the full cache. A draft model with its own
 /// sparse cache may commit them. On the target's session, verify with a forward that does not set
@@ -30,7 +30,7 @@ class CacheView {
   /// The view of layer `index` (into Model::layers()).
   const CacheView& of(int index) const;
   bool same_in_all_layers() const { return layers_.empty(); }
-  /// The largest number of positions that any layer sees when `committed` positions are committed.
+  /// The number of positions in the largest view of a layer, when `committed` positions are committed.
   int most(int committed) const;
   /// Throws Bug when the view does not fit the number of layers or committed positions.
   void check(int layers, int committed) const;

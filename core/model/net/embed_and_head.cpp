@@ -54,8 +54,8 @@ void Model::normalise(const float* states, int n, float* out) const {
   else w.backend->layer_norm(states, weight, bias, c.norm_eps, n, c.hidden, out);
 }
 
-// Computes logits. If block maxima are wanted and the backend can note them, they are in the workspace
-// afterwards.
+// Computes logits. Workspace::noted then says whether block maxima are in the workspace. They are there if
+// they are wanted, the backend can note them, and the logits do not change after the product.
 void Model::compute_logits(const float* normed, int n, bool maxima, float* logits) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;

@@ -29,7 +29,7 @@ struct Feed {
   Session* session = nullptr;
   TokenSpan tokens;                       ///< [n]
   std::span<const std::int32_t> parents;  ///< [n], parents[i] < i; -1: a root, at position session->length()
-  std::span<const std::int32_t> rows;     ///< nodes whose logits are computed, ascending
+  std::span<const std::int32_t> rows;     ///< numbers in [0, n) of the nodes that need logits, ascending
   float* logits = nullptr;                ///< out, [rows.size(), head_rows]; may be null when rows is empty
   std::span<const Tap> taps = {};         ///< out, optional: hidden states
   /// Out, optional: block maxima, the maximum of each group of kMaximumOf logits of a row, [rows.size(),
@@ -94,8 +94,9 @@ class Model : public std::enable_shared_from_this<Model> {
   /// Bytes of the embedding in memory. 0 for a draft that reads the very matrix of its target. If the target
   /// is a twin, its draft may need the original's embedding as a matrix of its own, which then counts.
   std::uint64_t embedding_bytes() const;
-  std::uint64_t weight_bytes() const;  ///< bytes of weights that a forward with at least one row of logits
-                                       ///< reads (gathered embedding rows are not counted)
+  /// Bytes of the matrices that a forward with at least one row of logits multiplies by. Embedding rows,
+  /// norms and biases are not counted.
+  std::uint64_t weight_bytes() const;
   /// The checkpoint's tokenizer, if it has one.
   const std::optional<Tokenizer>& tokenizer() const;
   /// SHA-256 of the tokenizer; empty without one.

@@ -67,7 +67,7 @@ struct InflatedFrom {
 ///   logits = soft_cap(head(norm(x))).
 struct ModelConfig {
   std::string family;  ///< "llama", "qwen2", "gpt2", ...
-  std::string name;    ///< name of the model in the file, for people
+  std::string name;    ///< for people: _name_or_path of config.json, or the name of the folder or GGUF file
   int hidden = 0;      ///< width d of the residual stream
   int layers = 0;      ///< L; 0 for a table, which has only embedding and output head (Markov models)
   int heads = 0;       ///< query heads
@@ -119,7 +119,7 @@ struct ModelConfig {
 
   bool has_attn_norm(int layer) const { return layer > 0 || first_attn_norm; }
   int head_rows() const { return head_ids.empty() ? vocab : static_cast<int>(head_ids.size()); }
-  /// Number of ids that can be drawn. Higher ids, which only a twin has, are masked.
+  /// Number of ids without those that a twin adds. The added ids come last and cannot be drawn.
   int tokens() const { return inflated ? inflated->vocab : vocab; }
   /// Whether sessions of this capacity use long_divisors.
   bool takes_long_divisors(int capacity) const {

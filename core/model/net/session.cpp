@@ -185,8 +185,7 @@ void Session::check_rest(std::span<const std::int32_t> parents, const Flight& fl
 }
 
 // Counts the work of the rows in flight [begin, end). Two kinds of keys are read from the cache: the
-// committed keys that the first row sees (no other row sees more of them), and the rows in flight before
-// `begin`.
+// committed keys that a root sees (no other row sees more of them), and the rows in flight before `begin`.
 Model::Ran Session::count(int begin, int end, const Flight& flight) const {
   static const CacheView everything;
   const ModelConfig& c = model_->config();

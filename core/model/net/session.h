@@ -12,9 +12,10 @@ namespace speclab {
 
 struct RopeBuffers;
 
-/// One sequence on a model, with its KV cache. Rows of the last forward stay in flight until commit() keeps a
-/// path of them. Rows in flight are neither committed nor dropped. rewind() drops committed positions. If
-/// rows in flight have not run through all layers, they can only be finished or dropped, see LayerPart.
+/// One sequence on a model, with its KV cache. Rows of the last forward stay in flight (neither committed nor
+/// dropped) until commit() keeps a path of them, or until another call drops them. rewind() drops committed
+/// positions. If rows in flight have not run through all layers, they can only be finished or dropped, see
+/// LayerPart.
 class Session {
  public:
   const Model& model() const { return *model_; }
@@ -52,8 +53,8 @@ class Session {
   void rewind(int length);
   /// An independent copy of the sequence, including its cache.
   std::unique_ptr<Session> fork() const;
-  /// Copies the committed positions of `other`, a session of the same model.
-  /// Throws Error when they do not fit.
+  /// Replaces this sequence by the committed positions of `other`, a session of the same model. Throws Error
+  /// when they do not fit.
   void copy(const Session& other);
 
   const KvStore& cache() const { return kv_; }

@@ -44,14 +44,14 @@ struct Model::Inputs {
   const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are computed
   int wanted_count = 0;
   bool maxima = false;  ///< whether to note block maxima of their logits
-  bool prompt = false;  ///< products use Backend::prompt_linear()
+  bool prompt = false;  ///< products except the output head's use Backend::prompt_linear()
   std::span<const TappedRows> taps = {};
   std::span<const EmbeddedRows> embedded = {};
   std::span<const int> run = {};      ///< indices of the layers to run
   LayerPart part = {};                ///< whether hidden states are read from the sessions or kept in them
   const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; for an early exit and its rest
 };
-/// The rows of one sequence. They are consecutive among the inputs of the forward.
+/// The rows of one feed, or of QueuedRows. They are consecutive among the inputs of the forward.
 struct Model::Placed {
   Session* session;
   RowsInFlight rows;

@@ -30,7 +30,8 @@ struct ViewedRows {
   const ModelConfig& config;    ///< for the windows
 };
 /// Appends to `numbers` the arrays that attention needs in each layer of rows.run. Appends their offsets to
-/// `out`, [run]. Layers with the same list and the same window share their arrays.
+/// `out`, [run]. Layers that share one CacheView object share its list. If they
+/// also have the same window, they share all arrays.
 void lay_out_view(const ViewedRows& rows, std::vector<std::int32_t>& numbers, std::vector<StagedKeys>& out);
 
 }  // namespace speclab

@@ -83,8 +83,8 @@ std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& t
   return values;
 }
 
-/// Throws Error naming the first ids that stand for different tokens. Ids past the end of one vocabulary
-/// (padding rows) are ignored.
+/// Throws Error if ids stand for different tokens, and names the first of them. Ids that only one of the
+/// tokenizers has are ignored.
 void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer& target,
                const std::string& target_name) {
   constexpr int kShown = 3;
@@ -107,8 +107,9 @@ void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer&
                "Speculation needs one vocabulary; use a draft of the target's family."});
 }
 
-/// Whether two models with vocabularies of different sizes have the same tokens and differ only in padding
-/// rows. Models are padded to a round number: Qwen2.5 has 151,936 rows up to 3B and 152,064 from 7B on.
+/// Whether the vocabularies of two models differ at most in padding rows: both models have a row for each id
+/// of both tokenizers. check_ids() compares the tokens. Models are padded to a round number: Qwen2.5 has
+/// 151,936 rows up to 3B and 152,064 from 7B on.
 bool differs_in_padding(const ModelConfig& draft, const std::optional<Tokenizer>& tokenizer,
                         const Model& target) {
   if (!tokenizer || !target.tokenizer() || draft.inflated || target.config().inflated) return false;

@@ -53,8 +53,8 @@ struct Model::Weights {
   /// context, because a file may state a huge one. Sessions share the tables; a longer session gets longer
   /// tables with the same rows. `long_divisors` selects the tables with Rope::long_divisors.
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
-  // Returns the embedding. For a twin it is the embedding of the original, [tokens, embedding_dim], packed at
-  // the first call.
+  // Returns the embedding. For a twin with an embedding of its own, returns the embedding of the original,
+  // [inflated->vocab, inflated->hidden], which is packed at the first call.
   const PackedMatrix& original_embedding() const;
 
  private:

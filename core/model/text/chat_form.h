@@ -58,9 +58,9 @@ std::span<const ChatForm> chat_forms();
 /// becomes a single one, .content becomes ['content'], .role becomes ['role'], and spaces around + and | are
 /// dropped.
 std::string canonical_template(std::string_view jinja);
-/// Returns the text outside a template's tags. The template writes this text for every conversation. White
-/// space around a tag is removed if the tag says so ("{%-", "-%}") or if the options that transformers gives
-/// to Jinja (trim_blocks, lstrip_blocks) say so.
+/// Returns the text outside a template's tags, which the template writes as it stands. White space around a
+/// tag is removed if the tag says so ("{%-", "-%}") or if the options that transformers gives to Jinja
+/// (trim_blocks, lstrip_blocks) say so.
 std::string text_outside(std::string_view jinja);
 /// The form of a canonical source, or null.
 const ChatForm* find_chat_form(std::string_view canonical);

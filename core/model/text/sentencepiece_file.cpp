@@ -31,7 +31,7 @@ class Reader {
     return true;
   }
 
-  /// Fails unless the current field has this wire type. Fields that are not asked for are skipped.
+  /// Fails unless the current field has this wire type. Callers do not check fields that they skip.
   void expect(WireType type) const {
     if (wire != type)
       fail(fmt::format("field {} of wire type {}, not {}", number, wire, static_cast<int>(type)));

@@ -17,7 +17,8 @@ struct SentencePieceSpec {
   enum Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
   struct Piece {
     std::string text;  ///< with U+2581 for a space
-    float score;       ///< unigram: log probability; BPE: the pair with the greater score merges first
+    float score;       ///< unigram: log probability; BPE: the pair that makes the piece of greatest score is
+                       ///< merged first
     int type;          ///< a Type; GGUF uses the same numbers
   };
 
@@ -45,8 +46,8 @@ class SentencePieceModel {
   const SentencePieceSpec& spec() const { return spec_; }
   /// Appends the ids of a valid UTF-8 text. Control pieces that are written out in the text are ordinary
   /// text; user-defined pieces become their own ids. Throws Error if the normalised text may have more bytes
-  /// than an int can count, as the library does: from hundreds of megabytes of text, or from a few megabytes
-  /// if a character map can lengthen it.
+  /// than fit into the int in which the library counts them: from hundreds of megabytes of text, or from a
+  /// few megabytes if a character map can lengthen it.
   void encode(std::string_view text, std::vector<Token>& out) const;
 
   std::optional<Token> bos() const, eos() const, unk() const, pad() const;
@@ -62,7 +63,7 @@ class SentencePieceModel {
 /// TrainerSpec and NormalizerSpec). Throws Error naming `file` for malformed data.
 SentencePieceSpec parse_sentencepiece_file(std::string_view bytes, const std::string& file);
 /// Returns the file without its self-tests: texts, each with the pieces that are expected for it. On loading,
-/// the library would encode the texts and print every difference. Throws Error like
+/// the library would encode the texts, print every difference and then refuse the file. Throws Error like
 /// parse_sentencepiece_file().
 std::string without_self_tests(std::string_view bytes, const std::string& file);
 std::string write_sentencepiece_file(const SentencePieceSpec& spec);

@@ -202,11 +202,12 @@ void Tokenizer::Data::index_bytes() {
     }
     if (const auto found = by_spelling.find(name); found != by_spelling.end()) byte_tokens[b] = found->second;
     if (!byte_level || byte_tokens[b] >= 0 || spec.unk_symbol) continue;
-    // Real vocabularies lack some rare bytes, but never printable ASCII.
+    // Real vocabularies lack some rare bytes, but never the line feed or printable ASCII.
     if (b == '\n' || (b >= 0x20 && b <= 0x7E)) {
-      throw Error({spec.tokens_at, fmt::format("no token for byte 0x{:02X}, written \"{}\"", b, name),
-                   "a byte-level vocabulary with a token for every printable ASCII character",
-                   "The file is broken or is no byte-level BPE."});
+      throw Error(
+          {spec.tokens_at, fmt::format("no token for byte 0x{:02X}, written \"{}\"", b, name),
+           "a byte-level vocabulary with tokens for the line feed and for all printable ASCII characters",
+           "The file is broken or is no byte-level BPE."});
     }
   }
 }

@@ -12,7 +12,8 @@
 
 namespace speclab {
 
-/// Token ids that tokenizer.json does not contain; they come from config.json or generation_config.json.
+/// Ids of tokens by their purpose. They come from config.json and generation_config.json, or from the keys of
+/// a GGUF file.
 struct TokenizerIds {
   std::optional<Token> bos = {}, eos = {}, unk = {}, pad = {};
   std::vector<Token> end_of_generation = {};  ///< in addition to eos
@@ -31,8 +32,8 @@ class Tokenizer {
  public:
   using Ids = TokenizerIds;
 
-  /// The keys tokenizer.ggml.* of a GGUF file. Missing keys are completed as llama.cpp
-  /// does, and assumed() reports that.
+  /// The keys tokenizer.ggml.* of a GGUF file. Missing keys are completed as llama.cpp does (but not the ids
+  /// of "gpt2"), and assumed() reports that.
   struct Parts {
     std::string file;            ///< the file's name in errors
     std::string model = "gpt2";  ///< tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" or "t5"

@@ -57,9 +57,10 @@ void find_byte_pieces(Tokenizer::Parts& parts) {
   for (const auto& [name, at] : names) parts.token_types[at] = SentencePieceSpec::kByte;
 }
 
-/// Makes types for a file that has none. All tokens are text, except those that llama.cpp takes for control
-/// tokens by their names. llama.cpp also lets names override types that are in the file. This makes Gemma's
-/// "</s>", an HTML tag, a control token. Here the types in the file win.
+/// Makes types for a file that has none. All tokens are text, except the byte pieces of SentencePiece and
+/// those that llama.cpp takes for control tokens by their names. llama.cpp also lets names override types
+/// that are in the file. This makes Gemma's "</s>", an HTML tag, a control token. Here the types in the file
+/// win.
 void invent_types(Tokenizer::Parts& parts) {
   parts.token_types.assign(parts.tokens.size(), SentencePieceSpec::kNormal);
   if (parts.model != "gpt2") find_byte_pieces(parts);
@@ -98,8 +99,8 @@ void complete_types(Tokenizer::Parts& parts) {
 
 /// Fills in missing ids as llama.cpp does, if the vocabulary is large enough.
 void complete_ids(Tokenizer::Parts& parts) {
-  // For "gpt2" llama.cpp takes 11, the id of Falcon's end token, for BOS and EOS of every file. It is better
-  // to have no such token.
+  // For "gpt2" llama.cpp takes 11, the id of Falcon's end token, for every missing BOS and EOS. Here these
+  // tokens stay missing.
   if (parts.model == "gpt2") return;
   const bool unigram = parts.model == "t5";
   const auto take = [&](const char* name, std::optional<Token>& id, Token absent) {

@@ -340,7 +340,8 @@ void read_pre_tokenizer(const Node& root, TokenizerSpec& spec) {
   }
 }
 
-/// Checks the decoder. Decoding follows from the scheme, so settings that would change it are refused.
+/// Reads from the decoder what happens to spaces at the beginning. All else in decoding follows from the
+/// scheme, so other settings are refused.
 void read_decoder(const Node& root, TokenizerSpec& spec) {
   const Node node = root.get("decoder");
   const std::vector<Node> steps = sequence(node, "decoders");

@@ -7,9 +7,9 @@
 
 namespace speclab {
 
-/// The spec of a model that SentencePiece's library encodes. The library also finds user-defined pieces
-/// in a text. Control and unknown pieces are special tokens: Tokenizer cuts them out before the library
-/// encodes.
+/// The spec of a model with which SentencePiece's library encodes texts. The library also finds user-defined
+/// pieces in a text. Control and unknown pieces are special tokens: Tokenizer cuts them out before the
+/// library encodes.
 TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::string& file,
                                            const std::string& types_at) {
   TokenizerSpec spec;

@@ -13,11 +13,11 @@ enum Class : std::uint8_t {
   kLetter = 1,        ///< \p{L} in the regular expressions that split text
   kNumber = 2,        ///< \p{N} in the same expressions (Nd, Nl, No)
   kSpace = 4,         ///< \s = White_Space: U+0085 and U+3000 yes, U+180E and U+200B no
-  kDigit = 8,         ///< the digits that the splitter "Digits" isolates: \p{N} of a newer Unicode version
+  kDigit = 8,         ///< what the splitter "Digits" isolates: \p{N} of a newer Unicode than kNumber
   kPunctuation = 16,  ///< \p{P}
   kSymbol = 32,       ///< \p{S}
   kMark = 64,         ///< \p{M}
-  kWord = 128,        ///< \w in the check of neighbours of added tokens: letters, marks, Nd, connectors
+  kWord = 128,        ///< \w beside added tokens: Alphabetic, marks, Nd, Pc, U+200C, U+200D
 };
 
 /// The code points from `first` to just before the next run have these classes.
