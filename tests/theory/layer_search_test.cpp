@@ -34,11 +34,11 @@ std::optional<std::vector<double>> acceptance_of(std::span<const int> skip) {
 }
 
 TEST(LayerSearch, ASetIsPredictedWithTheCostsAtItsBestGamma) {
-  const SkipChoice choice = skip_choice({1, 4}, {.9, .8, 0}, kCosts);
+  const SkipChoice choice = skip_choice({1, 4}, {.99, .99, 0}, kCosts);
   EXPECT_DOUBLE_EQ(choice.c, .8);
   EXPECT_EQ(choice.gamma, 2);
-  EXPECT_DOUBLE_EQ(choice.tau, 1 + .9 + .72);
-  EXPECT_DOUBLE_EQ(choice.speedup, (1 + .9 + .72) / (2 * .8 + 1.2));
+  EXPECT_DOUBLE_EQ(choice.tau, 1 + .99 + .9801);
+  EXPECT_DOUBLE_EQ(choice.speedup, (1 + .99 + .9801) / (2 * .8 + 1.2));
   EXPECT_THROW(skip_choice({1}, {}, kCosts), Error);
   EXPECT_THROW(skip_choice({1}, {1.5}, kCosts), Error);
 }
