@@ -97,6 +97,14 @@ const StrategyEntry& tree_strategy() {
   return *found;
 }
 
+const StrategyEntry& layer_strategy() {
+  const auto& all = entries();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [](const StrategyEntry& entry) { return entry.info.skips_layers; });
+  SPECLAB_CHECK(found != all.end(), "no strategy skips layers");
+  return *found;
+}
+
 void register_strategy(const StrategyEntry& entry) {
   auto& all = entries();
   const auto by_name = [](const StrategyEntry& a, const StrategyEntry& b) {

@@ -44,8 +44,10 @@ struct StrategyInfo {
   std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none
   std::string_view former_name{};    ///< name in older records; empty when the name never changed
   bool drafts_any_shape =
-      false;                 ///< drafts trees of the options "widths" or "tree" (`speclab optimize tree`)
-  bool is_baseline = false;  ///< exactly one strategy has this: it drafts nothing and is the reference
+      false;                  ///< drafts trees of the options "widths" or "tree" (`speclab optimize tree`)
+  bool skips_layers = false;  ///< drafts with the target without the layers of the option "skip_file"
+                              ///< (`speclab optimize layers`)
+  bool is_baseline = false;   ///< exactly one strategy has this: it drafts nothing and is the reference
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
   bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi
                                       ///< decoding); the metric misplaced_ngrams is computed then
@@ -109,6 +111,9 @@ const StrategyEntry& baseline_strategy();
 
 /// The strategy that drafts the trees of `speclab optimize tree` (StrategyInfo::drafts_any_shape).
 const StrategyEntry& tree_strategy();
+
+/// The strategy that drafts with the layers of `speclab optimize layers` (StrategyInfo::skips_layers).
+const StrategyEntry& layer_strategy();
 
 void register_strategy(const StrategyEntry& entry);
 

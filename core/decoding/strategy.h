@@ -78,6 +78,16 @@ struct Outcome {
   StepStates states{};  ///< valid during observe(); empty unless the strategy reads hidden states
 };
 
+/// How a strategy uses the target's own sessions while it drafts (self-speculation).
+struct TargetUse {
+  bool drafts = false;  ///< whether draft() runs forwards on Resources::target_session()
+  /// Says what the verifying forward does with the rows that draft() leaves in flight on such a session. 0:
+  /// it drops them and runs all layers for the whole draft. Above 0: it keeps them and runs only the layers
+  /// from `exit` on. The rows in flight must then be the first nodes of the draft, in order, and must have
+  /// run LayerPart::until(exit) without a CacheView (core/model/net/layer_part.h).
+  int exit = 0;
+};
+
 /// What a strategy gets when it is made. All of it stays valid as long as the strategy exists.
 struct Resources {
   std::shared_ptr<const Model> target;
@@ -97,6 +107,10 @@ struct Resources {
   /// Makes the runner that computes the modules of a head on the target's backend. Its work counts as the
   /// draft's. Call it where open_session() may be called, and keep the runner as long as the strategy exists.
   std::function<std::unique_ptr<HeadRunner>()> open_heads;
+  /// The target's own session of a sequence, for a strategy that declares it in target_use(). Call it in
+  /// draft() only. All text before the pending token is committed. Draft forwards may add rows in flight, but
+  /// must not commit or rewind. Their work and time count as those of the draft.
+  std::function<Session&(const Sequence&)> target_session;
 };
 
 /// Describes the steps of a strategy that drafts in the same way in every step of a generation. A device can
@@ -121,6 +135,8 @@ class Strategy {
   /// (core/decoding/loop/device_verifier.h). If the strategy reads rows, each forward also computes the block
   /// maxima of these rows (StepRows::maxima), provided that the model can.
   virtual Reads reads() const { return {}; }
+  /// Says whether the strategy drafts on the target's own sessions. Called once. By default it does not.
+  virtual TargetUse target_use() const { return {}; }
   /// Called with the hidden states of the prompt if reads() asks for them: chunk by chunk during the prefill,
   /// before begin(). The sequence contains only the prompt.
   virtual void observe_prompt(const Sequence& sequence, const PromptStates& states);

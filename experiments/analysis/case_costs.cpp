@@ -79,7 +79,11 @@ std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengt
 }
 
 std::optional<double> cost_per_drafted_token(const CaseData& data, const json& metrics, const json& table) {
-  if (data.config["draft"].is_null()) return 0.0;
+  if (data.config["draft"].is_null()) {
+    // Only a strategy that drafts on the target itself has draft calls without a draft model.
+    if (metric_number(metrics, "draft_calls").value_or(0) == 0) return 0.0;
+    return cost_of_drafting(table, data.id());
+  }
   if (table.is_null()) return std::nullopt;
   const auto found = table.at("drafts").find(data.config["draft"].get<std::string>());
   const auto calls = draft_calls_per_drafted_token(metrics);

@@ -30,7 +30,8 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data, const nl
 
 /// Returns c of the closed forms: the time that the draft model's forwards take per drafted token, divided by
 /// the time of a target forward over one row. Both times come from the calibration `table`. Other costs of
-/// drafting are not included. 0 without a draft model.
+/// drafting are not included. For a case that drafts on the target itself, this is cost_of_drafting. 0 for
+/// other cases without a draft model.
 std::optional<double> cost_per_drafted_token(const CaseData& data, const nlohmann::json& metrics,
                                              const nlohmann::json& table);
 

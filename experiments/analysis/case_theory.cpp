@@ -27,7 +27,7 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
   inputs.tau = metric_number(metrics, "tau");
   inputs.speedup = metric_number(metrics, "speedup");
   inputs.c_hat = metric_number(metrics, "c_hat");
-  if (data.config["draft"].is_null()) inputs.c_hat = 0.0;
+  if (data.config["draft"].is_null() && !inputs.c_hat) inputs.c_hat = 0.0;
   if (inputs.gamma && metrics.at("acceptance_at").is_array() &&
       static_cast<int>(metrics["acceptance_at"].size()) == *inputs.gamma) {
     inputs.acceptance = metrics["acceptance_at"].get<std::vector<double>>();

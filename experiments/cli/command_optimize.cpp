@@ -10,6 +10,7 @@
 #include "core/base/files.h"
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
+#include "experiments/analysis/layer_choice.h"
 #include "experiments/analysis/tree_choice.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/row_times_text.h"
@@ -72,12 +73,6 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
   wish.depth = whole_number(values, "depth", 1, 127);
   if (values.count("t") > 0) wish.target = parse_row_times(values["t"].as<std::string>());
   if (values.count("c") > 0) wish.c = values["c"].as<double>();
-  if (out.empty()) {
-    throw Error({.what = "speclab optimize tree",
-                 .got = "no --out",
-                 .expected = "--out FILE, the tree file to write",
-                 .advice = ""});
-  }
   const bool measured = path_exists(source / "config.json");
   const fs::path folder = measured                  ? source
                           : values.count("run") > 0 ? fs::path(values["run"].as<std::string>())
@@ -98,13 +93,90 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
   return kOk;
 }
 
+int optimize_layers(const po::variables_map& values, const Command& command, const std::string& out,
+                    const BackendChoice& backend) {
+  LayerWish wish;
+  wish.tokens = whole_number(values, "tokens", 1, 100'000);
+  wish.gamma = whole_number(values, "gamma", 1, 64);
+  wish.search.evaluations = whole_number(values, "evaluations", 1, 1'000'000);
+  wish.search.tries = whole_number(values, "tries", 1, 10'000);
+  wish.search.seed = static_cast<std::uint64_t>(whole_number(values, "seed", 0, 1'000'000'000));
+  wish.temperature = values["temperature"].as<double>();
+  if (!(wish.temperature >= 0 && wish.temperature <= 100))
+    throw Error({"--temperature", fmt::format("{}", wish.temperature), "0 to 100", ""});
+  if (values.count("t") > 0) wish.target = parse_row_times(values["t"].as<std::string>());
+  if (values.count("per-layer") > 0) {
+    wish.per_layer = values["per-layer"].as<double>();
+    if (!(*wish.per_layer >= 0 && *wish.per_layer <= 1))
+      throw Error({"--per-layer", fmt::format("{}", *wish.per_layer), "0 to 1", ""});
+  }
+  PromptSource source;
+  source.file = required(values, "prompts", command);
+  source.limit = whole_number(values, "limit", 0, 1'000'000);
+  const auto split = values["split"].as<std::string>();
+  if (split != "" && split != "fit" && split != "measure")
+    throw Error({"--split", fmt::format("\"{}\"", split), "fit or measure", ""});
+  if (!split.empty()) source.split = split == "fit" ? PromptSplit::fit : PromptSplit::measure;
+  const std::vector<PromptSpec> prompts = load_prompts(source);
+  const ModelSet models(required(values, "model", command), make_backend(backend), "");
+  catch_interrupts();
+  Progress progress(values.count("quiet") > 0);
+  progress.start("sets of layers", wish.search.evaluations, 0);
+  const json chosen =
+      optimized_layers(models, prompts, wish, out + ".evaluations.jsonl", values.count("resume") > 0,
+                       interrupted, [&](int, const std::string& best) { progress.advance(best); });
+  progress.finish();
+  if (!chosen["complete"].get<bool>()) {
+    progress.warn("interrupted; evaluated sets are kept. Repeat the command with --resume.");
+    return kInterrupted;
+  }
+  if (values.count("json") > 0) fmt::print("{}\n", chosen.dump(1));
+  else fmt::print("{}", to_layers_text(chosen));
+  write_json_file(out, chosen);
+  print_status("Skip file: {}. Draft with it: {{\"strategy\": \"{}\", \"skip_file\": \"{}\"}}.\n", out,
+               layer_strategy().info.name, out);
+  return kOk;
+}
+
+/// Refuses options that only the other search reads.
+void refuse(const po::variables_map& values, const std::string& what,
+            std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (values.count(name) == 0 || values[name].defaulted()) continue;
+    const bool positional = std::string_view(name) == "SOURCE";
+    throw Error({.what = "speclab optimize " + what,
+                 .got = positional ? values[name].as<std::string>() : fmt::format("--{}", name),
+                 .expected = positional ? "options only" : "options that it reads",
+                 .advice = "speclab optimize --help lists them."});
+  }
+}
+
 int run_optimize(const Command& command, const std::vector<std::string>& arguments) {
   std::string out;
   BackendChoice backend;
   TreeWish wish;
-  po::options_description options;
-  options.add_options()("out", po::value(&out), "the tree file to write")(
-      "draft", po::value(&wish.draft), "name of the draft in the config; default: its only draft")(
+  const LayerWish layers;
+  po::options_description options("Both");
+  options.add_options()("out", po::value(&out), "the file to write");
+  po::options_description of_layers("layers");
+  of_layers.add_options()("model", po::value<std::string>(), "target: a GGUF file or a directory")(
+      "prompts", po::value<std::string>(), "JSONL file of prompts; only first turns are used")(
+      "limit", po::value<int>()->default_value(8), "only the first n prompts; 0: all")(
+      "split", po::value<std::string>()->default_value(""), "only prompts of this split: fit or measure")(
+      "tokens", po::value<int>()->default_value(layers.tokens),
+      "tokens of the target's answer to each prompt")("gamma", po::value<int>()->default_value(layers.gamma),
+                                                      "longest chain whose acceptance is measured")(
+      "temperature", po::value<double>()->default_value(layers.temperature), "of target and draft")(
+      "evaluations", po::value<int>()->default_value(layers.search.evaluations),
+      "sets of layers whose acceptance is measured")("tries",
+                                                     po::value<int>()->default_value(layers.search.tries),
+                                                     "layers that are tried in each round after the first")(
+      "seed", po::value<int>()->default_value(1), "of the random changes, and of sampled answers")(
+      "per-layer", po::value<double>(),
+      "choose for this time of one layer / time of a forward of one row; default: measured");
+  po::options_description of_tree("tree");
+  of_tree.add_options()("draft", po::value(&wish.draft),
+                        "name of the draft in the config; default: its only draft")(
       "width", po::value<int>()->default_value(wish.width),
       "number of children of a node whose acceptance is measured")(
       "measured-depth", po::value<int>()->default_value(wish.measured_depth),
@@ -112,21 +184,37 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "nodes", po::value<int>()->default_value(wish.nodes),
       "largest number of rows of a target forward: the pending token and the drafted tokens")(
       "depth", po::value<int>()->default_value(wish.depth), "largest number of levels of the tree")(
-      "t", po::value<std::string>(),
-      "choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
       "c", po::value<double>(), "choose for this time of a draft forward / time of a target forward")(
       "run", po::value<std::string>(), "folder for the run that measures; default FILE.run")(
-      "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts/limit=3")(
+      "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts/limit=3");
+  options.add_options()("t", po::value<std::string>(),
+                        "choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
       "resume", "resume an interrupted measurement")("json", "print JSON")("quiet,q", "show no progress");
   add_backend_options(options, backend);
+  options.add(of_tree).add(of_layers);
   const auto values = parse_arguments(command, arguments, options, {"WHAT", "SOURCE"});
   if (!values) return kOk;
-  if (const std::string what = required(*values, "WHAT", command); what != "tree") {
+  const std::string what = required(*values, "WHAT", command);
+  if (what != "tree" && what != "layers") {
     throw Error({.what = "speclab optimize",
                  .got = fmt::format("\"{}\"", what),
-                 .expected = "tree",
+                 .expected = "tree or layers",
                  .advice = fmt::format("For example: {}", command.example)});
   }
+  if (out.empty()) {
+    throw Error({.what = "speclab optimize " + what,
+                 .got = "no --out",
+                 .expected = "--out FILE, the file to write",
+                 .advice = ""});
+  }
+  if (what == "layers") {
+    refuse(*values, what,
+           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "c", "run", "set"});
+    return optimize_layers(*values, command, out, backend);
+  }
+  refuse(*values, what,
+         {"model", "prompts", "limit", "split", "tokens", "gamma", "temperature", "evaluations", "tries",
+          "seed", "per-layer"});
   const fs::path source = required(*values, "SOURCE", command);
   return reading_records(command, [&] { return optimize_tree(*values, source, out, backend, wish); });
 }
@@ -134,11 +222,12 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
 }  // namespace
 
 const Command kOptimizeCommand = {
-    "optimize", "tree CONFIG|RUN --out FILE [options]",
-    "Chooses the tree of drafted tokens that is predicted to be fastest on this machine (Sequoia) and writes "
-    "it to a file. With a CONFIG, first measures acceptance by rank and depth "
-    "on its prompts, t(n) and c; with a RUN, takes them from that run. Exit code 1: no tree is worth its "
-    "time.",
+    "optimize", "tree CONFIG|RUN --out FILE | layers --model PATH --prompts FILE --out FILE [options]",
+    "tree: chooses the tree of drafted tokens that is predicted to be fastest on this machine (Sequoia) and "
+    "writes it to a file. With a CONFIG, first measures acceptance by rank and depth on its prompts, t(n) "
+    "and "
+    "c; with a RUN, takes them from that run. Exit code 1: no tree is worth its time. layers: searches the "
+    "layers that a draft on the target's own cache should skip (Draft & Verify), and writes them to a file.",
     "speclab optimize tree configs/quickstart.json --draft distilled --out tree.json", run_optimize};
 
 }  // namespace speclab

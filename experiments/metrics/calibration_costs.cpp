@@ -187,6 +187,14 @@ json costs_as_paid(const json& table, const RowsStay& own, const RowsStay& refer
   return paid;
 }
 
+std::optional<double> cost_of_drafting(const json& table, const std::string& case_id) {
+  if (table.is_null()) return std::nullopt;
+  const json& cases = table.at("cases");
+  const auto found = cases.find(case_id);
+  if (found == cases.end() || found->is_null()) return std::nullopt;
+  return found->at("draft_ns").at("slope").get<double>() / table.at("t_n_ns").at("1").get<double>();
+}
+
 theory::RowTimes calibrated_row_times(const json& calibration) {
   std::map<int, double> times;
   for (const auto& [n, ns] : calibration.at("t_n_ns").items()) times[std::stoi(n)] = ns.get<double>();

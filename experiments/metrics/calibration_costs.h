@@ -2,7 +2,9 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/theory/step_costs.h"
@@ -41,6 +43,11 @@ struct RowsStay {
 /// "reference_ns", the forward of one row that the reference pays. Returns the same table if all times are
 /// the host's.
 nlohmann::json costs_as_paid(const nlohmann::json& table, const RowsStay& own, const RowsStay& reference);
+
+/// Returns c of a case that drafts on the target itself, without a draft model: the calibrated time of
+/// drafting one token, sampling included, divided by the time of a target forward of one row. Absent when the
+/// table is null or lacks the case.
+std::optional<double> cost_of_drafting(const nlohmann::json& table, const std::string& case_id);
 
 /// Returns t(n) from a calibration table. Beyond the largest measured n, t(n) is extrapolated with the slope
 /// of a line that is fitted to the upper three quarters of the measured range of n. The last two points would

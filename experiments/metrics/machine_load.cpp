@@ -30,7 +30,8 @@ std::optional<double> share_of_threads(const json& entry, double threads) {
   const auto draft = number(metrics, "time_draft"), target = number(metrics, "time_target"),
              accept = number(metrics, "time_accept"), other = number(metrics, "time_other");
   if (!draft || !target || !accept || !other) return std::nullopt;
-  const bool model = entry.contains("draft") && !entry["draft"].is_null();
+  const bool model = number(metrics, "draft_calls").value_or(0) > 0 ||
+                     (entry.contains("draft") && !entry["draft"].is_null());
   const double all = *target + (model ? *draft : 0), one = *accept + *other + (model ? 0 : *draft);
   if (!(all + one > 0)) return std::nullopt;
   return (all + one / threads) / (all + one);

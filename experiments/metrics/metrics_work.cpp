@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/theory/cost.h"
+#include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 
 namespace speclab {
@@ -22,7 +23,8 @@ MetricValue target_calls(const CaseData& data) {
   return per_token(data, static_cast<double>(target_work(data).calls));
 }
 MetricValue draft_calls(const CaseData& data) {
-  return has_draft(data) ? per_token(data, static_cast<double>(draft_work(data).calls)) : MetricValue{};
+  const Work work = draft_work(data);
+  return has_draft(data) || work.calls > 0 ? per_token(data, static_cast<double>(work.calls)) : MetricValue{};
 }
 MetricValue target_rows(const CaseData& data) {
   return per_token(data, static_cast<double>(target_work(data).rows));
@@ -62,6 +64,10 @@ json draft_calibration(const CaseData& data) {
 }
 
 MetricValue c(const CaseData& data) {
+  if (!has_draft(data) && draft_work(data).calls > 0) {
+    const auto cost = cost_of_drafting(data.calibration, data.id());
+    return {cost ? json(*cost) : json(nullptr), nullptr};
+  }
   const json draft = draft_calibration(data);
   return {draft.is_null() ? json(nullptr) : draft.at("c"), nullptr};
 }

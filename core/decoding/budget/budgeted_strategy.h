@@ -18,6 +18,7 @@ class BudgetedStrategy final : public Strategy {
 
   int max_nodes() const override { return inside_->max_nodes(); }
   Reads reads() const override { return inside_->reads(); }
+  TargetUse target_use() const override { return inside_->target_use(); }
   void observe_prompt(const Sequence& sequence, const PromptStates& states) override {
     inside_->observe_prompt(sequence, states);
   }

@@ -43,9 +43,13 @@ struct DraftChain::Slot {
   std::vector<float> processed;  // [head_rows], when there are processors
 };
 
-DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resources)
-    : options_(options), resources_(resources) {
-  SPECLAB_CHECK(resources_.draft != nullptr, "a draft chain without a draft model");
+DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resources,
+                       std::optional<ChainOnTarget> on_target)
+    : options_(options),
+      resources_(resources),
+      on_target_(on_target),
+      model_(on_target ? resources.target.get() : resources.draft.get()) {
+  SPECLAB_CHECK(model_ != nullptr, "a draft chain without a draft model");
   const Schedule schedule(options_.schedule, options_.gamma);
   for (int i = 0; i < resources_.batch; ++i) slots_.push_back(std::make_unique<Slot>(schedule));
 }
@@ -59,7 +63,7 @@ DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
 }
 
 std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
-  if (options_.schedule.schedule != ScheduleRule::constant) return std::nullopt;
+  if (on_target_ || options_.schedule.schedule != ScheduleRule::constant) return std::nullopt;
   return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1),
                     options_.draft.over(target)};
 }
@@ -68,12 +72,34 @@ void DraftChain::begin(const Sequence& sequence) {
   Slot& s = slot(sequence);
   s.schedule.begin(sequence.turn);
   s.sampling = options_.draft.over(sequence.sampling);
-  s.logits.resize(resources_.draft->config().head_rows());
-  s.cache.begin(sequence, resources_);
+  s.logits.resize(model_->config().head_rows());
+  if (!on_target_) s.cache.begin(sequence, resources_);
+}
+
+std::int64_t DraftChain::room(Slot& s, const Sequence& sequence) const {
+  if (on_target_) return resources_.target_session(sequence).capacity() - sequence.position();
+  return s.cache.room(sequence);
+}
+
+// On the target, the first row of a draft is the pending token, and each further row is the child of the row
+// before it.
+Feed DraftChain::next_feed(Slot& s) {
+  const auto n = static_cast<std::int32_t>(s.feed.size());
+  s.parents.resize(n);
+  std::iota(s.parents.begin(), s.parents.end(), on_target_ ? s.depth - 1 : -1);
+  s.row = n - 1;
+  Session& session = on_target_ ? resources_.target_session(*s.sequence) : s.cache.session();
+  Feed feed{&session, s.feed, s.parents, {&s.row, 1}, s.logits.data()};
+  if (on_target_) {
+    feed.continues = s.depth > 0;
+    feed.layers = on_target_->layers;
+    feed.view = on_target_->view;
+  }
+  return feed;
 }
 
 bool DraftChain::extend(Slot& s) {
-  const ModelConfig& config = resources_.draft->config();
+  const ModelConfig& config = model_->config();
   std::span<const float> logits = s.logits;
   if (s.sequence->processors) {
     s.processed.resize(s.logits.size());
@@ -135,7 +161,7 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     SPECLAB_CHECK(drafts[i]->tree.size() == 1, "a chain cannot be added to {} drafted nodes",
                   drafts[i]->tree.drafted());
     s.limit = static_cast<int>(
-        std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, s.cache.room(*sequences[i])}));
+        std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, room(s, *sequences[i])}));
     s.runner_ups.clear();
     if (s.limit <= 0) continue;
     s.sequence = sequences[i];
@@ -145,23 +171,18 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     s.probability = 1;
     s.path.clear();
     s.schedule.start_draft();
-    drafts[i]->source = "draft";
-    s.cache.catch_up(*sequences[i], s.feed);
+    drafts[i]->source = on_target_ ? on_target_->source : "draft";
+    if (on_target_) s.feed.assign(1, sequences[i]->tokens.back());
+    else s.cache.catch_up(*sequences[i], s.feed);
     active_.push_back(&s);
   }
   while (!active_.empty()) {
     feeds_.clear();
-    for (Slot* s : active_) {
-      const auto n = static_cast<std::int32_t>(s->feed.size());
-      s->parents.resize(n);
-      std::iota(s->parents.begin(), s->parents.end(), -1);
-      s->row = n - 1;
-      feeds_.push_back({&s->cache.session(), s->feed, s->parents, {&s->row, 1}, s->logits.data()});
-    }
-    resources_.draft->forward(feeds_);
+    for (Slot* s : active_) feeds_.push_back(next_feed(*s));
+    model_->forward(feeds_);
     std::size_t left = 0;
     for (Slot* s : active_) {
-      s->cache.keep(s->feed);
+      if (!on_target_) s->cache.keep(s->feed);
       if (extend(*s)) active_[left++] = s;
     }
     active_.resize(left);

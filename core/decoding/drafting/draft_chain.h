@@ -21,22 +21,33 @@ struct DraftChainOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Drafts a chain with a draft model that has its own KV cache. This is the drafter of classic speculative
-/// decoding; other strategies use it too. One draft forward per depth advances all sequences of a batch. No
-/// chain is longer than the context of the draft model allows.
+/// Runs a chain on the target's own sessions, without a draft model (self-speculation). Every drafted row
+/// attends to the K/V that the target committed, and to the drafted rows before it. The rows stay in flight;
+/// the strategy declares in target_use() what the verifying forward does with them.
+struct ChainOnTarget {
+  LayerPart layers;         ///< the layers of each draft forward
+  const CacheView* view;    ///< the committed positions that drafted rows see; null: all
+  std::string_view source;  ///< static string, see Draft::source
+};
+
+/// Drafts a chain with a draft model that has its own KV cache, or with a part of the target on the target's
+/// cache. The first is the drafter of classic speculative decoding; other strategies use it too. One draft
+/// forward per depth advances all sequences of a batch. No chain is longer than the context of the draft
+/// model allows.
 class DraftChain {
  public:
   /// Chooses a token at `depth` (from 1). The chain gets this token instead of the drawn one, and the
   /// draft model is fed with it. Simulated acceptance uses this.
   using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
 
-  /// resources.draft must be set.
-  DraftChain(const DraftChainOptions& options, const Resources& resources);
+  /// resources.draft must be set, unless the chain runs on the target.
+  DraftChain(const DraftChainOptions& options, const Resources& resources,
+             std::optional<ChainOnTarget> on_target = std::nullopt);
   ~DraftChain();
 
   /// Describes draft() as a device plan. Returns no plan unless the schedule is constant.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
-  /// Starts a sequence: prefills its prompt.
+  /// Starts a sequence: prefills its prompt into the draft model's cache, if there is one.
   void begin(const Sequence& sequence);
   /// Appends a chain below node 0 of each draft: nodes 1, 2, ... Each node has the q that its token was drawn
   /// from. Tokens are drawn with Sequence::draft_coin, or with the coupled noise of their position. With
@@ -67,9 +78,13 @@ class DraftChain {
   struct Slot;
   Slot& slot(const Sequence& sequence);
   bool extend(Slot& slot);  ///< adds a token from the slot's logits; false when the draft is complete
+  std::int64_t room(Slot& slot, const Sequence& sequence) const;
+  Feed next_feed(Slot& slot);
 
   DraftChainOptions options_;
   Resources resources_;
+  std::optional<ChainOnTarget> on_target_;
+  const Model* model_;                        ///< runs the chain
   std::vector<std::unique_ptr<Slot>> slots_;  ///< [batch]
   std::vector<Slot*> active_;                 ///< reused by draft()
   std::vector<Feed> feeds_;

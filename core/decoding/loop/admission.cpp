@@ -58,11 +58,15 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
     opening_->heads.push_back(heads.get());
     return heads;
   };
+  resources.target_session = [this](const Sequence& sequence) -> Session& {
+    return *slots_[static_cast<std::size_t>(sequence.slot)]->session;
+  };
   strategy_ = strategy.make(resources);
   strategy_name_ = strategy.info().name;
   reads_ = strategy_->reads();
 
-  ExecutorSetting setting{target_.get(), &options_, strategy_.get(), &reads_, strategy_name_, capacity_, 0};
+  ExecutorSetting setting{target_.get(),           &options_,      strategy_.get(), &reads_,
+                          strategy_->target_use(), strategy_name_, capacity_,       0};
   const auto make_on_host = [&] {
     for (const ExecutorKind& kind : executor_kinds()) {
       if (kind.on_device) continue;
@@ -141,6 +145,7 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   slot.request = request;
   slot.executor = nullptr;
   slot.state_fetches = 0;
+  slot.drafted_on_target = Work();
   slot.running = false;
   slot.rule = &options.acceptance_rule();
   slot.lossy = slot.rule->loss(options.rule_options, options.sampling) == LossClass::l3;
@@ -240,8 +245,8 @@ void DecodeLoop::choose_executor(RunningSequence& sequence) {
   }
   reason = on_host_->begin(sequence);
   if (!reason.empty())
-    throw Error({"strategy and options of the loop", reason,
-                 "a way of verifying that gives the strategy what it reads", "Verify on one device."});
+    throw Error({"strategy and options of the loop", reason, "a way of verifying that fits the strategy",
+                 "Verify in one pass, on one device."});
   sequence.executor = on_host_.get();
 }
 

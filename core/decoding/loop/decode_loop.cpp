@@ -86,7 +86,7 @@ void DecodeLoop::begin_step() {
 // caller has removed the sequence from running_.
 void DecodeLoop::retire(RunningSequence& sequence) {
   sequence.running = false;
-  sequence.out.target = sequence.session->work() - sequence.target_begun;
+  sequence.out.target = sequence.session->work() - sequence.target_begun - sequence.drafted_on_target;
   sequence.out.draft = sequence.draft_work() - sequence.draft_begun;
   if (sequence.executor != nullptr) sequence.executor->finish(sequence);
   finished_.push_back({sequence.ticket, std::move(sequence.out)});

@@ -21,6 +21,9 @@ class DividedExecutor final : public StepExecutor {
     if (!setting_.reads->hidden.empty())
       return fmt::format("{} reads hidden states, but each device has only a part of them",
                          setting_.strategy_name);
+    if (setting_.use.drafts)
+      return fmt::format("{} drafts on the target's session, but each device has only a part of its cache",
+                         setting_.strategy_name);
     of(sequence).refeed.clear();
     return {};
   }

@@ -15,7 +15,7 @@ constexpr SamplingParams kRaw{.temperature = 1, .top_k = 0, .top_p = 1};
 }  // namespace
 
 Work RunningSequence::draft_work() const {
-  Work sum;
+  Work sum = drafted_on_target;
   for (const Session* draft_session : draft_sessions) sum += draft_session->work();
   for (const Session* head_session : head_sessions) sum += head_session->work();
   for (const HeadRunner* head : heads) sum += head->work();

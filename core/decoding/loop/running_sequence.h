@@ -68,6 +68,9 @@ struct RunningSequence {
   StepRecord step;  ///< reused, so that its lists keep their memory; out.steps gets copies
   int emitted = 0;
   Work draft_before;               ///< the draft's work when the step began
+  Work target_before;              ///< the target's work when the draft of the step began
+  int committed_before = 0;        ///< positions that the target had committed then
+  Work drafted_on_target;          ///< the part of the target's work in this generation that drafted
   Work target_begun, draft_begun;  ///< work when decoding began, after prefill
 
   int vocab() const { return session->model().config().vocab; }
@@ -81,7 +84,8 @@ struct RunningSequence {
   std::span<const float> row(int node) const {
     return processors ? std::span<const float>(processed_[node]) : raw_logits(node);
   }
-  /// The work so far of all sessions and heads that draft for this sequence.
+  /// The work so far of all sessions and heads that draft for this sequence, and of the target's session
+  /// where the strategy drafted on it.
   Work draft_work() const;
 
   /// Sets the limits of the next draft and puts the pending token at its root. `capacity` is the number of

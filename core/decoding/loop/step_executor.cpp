@@ -11,6 +11,7 @@
 #define SPECLAB_EXECUTORS(ENTRY) \
   ENTRY(device_steps, true)      \
   ENTRY(device_verdict, true)    \
+  ENTRY(exit, false)             \
   ENTRY(divided, false)          \
   ENTRY(prefix, false)           \
   ENTRY(tree, false)
@@ -35,8 +36,17 @@ std::span<const ExecutorKind> executor_kinds() { return kKinds; }
 int StepExecutor::rows_in_flight(int nodes) const { return std::max(kLeastRowsInFlight, nodes); }
 
 void StepExecutor::draft(Strategy& strategy, const StepGroup& group) {
+  for (RunningSequence* sequence : group.running) {
+    sequence->target_before = sequence->session->work();
+    sequence->committed_before = sequence->session->length();
+  }
   strategy.draft(group.sequences, group.drafts);
-  for (const RunningSequence* sequence : group.running) {
+  for (RunningSequence* sequence : group.running) {
+    const Session& session = *sequence->session;
+    sequence->drafted_on_target += session.work() - sequence->target_before;
+    SPECLAB_CHECK(session.length() == sequence->committed_before,
+                  "{} committed positions after a draft, but {} before it", session.length(),
+                  sequence->committed_before);
     const TokenTree& tree = sequence->draft.tree;
     const int depth_limit = sequence->sequence.depth_limit, probe_limit = sequence->sequence.probe_limit;
     SPECLAB_CHECK(tree.max_depth() <= depth_limit || tree.size() == 1,

@@ -38,7 +38,8 @@ class StepExecutor {
   /// Rows in flight that a session needs when a draft has at most `nodes` nodes.
   virtual int rows_in_flight(int nodes) const;
 
-  /// Fills the drafts. By default it asks the strategy. An executor whose device runs whole steps reads the
+  /// Fills the drafts. By default it asks the strategy, and counts the work that the strategy does on the
+  /// target's sessions as work of the draft. An executor whose device runs whole steps reads the
   /// device's draft instead.
   virtual void draft(Strategy& strategy, const StepGroup& group);
   /// Decides which rows are fed to the target. Throws Error when they are too many.
@@ -67,6 +68,7 @@ struct ExecutorSetting {
   const LoopOptions* options = nullptr;
   const Strategy* strategy = nullptr;
   const Reads* reads = nullptr;  ///< what the strategy reads
+  TargetUse use = {};            ///< how the strategy uses the target's sessions
   std::string_view strategy_name;
   int capacity = 0;  ///< positions of a sequence
   int scratch = 0;   ///< rows in flight that each session has room for

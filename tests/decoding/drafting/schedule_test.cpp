@@ -52,6 +52,43 @@ TEST(Schedule, TransientStartsAfreshAtEveryTurnHeuristicAtEveryConversation) {
   }
 }
 
+// Zhang et al. 2024: the numbers follow their published code.
+TEST(Schedule, AdaptiveConfidenceFollowsTheAcceptance) {
+  Schedule schedule = make(ScheduleRule::adaptive_confidence, 8);
+  EXPECT_TRUE(schedule.needs_confidence());
+  EXPECT_EQ(schedule.limit(), 8);
+  EXPECT_FALSE(schedule.stop_after(.8));
+  EXPECT_TRUE(schedule.stop_after(.79));
+  schedule.observe(4, 4);  // the mean is .5 * 0 + .5 * 1, below .9
+  EXPECT_NEAR(schedule.threshold(), .801, 1e-12);
+  schedule.observe(4, 4);  // .75
+  schedule.observe(4, 4);  // .875
+  EXPECT_NEAR(schedule.threshold(), .803, 1e-12);
+  schedule.observe(4, 4);  // .9375: the draft stopped early, and could have been longer
+  EXPECT_NEAR(schedule.threshold(), .802, 1e-12);
+  schedule.observe(8, 8);  // it was as long as it may be
+  EXPECT_NEAR(schedule.threshold(), .802, 1e-12);
+  schedule.observe(8, 0);  // about .484
+  EXPECT_NEAR(schedule.threshold(), .803, 1e-12);
+  EXPECT_EQ(schedule.limit(), 8);
+  for (const int turn : {1, 0}) {
+    schedule.begin(turn);
+    EXPECT_EQ(schedule.threshold(), .8);
+    schedule.observe(8, 8);
+    EXPECT_NEAR(schedule.threshold(), .801, 1e-12) << "the mean of the text before is forgotten";
+  }
+}
+
+TEST(Schedule, AdaptiveConfidenceReadsItsOptions) {
+  Schedule schedule = make(ScheduleRule::adaptive_confidence, 4,
+                           {.first_threshold = .5, .threshold_step = .2, .wanted_acceptance = .4});
+  EXPECT_EQ(schedule.threshold(), .5);
+  schedule.observe(2, 2);  // .5, more than .4
+  EXPECT_NEAR(schedule.threshold(), .48, 1e-12);
+  schedule.observe(2, 0);  // .25
+  EXPECT_NEAR(schedule.threshold(), .5, 1e-12);
+}
+
 TEST(Schedule, ConfidenceStopsBelowTheThreshold) {
   Schedule schedule = make(ScheduleRule::confidence, 8);
   EXPECT_TRUE(schedule.needs_confidence());

@@ -132,6 +132,12 @@ std::vector<Case> small_cases() {
   all.push_back(
       {"speculative product",
        choose("speculative_sampling", {{"gamma", 2}, {"schedule", "product"}, {"product_threshold", .4}})});
+  // The threshold moves far enough from step to step to stop other drafts.
+  all.push_back(
+      {"speculative adaptive confidence", choose("speculative_sampling", {{"gamma", 2},
+                                                                          {"schedule", "adaptive_confidence"},
+                                                                          {"first_threshold", .3},
+                                                                          {"threshold_step", 1}})});
   all.push_back(
       {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})});
   all.push_back({"draft tree", choose("tree_speculation", {{"widths", {2, 1}}})});

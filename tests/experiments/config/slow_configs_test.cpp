@@ -91,7 +91,7 @@ TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
   const std::filesystem::path root = SPECLAB_SOURCE_DIR;
   const json spaces_of = fixtures::random_option_spaces(root);
   for (const char* name : {"jacobi", "lookahead", "prompt_lookup", "suffix_decoding", "retrieval",
-                           "composition", "ngram_model", "token_recycling"})
+                           "composition", "ngram_model", "self_speculation", "token_recycling"})
     EXPECT_TRUE(spaces_of.contains(name)) << name;
   for (const auto& [name, spaces] : spaces_of.items()) {
     StrategyChoice choice(find_strategy(name));

@@ -30,6 +30,8 @@ EXPECTED = {
     "copy_family",
     "copy_summaries",
     "fit_texts",
+    "layer_skip_search",
+    "sparse_kv_context",
 }
 
 

@@ -213,6 +213,29 @@ def case_with_a_tree(test, laboratory, text):
     test.succeeds(laboratory.run(text + SMALL), text)
 
 
+def write_skip_file(laboratory, name):
+    skip = {"format": "speclab skip 1", "layers": list(range(30)), "skip": [3, 7]}
+    (laboratory.folder / name).write_text(json.dumps(skip))
+
+
+def with_skip_file(test, laboratory, text):
+    """Runs the command with a small skip file in place of one that `speclab optimize` wrote."""
+    write_skip_file(laboratory, "skip.json")
+    test.succeeds(laboratory.run(text + " --set max_tokens=4"), text)
+
+
+def with_skip_file_and_small_run(test, laboratory, text):
+    """Runs the command on few prompts, with a small skip file."""
+    write_skip_file(laboratory, "build/skip.json")
+    test.succeeds(laboratory.run(text + SMALL + " --filter 'skip_file|gamma=2'"), text)
+
+
+def run_of_one_context(test, laboratory, text):
+    """Runs the loop for one context, on few prompts."""
+    short = text.replace("512 1k 2k 4k 7k", "512").replace("; done", SMALL + " --filter 'gamma=2'; done")
+    test.succeeds(laboratory.run(short), short)
+
+
 def describe_any(test, laboratory, text):
     """NAME stands for a strategy."""
     test.succeeds(laboratory.run(text.replace("NAME", "prompt_lookup")), text)
@@ -274,8 +297,15 @@ COMMANDS = [
     (r"speclab run configs/own_pair\.json .*TARGET", own_pair),
     (r"speclab run configs/lookahead_ablation\.json$", small_run_of_all_prompts),
     (r"speclab run configs/.*tree\.json", case_with_a_tree),
+    (r"speclab run configs/layer_skip_search\.json$", with_skip_file_and_small_run),
     (r"speclab run configs/", small_run),
     (r"speclab optimize tree ", optimized_tree),
+    (
+        r"speclab optimize layers ",
+        with_options(" --limit 2 --tokens 8 --gamma 2 --evaluations 3 --threads 1 --backend cpu"),
+    ),
+    (r"speclab generate .* skip_file=", with_skip_file),
+    (r"for context in ", run_of_one_context),
     (r"speclab generate --model \S+ --inflate", smaller_twin),
     (r"speclab generate --model", with_options(" --set max_tokens=4")),
     (r"speclab audit NAME$", audit_any),
@@ -292,7 +322,7 @@ COMMANDS = [
     (r"speclab bench --model", with_options(" --threads 1")),
     (r"speclab describe NAME$", describe_any),
     (r"speclab describe \w+$", as_it_stands),
-    (r"speclab (\w+|datastore build|ngram build)$", mention),
+    (r"speclab (\w+|datastore build|ngram build|optimize layers)$", mention),
     (r"speclab_bench ", benchmark),
     (r"(cmake|ctest) ", presets),
     (r"(\.venv/bin/python )?scripts/", script),

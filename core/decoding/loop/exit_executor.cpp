@@ -1,0 +1,92 @@
+// Verifies drafts whose first layers have run already: the strategy drafted with an early exit on the
+// target's own session (TargetUse::exit). The rows in flight keep the K/V of these layers and the hidden
+// states at the exit, so the verifying forward runs only the remaining layers for them. The last drafted
+// token was not fed while drafting. Its first layers run before, in a forward without the output head.
+// Logits and cache have the same bits as after one forward of the whole draft (LayerPart).
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "core/decoding/loop/step_executor.h"
+
+namespace speclab {
+namespace {
+
+class ExitExecutor final : public StepExecutor {
+ public:
+  explicit ExitExecutor(const ExecutorSetting& setting) : setting_(setting) {}
+
+  std::string begin(RunningSequence&) override {
+    if (setting_.options->verify != VerifyWith::one_pass || setting_.options->devices > 1) {
+      return fmt::format("{} leaves rows in flight that only a verification in one pass can use",
+                         setting_.strategy_name);
+    }
+    return {};
+  }
+
+  void lay_out(const StepGroup& group) override {
+    missing_.clear();
+    rest_.clear();
+    whole_.clear();
+    for (RunningSequence* sequence : group.running) {
+      const TokenTree& tree = sequence->draft.tree;
+      Session& session = *sequence->session;
+      sequence->expect_rows();
+      sequence->fed.assign(tree.tokens().begin(), tree.tokens().end());
+      sequence->parents.assign(tree.parents().begin(), tree.parents().end());
+      for (int node = 0; node < tree.size(); ++node) {
+        if (tree.wants_row(node)) sequence->rows.push_back(node);
+      }
+      check_rows_in_flight(setting_, sequence->fed.size(), "Draft less.");
+      const auto flying = static_cast<std::size_t>(session.in_flight());
+      const std::span<const std::int32_t> parents(sequence->parents);
+      SPECLAB_CHECK(
+          flying <= parents.size() && std::ranges::equal(session.parents_in_flight(), parents.first(flying)),
+          "{} rows in flight that are not the first nodes of a draft of {}", flying, parents.size());
+      Feed feed{&session, sequence->fed, sequence->parents, sequence->rows, sequence->logits.data()};
+      feed.maxima = setting_.reads->rows ? &sequence->maxima : nullptr;
+      if (flying == 0) {
+        whole_.push_back(feed);
+        continue;
+      }
+      if (flying < parents.size()) {
+        Feed missing{
+            &session, TokenSpan(sequence->fed).subspan(flying), parents.subspan(flying), {}, nullptr};
+        missing.continues = true;
+        missing.layers = LayerPart::until(setting_.use.exit);
+        missing_.push_back(missing);
+      }
+      feed.layers = LayerPart::from(setting_.use.exit);
+      rest_.push_back(feed);
+    }
+  }
+
+  // A sequence that drafted nothing has no rows in flight. It takes part in none of the first two forwards,
+  // so what is counted for it does not depend on the other sequences.
+  void forward(const StepGroup&) override {
+    for (const std::vector<Feed>* feeds : {&missing_, &rest_, &whole_}) {
+      if (!feeds->empty()) setting_.target->forward(*feeds);
+    }
+  }
+
+  void commit(RunningSequence& sequence) override {
+    const std::vector<int>& path = sequence.acceptance.path;
+    keep_.assign(1, 0);
+    keep_.insert(keep_.end(), path.begin(), path.begin() + (sequence.emitted - 1));
+    sequence.session->commit(keep_);
+  }
+
+ private:
+  ExecutorSetting setting_;
+  std::vector<Feed> missing_, rest_, whole_;
+  std::vector<int> keep_;
+};
+
+}  // namespace
+
+std::unique_ptr<StepExecutor> make_exit_executor(const ExecutorSetting& setting) {
+  if (setting.use.exit == 0) return nullptr;
+  SPECLAB_CHECK(setting.reads->hidden.empty(), "an early exit with a strategy that reads hidden states");
+  return std::make_unique<ExitExecutor>(setting);
+}
+
+}  // namespace speclab

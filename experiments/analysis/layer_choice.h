@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/theory/layer_search.h"
+#include "experiments/config/prompts.h"
+#include "experiments/run/model_set.h"
+
+/// Chooses the layers that a layer-skip draft leaves out: `speclab optimize layers`.
+namespace speclab {
+
+struct LayerWish {
+  int tokens = 64;         ///< tokens of each text
+  int gamma = 6;           ///< longest chain whose acceptance is measured
+  double temperature = 0;  ///< of target and draft
+  theory::SkipSearchOptions search;
+  /// Times of another machine; absent: measured here.
+  std::optional<theory::RowTimes> target = std::nullopt;
+  std::optional<double> per_layer = std::nullopt;  ///< SkipCosts::per_layer
+};
+
+/// A prompt and the target's own answer to it.
+struct ForcedText {
+  std::vector<Token> prompt, answer;
+};
+
+/// Measures how often a target accepts what a draft of some of its layers drafts, on fixed texts (teacher
+/// forcing). At every gamma-th token of an answer, one forward runs the draft over the next gamma tokens of
+/// the answer, on the target's own K/V of the text before. This is what the strategy runs when all drafted
+/// tokens agree with the answer. A real step may begin at any token; the difference is an approximation.
+class ForcedAcceptance {
+ public:
+  /// Throws Error for a text that does not fit the target's context.
+  ForcedAcceptance(std::shared_ptr<const Model> target, std::vector<ForcedText> texts, int gamma,
+                   double temperature);
+  ~ForcedAcceptance();
+  /// P(token at depth d is accepted | the tokens before it were), for d = 1 to gamma. At temperature 0 a
+  /// token is accepted if it is the answer's. Otherwise the probability is the sum of min(p, q), and a chain
+  /// counts at depth d with the product of these sums at the depths before.
+  std::vector<double> of(std::span<const int> skip);
+
+ private:
+  struct Text;
+  std::shared_ptr<const Model> target_;
+  int gamma_;
+  SamplingParams sampling_;
+  std::vector<std::unique_ptr<Text>> texts_;
+};
+
+/// Searches and returns the contents of a skip file (core/model/net/skipped_layers.h) with
+///   "predicted": {"gamma", "tau", "speedup", "acceptance"}, "c", "t": {"n": ratio}, "per_layer",
+///   "by_size": [{"skip", "gamma", "tau", "speedup", "acceptance"}], "target", "numerics", "temperature",
+///   "prompts": [id], "tokens", "seed", "evaluations", "complete".
+/// Appends each evaluated set to `log`, whose first line holds the settings and the costs. With `resume`,
+/// takes the costs and the sets from that file. Throws Error when the file belongs to another search.
+/// `interrupted` ends the search early; "complete" is then false. `progress` gets the number of evaluated
+/// sets.
+nlohmann::json optimized_layers(const ModelSet& models, const std::vector<PromptSpec>& prompts,
+                                const LayerWish& wish, const std::filesystem::path& log, bool resume,
+                                const std::function<bool()>& interrupted,
+                                const std::function<void(int done, const std::string& best)>& progress);
+
+/// A result of optimized_layers() as text.
+std::string to_layers_text(const nlohmann::json& chosen);
+
+}  // namespace speclab

@@ -1,0 +1,391 @@
+// The target drafts for itself on its own cache: the text, the joint law, the cache after every step, what is
+// counted, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "core/base/error.h"
+#include "core/measure/run_result.h"
+#include "core/theory/audit/enumerate.h"
+#include "tests/decoding/loop/loop_fixture.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using ::testing::HasSubstr;
+
+ModelPtr deep_target(int layers = 4, int vocab = 64, std::uint64_t seed = 5) {
+  Shape shape = tiny_shape();
+  shape.layers = layers;
+  shape.vocab = vocab;
+  return load_tiny(random_llama(shape, seed));
+}
+
+struct Mode {
+  std::string name;
+  json options;
+};
+std::vector<Mode> modes() {
+  return {{"every second layer", {{"draft_by", "layer_skip"}}},
+          {"first and third layer skipped", {{"draft_by", "layer_skip"}, {"skip", {0, 2}}}},
+          {"exit after one layer", {{"draft_by", "early_exit"}, {"exit", 1}}},
+          {"exit after three layers", {{"draft_by", "early_exit"}, {"exit", 3}}},
+          {"sparse cache", {{"draft_by", "sparse_cache"}, {"first", 1}, {"last", 2}}},
+          {"empty cache", {{"draft_by", "sparse_cache"}, {"first", 0}, {"last", 0}}},
+          {"sparse cache and skipped layer",
+           {{"draft_by", "sparse_cache"}, {"first", 1}, {"last", 2}, {"skip", {1}}}}};
+}
+StrategyChoice choose_mode(const Mode& mode, json more) {
+  more.update(mode.options);
+  return choose("self_speculation", more);
+}
+
+TEST(SelfSpeculation, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
+  const ModelPtr target = deep_target();
+  const GenerationRecord plain = Decode{.target = target, .options = {{"max_tokens", 60}}}.run();
+  for (const Mode& mode : modes()) {
+    for (const json& length :
+         {json{{"gamma", 1}}, json{{"gamma", 3}}, json{{"gamma", 8}, {"schedule", "adaptive_confidence"}},
+          json{{"gamma", 2}, {"schedule", "heuristic"}}, json{{"gamma", 4}, {"draft_temperature", 1}}}) {
+      SCOPED_TRACE(mode.name + length.dump());
+      const GenerationRecord record = Decode{
+          .target = target,
+          .strategy = choose_mode(mode, length),
+          .options = {{"max_tokens", 60}}}.run();
+      EXPECT_EQ(record.tokens, plain.tokens);
+      EXPECT_EQ(record.row_hashes, plain.row_hashes);
+      EXPECT_GT(drafted(record), 0);
+    }
+  }
+}
+
+// With all layers but a full view of the cache, the draft is the target, so every token is accepted.
+TEST(SelfSpeculation, AViewOfTheWholeCacheIsAlwaysAccepted) {
+  const ModelPtr target = deep_target();
+  for (const int temperature : {0, 1}) {
+    const GenerationRecord record =
+        Decode{.target = target,
+               .strategy = choose("self_speculation",
+                                  {{"draft_by", "sparse_cache"}, {"first", 0}, {"last", 300}, {"gamma", 3}}),
+               .options = {{"max_tokens", 40}, {"temperature", temperature}}}
+            .run();
+    for (const StepRecord& step : record.steps) {
+      EXPECT_EQ(step.accepted, static_cast<int>(step.drafted.size()));
+      for (const DraftedToken& token : step.drafted) EXPECT_EQ(token.p, token.q);
+    }
+  }
+}
+
+/// The law of the next `count` tokens, from prefills of all prefixes.
+std::map<enumerate::Outcome, double> target_law(const Model& model, const std::vector<Token>& prompt,
+                                                int count) {
+  std::map<enumerate::Outcome, double> law{{{}, 1}};
+  for (int i = 0; i < count; ++i) {
+    std::map<enumerate::Outcome, double> longer;
+    for (const auto& [text, mass] : law) {
+      std::vector<Token> all = prompt;
+      all.insert(all.end(), text.begin(), text.end());
+      std::vector<float> logits(static_cast<std::size_t>(model.config().vocab));
+      model.open(64)->prefill(all, logits.data());
+      Distribution row;
+      row.assign_logits(logits, {.temperature = 1, .top_k = 0, .top_p = 1}, {}, model.config().vocab);
+      std::vector<double> p;
+      row.probabilities(p);
+      for (Token next = 0; next < model.config().vocab; ++next) {
+        enumerate::Outcome more = text;
+        more.push_back(next);
+        longer[more] += mass * p[static_cast<std::size_t>(next)];
+      }
+    }
+    law = std::move(longer);
+  }
+  return law;
+}
+
+TEST(SelfSpeculation, TheJointLawIsTheTargets) {
+  const ModelPtr target = deep_target(4, 3, 8);
+  const std::vector<Token> prompt{0, 2, 1};
+  const auto expected = target_law(*target, prompt, 4);
+  const auto law_of = [&](const StrategyChoice& strategy, const std::string& rule, int* accepted) {
+    Decode decode{.target = target,
+                  .strategy = strategy,
+                  .options = {{"max_tokens", 4}, {"temperature", 1}, {"rule", rule}},
+                  .prompt = prompt};
+    LoopOptions loop_options;
+    loop_options.capacity = 32;
+    DecodeLoop loop(target, nullptr, strategy, loop_options);
+    Request request = decode.request();
+    request.prompt = prompt;
+    return enumerate::law_of([&](const Coins& coins) {
+             request.coins = coins;
+             const GenerationRecord record = loop.run(request);
+             *accepted += total(record, &StepRecord::accepted);
+             return record.tokens;
+           })
+        .mass;
+  };
+  for (const Mode& mode : modes()) {
+    for (const json& length : {json{{"gamma", 2}}, json{{"gamma", 2}, {"schedule", "confidence"}},
+                               json{{"gamma", 2},
+                                    {"schedule", "adaptive_confidence"},
+                                    {"threshold_step", 1},
+                                    {"first_threshold", .4}}}) {
+      for (const char* rule : {"rejection", "block"}) {
+        SCOPED_TRACE(mode.name + length.dump() + rule);
+        int accepted = 0;
+        EXPECT_LT(enumerate::total_variation(law_of(choose_mode(mode, length), rule, &accepted), expected),
+                  1e-12);
+        EXPECT_GT(accepted, 0);
+      }
+    }
+  }
+  // A negative control: the comparison notices a lossy rule.
+  int accepted = 0;
+  EXPECT_GT(enumerate::total_variation(law_of(choose_mode(modes()[0], {{"gamma", 2}}), "typical", &accepted),
+                                       expected),
+            1e-3);
+}
+
+/// The bytes of the first `positions` positions of a session's cache. copy_kv() copies whole blocks of slots,
+/// so the slots behind these positions are overwritten with the zeros of slots that nothing was copied to.
+std::vector<char> cache_bytes(const Session& session, int positions) {
+  constexpr int kSlots = 512, kBehind = 128;
+  Backend& backend = session.model().backend();
+  const KvStore& kv = session.cache();
+  KvStore copy = backend.allocate_kv(kv.layers, kv.kv_heads, kv.head_dim, kSlots);
+  backend.copy_kv(kv, positions, copy);
+  std::vector<std::int32_t> from(kBehind), to(kBehind);
+  std::iota(from.begin(), from.end(), kSlots - kBehind);
+  std::iota(to.begin(), to.end(), positions);
+  backend.move_slots(copy, from, to);
+  std::vector<char> bytes(copy.bytes);
+  std::memcpy(bytes.data(), copy.data.get(), copy.bytes);
+  return bytes;
+}
+
+/// Runs a strategy and compares the target's cache after every step with that of plain decoding.
+class Watched final : public Strategy {
+ public:
+  static inline json options;
+  static inline int steps = 0, rejections = 0;
+  explicit Watched(const Resources& resources)
+      : inside_(choose("self_speculation", options).make(resources)),
+        resources_(resources),
+        plain_(resources.target->open(resources.capacity)) {}
+  TargetUse target_use() const override { return inside_->target_use(); }
+  void begin(const Sequence& sequence) override {
+    plain_->rewind(0);
+    inside_->begin(sequence);
+  }
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    inside_->draft(sequences, drafts);
+  }
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    inside_->observe(sequences, outcomes);
+    const Sequence& sequence = *sequences[0];
+    const Session& own = resources_.target_session(sequence);
+    const auto& text = sequence.tokens;
+    while (plain_->length() + 1 < static_cast<int>(text.size())) {  // one token after the other
+      const std::int32_t root = -1;
+      const int first = 0;
+      plain_->forward(TokenSpan(text).subspan(static_cast<std::size_t>(plain_->length()), 1), {&root, 1}, {},
+                      nullptr);
+      plain_->commit({&first, 1});
+    }
+    ASSERT_EQ(own.length(), plain_->length());
+    ASSERT_EQ(own.in_flight(), 0);
+    ASSERT_TRUE(cache_bytes(own, own.length()) == cache_bytes(*plain_, own.length())) << "step " << steps;
+    ++steps;
+    rejections += !outcomes[0].acceptance->bonus;
+  }
+
+ private:
+  std::unique_ptr<Strategy> inside_;
+  Resources resources_;
+  std::unique_ptr<Session> plain_;
+};
+
+TEST(SelfSpeculation, TheTargetsCacheIsThatOfPlainDecodingAfterEveryStep) {
+  const StrategyEntry entry =
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<Watched>(resources);
+      });
+  const ModelPtr target = deep_target();
+  for (const Mode& mode : modes()) {
+    for (const char* schedule : {"constant", "heuristic", "adaptive_confidence"}) {
+      SCOPED_TRACE(mode.name + schedule);
+      Watched::options = mode.options;
+      Watched::options["schedule"] = schedule;
+      Watched::options["gamma"] = 5;
+      Watched::steps = Watched::rejections = 0;
+      for (unsigned seed = 0; seed < 4; ++seed)
+        Decode{.target = target,
+               .strategy = StrategyChoice(entry),
+               .options = {{"max_tokens", 40}, {"temperature", .6}},
+               .coins = Coins(seed, 1)}
+            .run();
+      EXPECT_GT(Watched::steps, 20);
+      EXPECT_GT(Watched::rejections, 5);
+    }
+  }
+}
+
+// Weights are read once per forward, and a forward reads those of the layers that it runs.
+TEST(SelfSpeculation, CountsTheLayersThatRan) {
+  const ModelPtr target = deep_target();
+  const double whole = static_cast<double>(target->weight_bytes());
+  const auto of = [&](std::vector<int> layers) {
+    return static_cast<double>(Model::with_layers(target, std::move(layers))->weight_bytes());
+  };
+  const auto run = [&](const json& options) {
+    return Decode{
+        .target = target, .strategy = choose("self_speculation", options), .options = {{"max_tokens", 40}}}
+        .run();
+  };
+  const auto drafting_steps = [](const GenerationRecord& record) {
+    return std::ranges::count_if(record.steps, [](const StepRecord& step) { return !step.drafted.empty(); });
+  };
+  const GenerationRecord skip = run({{"skip", {1, 2}}, {"gamma", 3}});
+  EXPECT_EQ(skip.draft.calls, drafted(skip));
+  EXPECT_EQ(skip.draft.rows, drafted(skip));
+  EXPECT_EQ(skip.draft.weight_bytes, static_cast<double>(drafted(skip)) * of({0, 3}));
+  EXPECT_EQ(skip.target.calls, static_cast<std::int64_t>(skip.steps.size()));
+  EXPECT_EQ(skip.target.weight_bytes, static_cast<double>(skip.steps.size()) * whole);
+  EXPECT_EQ(total(skip, &StepRecord::draft_calls), drafted(skip));
+
+  // The target's own forwards read the first layers once, for the last drafted token, and the others once.
+  const GenerationRecord exit = run({{"draft_by", "early_exit"}, {"exit", 3}, {"gamma", 3}});
+  EXPECT_EQ(exit.draft.calls, drafted(exit));
+  EXPECT_EQ(exit.draft.weight_bytes, static_cast<double>(drafted(exit)) * of({0, 1, 2}));
+  EXPECT_EQ(exit.target.calls, static_cast<std::int64_t>(exit.steps.size()) + drafting_steps(exit));
+  EXPECT_EQ(exit.target.weight_bytes, static_cast<double>(exit.steps.size()) * whole);
+  // Every row runs every layer once, as in a forward of the whole draft. Drafting adds only output heads.
+  double flops = static_cast<double>(drafted(exit)) * target->head_work(1).flops;
+  std::int64_t committed = exit.context_length;
+  for (const StepRecord& step : exit.steps) {
+    const std::int64_t n = step.rows;
+    flops += target->work(n, n, committed, n * committed + n * (n + 1) / 2).flops;
+    committed += step.emitted;
+  }
+  EXPECT_EQ(exit.target.flops + exit.draft.flops, flops);
+}
+
+TEST(SelfSpeculation, SequencesTogetherAreCountedLikeAlone) {
+  const ModelPtr target = deep_target();
+  for (const Mode& mode : modes()) {
+    SCOPED_TRACE(mode.name);
+    const StrategyChoice strategy = choose_mode(mode, {{"gamma", 4}, {"schedule", "confidence"}});
+    const std::vector<std::vector<Token>> prompts{{3, 1, 4, 1, 5, 9, 2, 6}, {9}, {2, 2, 2}};
+    const std::vector<int> lengths{30, 7, 19};
+    std::vector<GenerationRecord> alone;
+    std::vector<Request> requests;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const Decode one{.target = target,
+                       .strategy = strategy,
+                       .options = {{"max_tokens", lengths[i]}, {"temperature", 1}},
+                       .prompt = prompts[i]};
+      alone.push_back(one.run());
+      requests.push_back(one.request());
+      requests.back().prompt = prompts[i];
+    }
+    const auto together = DecodeLoop(target, nullptr, strategy, {.batch = 3, .capacity = 256}).run(requests);
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      EXPECT_EQ(together[i].tokens, alone[i].tokens);
+      EXPECT_EQ(together[i].row_hashes, alone[i].row_hashes);
+      EXPECT_EQ(together[i].draft.calls, alone[i].draft.calls);
+      EXPECT_EQ(together[i].target.calls, alone[i].target.calls);
+      EXPECT_EQ(together[i].target.flops, alone[i].target.flops);
+    }
+  }
+}
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(SelfSpeculation, BadOptionsAreRefused) {
+  const ModelPtr target = deep_target();
+  const TempDir dir;
+  const auto file = [&](const json& content) {
+    const std::string path = (dir.path() / "skip.json").string();
+    write_json_file(path, content);
+    return path;
+  };
+  const auto refused = [&](const json& options, const ModelPtr& model) {
+    return error_of(
+        [&] { DecodeLoop(model, nullptr, choose("self_speculation", options), {.capacity = 64}); });
+  };
+  EXPECT_EQ(refused(json::object(), target), "");
+  EXPECT_THAT(refused({{"skip", {1, 4}}}, target), HasSubstr("[1, 4]"));
+  EXPECT_THAT(refused({{"skip", {2, 1}}}, target), HasSubstr("ascending"));
+  EXPECT_THAT(refused({{"skip", {1, 1}}}, target), HasSubstr("each once"));
+  EXPECT_THAT(refused({{"skip", {0, 1, 2, 3}}}, target), HasSubstr("all 4 layers"));
+  EXPECT_THAT(refused({{"draft_by", "early_exit"}, {"exit", 4}}, target), HasSubstr("1 to 3"));
+  EXPECT_THAT(refused({{"exit", 2}}, target), HasSubstr("draft_by is early_exit"));
+  EXPECT_THAT(refused({{"draft_by", "early_exit"}, {"skip", {1}}}, target), HasSubstr("early_exit"));
+  EXPECT_THAT(refused(json::object(), deep_target(1)), HasSubstr("at least 2 layers"));
+  EXPECT_THAT(refused({{"draft_by", "early_exit"}}, deep_target(1)), HasSubstr("at least 2 layers"));
+  EXPECT_THAT(refused(json::object(), random_markov(3, 1)), HasSubstr("at least 2 layers"));
+  const json good = {{"format", "speclab skip 1"}, {"layers", {0, 1, 2, 3}}, {"skip", {1, 2}}};
+  const auto with = [&](const char* key, const json& value) {
+    json changed = good;
+    changed[key] = value;
+    return json{{"skip_file", file(changed)}};
+  };
+  EXPECT_EQ(refused(with("note", 1), target), "");
+  EXPECT_THAT(refused(with("skip", {9}), target), HasSubstr("skip.json"));
+  EXPECT_THAT(refused(with("skip", "1"), target), HasSubstr("/skip"));
+  EXPECT_THAT(refused(with("skip", {-1}), target), HasSubstr("/skip"));
+  EXPECT_THAT(refused(with("skip", {0, 1, 2, 3}), target), HasSubstr("all 4 layers"));
+  EXPECT_THAT(refused(with("layers", {0, 1}), target), HasSubstr("/layers"));
+  EXPECT_THAT(refused(with("format", "speclab tree 1"), target), HasSubstr("another format"));
+  EXPECT_THAT(refused({{"skip_file", file(good)}, {"skip", {1}}}, target), HasSubstr("both"));
+}
+
+TEST(SelfSpeculation, ExecutorsThatCannotVerifyItSayWhy) {
+  const ModelPtr target = deep_target();
+  const auto run = [&](const json& options, LoopOptions loop) {
+    return error_of([&] {
+      Decode{.target = target, .strategy = choose("self_speculation", options), .loop = loop}.run();
+    });
+  };
+  LoopOptions prefixes, divided;
+  prefixes.verify = VerifyWith::batch_of_prefixes;
+  divided.devices = 2;
+  const json exits = {{"draft_by", "early_exit"}};
+  EXPECT_EQ(run(json::object(), prefixes), "");
+  EXPECT_THAT(run(exits, prefixes), HasSubstr("verification in one pass"));
+  EXPECT_THAT(run(exits, divided), HasSubstr("verification in one pass"));
+  EXPECT_THAT(run(json::object(), divided), HasSubstr("drafts on the target's session"));
+}
+
+TEST(SelfSpeculation, ADeviceVerifiesDraftsThatItDropsFirst) {
+  Shape shape = tiny_shape();
+  shape.layers = 4;
+  const ModelPtr target = load_tiny_on(make_cuda_backend({.simulated = true}), random_llama(shape, 5));
+  const auto decode = [&](const json& strategy, const char* device_loop) {
+    return Decode{.target = target,
+                  .strategy = choose("self_speculation", strategy),
+                  .options = {{"max_tokens", 12}, {"temperature", 1}, {"device_loop", device_loop}}}
+        .run();
+  };
+  const GenerationRecord host = decode({{"gamma", 2}}, "off"), device = decode({{"gamma", 2}}, "on");
+  EXPECT_EQ(host.tokens, device.tokens);
+  EXPECT_EQ(host.row_hashes, device.row_hashes);
+  EXPECT_EQ(host.draft.weight_bytes, device.draft.weight_bytes);
+  EXPECT_EQ(host.target.weight_bytes, device.target.weight_bytes);
+  EXPECT_GT(device.verified_steps, 0);
+  EXPECT_THAT(error_of([&] { decode({{"draft_by", "early_exit"}}, "on"); }), HasSubstr("rows in flight"));
+}
+
+}  // namespace
+}  // namespace speclab
