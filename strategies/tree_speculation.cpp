@@ -25,26 +25,19 @@
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/draft_levels.h"
+#include "core/decoding/drafting/tree_growth.h"
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {
 
-/// How the children of a node are chosen.
-enum class Children { without_replacement, independent, best };
-
-/// What follows when draws without replacement have used up all tokens that have mass.
-enum class UsedUp { best, uniform };
-
 struct Options {
   std::vector<int> widths = {3, 2, 1, 1};
   int sequences = 0;
   int length = 4;
   std::string tree;
-  Children children = Children::without_replacement;
-  UsedUp used_up = UsedUp::best;
-  DraftSampling draft;
+  TreeGrowthOptions growth;
   void fields(OptionVisitor& visit) {
     visit("widths", widths, Range<int>{1, TreeShape::kMostDrafted},
           "number of children of each node, one entry per depth; the first entry is for the pending token");
@@ -52,18 +45,7 @@ struct Options {
           "in place of `widths`: this many chains of `length` tokens, drawn independently; 0: off");
     visit("length", length, Range<int>{1, TreeShape::kMostDrafted}, "tokens of each of the `sequences`");
     visit("tree", tree, "in place of `widths`: a tree file, as `speclab optimize tree` writes it");
-    visit(
-        "children", children,
-        {{Children::without_replacement, "without_replacement"},
-         {Children::independent, "independent"},
-         {Children::best, "best"}},
-        "without_replacement: each child is drawn from q without the earlier ones, and at temperature 0 the "
-        "best tokens follow each other; independent: each child is drawn from q, and equal children stay; "
-        "best: the draft's best tokens, which are not drawn (one-hot q)");
-    visit("used_up", used_up, {{UsedUp::best, "best"}, {UsedUp::uniform, "uniform"}},
-          "when q has no further token: best: the next best tokens, with one-hot q; uniform: draws from all "
-          "other tokens with equal probability, as in Sequoia");
-    draft.fields(visit);
+    growth.fields(visit);
   }
 };
 
@@ -85,120 +67,45 @@ TreeShape shape_of(const Options& options, int columns) {
 class TreeSpeculation final : public Strategy {
  public:
   TreeSpeculation(const Options& options, const Resources& resources)
-      : options_(options),
-        config_(resources.draft->config()),
-        shape_(shape_of(options, config_.head_rows())),
-        levels_(resources) {
-    if (options_.sequences > 0) options_.children = Children::independent;
-    slots_.resize(static_cast<std::size_t>(resources.batch));
-  }
+      : options_(growth_of(options)),
+        columns_(resources.draft->config().head_rows()),
+        growth_(options_, shape_of(options, columns_), resources),
+        levels_(resources) {}
 
   // A device can run these steps if all nodes of a depth have the same number of children, drawn without
   // replacement or best. The vocabulary of the draft may be reduced; it must have as many tokens as a node
   // has children.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
-    const SamplingParams sampling = sampling_over(target);
+    const SamplingParams sampling = options_.sampling_over(target);
     const bool other_draws = options_.children == Children::independent ||
                              (options_.used_up == UsedUp::uniform && sampling.temperature > 0);
-    auto widths = shape_.widths();
-    if (!widths || other_draws || *std::max_element(widths->begin(), widths->end()) > config_.head_rows())
+    auto widths = growth_.shape().widths();
+    if (!widths || other_draws || *std::max_element(widths->begin(), widths->end()) > columns_)
       return std::nullopt;
     return DevicePlan{std::move(*widths), sampling};
   }
 
   void begin(const Sequence& sequence) override {
-    slots_[static_cast<std::size_t>(sequence.slot)].sampling = sampling_over(sequence.sampling);
+    growth_.begin(sequence);
     levels_.begin(sequence);
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    levels_.draft(sequences, drafts, shape_.depth(), [this](DraftLevel& level) { grow(level); });
+    levels_.draft(sequences, drafts, growth_.shape().depth(),
+                  [this](DraftLevel& level) { growth_.grow(level); });
   }
 
  private:
-  struct Slot {
-    SamplingParams sampling;
-    std::vector<int> fed;        // nodes of the draft that were fed in the forward in progress
-    std::vector<int> in_shape;   // [nodes of the draft], the node of the shape; a draft may lack nodes
-    std::vector<int> in_flight;  // [nodes of the draft], number of a fed node; -1 for the pending token
-    std::vector<int> path;
-    std::vector<Token> prefix;
-    SiblingDraw siblings;
-  };
-
-  SamplingParams sampling_over(const SamplingParams& target) const {
-    if (options_.children == Children::best) return {};  // temperature 0: the best tokens
-    return options_.draft.over(target);
+  static TreeGrowthOptions growth_of(const Options& options) {
+    TreeGrowthOptions growth = options.growth;
+    if (options.sequences > 0) growth.children = Children::independent;
+    return growth;
   }
 
-  // Adds the children of the fed nodes, and feeds those children that have children of their own.
-  void grow(DraftLevel& level) {
-    Slot& s = slots_[static_cast<std::size_t>(level.sequence().slot)];
-    const TokenTree& tree = level.draft().tree;
-    if (level.depth() == 0) {
-      s.fed.assign(1, 0);
-      s.in_shape.assign(1, 0);
-      s.in_flight.assign(1, -1);
-    }
-    const int first = tree.size();
-    for (std::size_t i = 0; i < s.fed.size(); ++i) {
-      const int before = tree.size(), of_shape = s.in_shape[static_cast<std::size_t>(s.fed[i])];
-      add_children(s, level, static_cast<int>(i), s.fed[i], shape_.children(of_shape));
-      for (int node = before; node < tree.size(); ++node)
-        s.in_shape.push_back(shape_.first_child(of_shape) + node - before);
-    }
-    s.fed.clear();
-    for (int node = first; node < tree.size(); ++node) {
-      const bool inner = shape_.children(s.in_shape[static_cast<std::size_t>(node)]) > 0;
-      s.in_flight.push_back(
-          inner ? level.feed(tree.token(node), s.in_flight[static_cast<std::size_t>(tree.parent(node))]) : 0);
-      if (inner) s.fed.push_back(node);
-    }
-  }
-
-  // Adds `count` children of a node, which is fed node `row`; fewer if the draft has fewer tokens.
-  void add_children(Slot& s, DraftLevel& level, int row, int node, int count) {
-    const Sequence& sequence = level.sequence();
-    Draft& draft = level.draft();
-    s.prefix.clear();
-    if (sequence.processors) {
-      draft.tree.path_to(node, s.path);
-      for (const int on_path : s.path) s.prefix.push_back(draft.tree.token(on_path));
-    }
-    const std::span<const float> logits = level.logits(row, s.prefix);
-    if (logits.empty()) return;
-    const struct {
-      const Sequence& sequence;
-      const TokenTree& tree;
-      std::int64_t position;
-      int first;  // number of the first child
-    } at{sequence, draft.tree, sequence.position() + level.depth() + 1, draft.tree.size()};
-    const auto draw =
-        [&at](const Distribution& q) {  // captures only one pointer, so the function object does not allocate
-          const int child = at.tree.size() - at.first;
-          if (at.sequence.coupled)
-            return q.sample_coupled(at.sequence.coins, at.position, child % at.sequence.noise_streams);
-          return q.sample(at.sequence.coins, at.sequence.draft_coin(at.tree.size()));
-        };
-    if (options_.children != Children::independent) {
-      s.siblings.add(draft, node, count, logits, s.sampling, config_.head_ids, config_.vocab, draw,
-                     options_.used_up == UsedUp::uniform);
-      return;
-    }
-    int index = Draft::kOneHot;
-    draft.new_q(&index).assign_logits(logits, s.sampling, config_.head_ids, config_.vocab);
-    for (int child = 0; child < count; ++child) {
-      const Distribution& q = draft.q[static_cast<std::size_t>(index)];
-      const Token token = draw(q);
-      draft.add(token, node, index, q.one_hot() ? -1.0f : static_cast<float>(q.prob(token)));
-    }
-  }
-
-  Options options_;
-  const ModelConfig& config_;  // of the draft
-  TreeShape shape_;
+  TreeGrowthOptions options_;
+  int columns_;  // tokens that the draft can draw
+  TreeGrowth growth_;
   DraftLevels levels_;
-  std::vector<Slot> slots_;  // [batch]
 };
 
 const RegisterStrategy<Options, TreeSpeculation> registered{{

@@ -41,6 +41,11 @@ std::unique_ptr<Strategy> StrategyChoice::make(const Resources& resources) const
     throw Error({fmt::format("strategy {}", info().name), "no draft model", "a draft model",
                  "Name one with \"draft\": {\"model\": PATH} or {\"layers\": [...]}."});
   }
+  if (static_cast<int>(resources.drafts.size()) > info().most_drafts) {
+    throw Error({fmt::format("strategy {}", info().name),
+                 fmt::format("{} draft models", resources.drafts.size()),
+                 fmt::format("at most {}", info().most_drafts), "Leave the others out of \"drafts\"."});
+  }
   if (lacks_file()) {
     throw Error({fmt::format("strategy {}", info().name), fmt::format("no \"{}\"", info().needs_file),
                  "a file", fmt::format("speclab describe {} says which one.", info().name)});

@@ -39,6 +39,7 @@ struct StrategyInfo {
   std::string_view loss;             ///< loss class, which follows from the rule
   std::string_view trained;          ///< what must be trained before
   bool needs_draft = false;          ///< needs a draft model
+  int most_drafts = 1;               ///< the largest number of draft models that it can use
   std::string_view needs_file{};     ///< name of an option that must name a file; empty when there is none
   bool needs_reference = false;      ///< drafts from the autoregressive text; experiments decode that first
   std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none

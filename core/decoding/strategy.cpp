@@ -38,6 +38,16 @@ std::size_t first_largest(std::span<const float> values) {
 
 }  // namespace
 
+Resources Resources::with_draft(std::size_t i) const {
+  SPECLAB_CHECK(i < drafts.size(), "draft {} of {}", i, drafts.size());
+  Resources one = *this;
+  one.draft = drafts[i];
+  one.drafts.assign(1, drafts[i]);
+  one.open_draft = [open = open_draft_at, i] { return open(i); };
+  one.open_draft_at = [open = open_draft_at, i](std::size_t) { return open(i); };
+  return one;
+}
+
 Token StepRows::best(int node) const {
   std::span<const float> values = row_at(*this, node);
   std::size_t begin = 0;

@@ -92,6 +92,9 @@ struct TargetUse {
 struct Resources {
   std::shared_ptr<const Model> target;
   std::shared_ptr<const Model> draft;  ///< null when the case has no draft model
+  /// All draft models of the case, in the order of the config. The first one is `draft`. Only strategies with
+  /// StrategyInfo::most_drafts above 1 get more than one.
+  std::vector<std::shared_ptr<const Model>> drafts;
   int batch = 1;
   int capacity = 0;  ///< largest number of positions of a sequence
   /// The table from which the option "budget": "auto" chooses the size of drafts; null when there is none.
@@ -100,6 +103,11 @@ struct Resources {
   /// shorter. Call it in begin(): the loop counts the session's work for the slot that begins. Keep the
   /// session as long as the strategy exists.
   std::function<std::unique_ptr<Session>()> open_draft;
+  /// Opens a session on drafts[i] in the same way. The record counts the work of each draft model.
+  std::function<std::unique_ptr<Session>(std::size_t i)> open_draft_at;
+  /// These resources with drafts[i] as the only draft model. So a part that is written for one draft model
+  /// (DraftCache, DraftChain, DraftLevels) runs on any of several.
+  Resources with_draft(std::size_t i) const;
   /// Opens a session with the same room on another model, such as the decoder layers of a head
   /// (HeadFile::decoder_layers). The session runs on that model's backend. Its work counts as the draft's.
   /// Call it in observe_prompt() or begin(), and keep the session as long as the strategy exists.

@@ -123,8 +123,9 @@ struct GenerationRecord {
   std::int64_t decode_ns = 0;         ///< wall time of all steps
   std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
-  int planned_steps = 0;   ///< whole steps that a device ran without the host (core/backend/plan.h)
-  int verified_steps = 0;  ///< steps that the host drafted and a device verified
+  std::vector<Work> drafts;  ///< `draft` by draft model, in the order of the case; empty with one or none
+  int planned_steps = 0;     ///< whole steps that a device ran without the host (core/backend/plan.h)
+  int verified_steps = 0;    ///< steps that the host drafted and a device verified
   /// How the planned steps were queued: "off", "round" or "loop" (option device_graph); "" without any.
   std::string device_graph;
   std::string device_graph_problem;  ///< why the steps were not queued as the option says; "" if they were

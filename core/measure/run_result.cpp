@@ -277,6 +277,7 @@ nlohmann::json to_json(const LineRecord& line) {
                     {"target", to_json(turn.target)},
                     {"draft_prefill", to_json(turn.draft_prefill)},
                     {"draft", to_json(turn.draft)}}}};
+    for (const Work& work : turn.drafts) entry["work"]["drafts"].push_back(to_json(work));
     if (!turn.context.empty()) entry["context"] = turn.context;
     if (turn.round_trips > 0 || turn.planned_steps > 0) {
       entry["device"] = {{"planned_steps", turn.planned_steps},
@@ -404,6 +405,7 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
     turn.target = passes_from_json(work.at("target"));
     turn.draft_prefill = passes_from_json(work.at("draft_prefill"));
     turn.draft = passes_from_json(work.at("draft"));
+    for (const json& one : work.value("drafts", json::array())) turn.drafts.push_back(passes_from_json(one));
     line.turns.push_back(std::move(turn));
   }
   if (value.contains("pieces")) value.at("pieces").get_to(line.pieces);

@@ -85,6 +85,18 @@ std::optional<double> cost_per_drafted_token(const CaseData& data, const json& m
     return cost_of_drafting(table, data.id());
   }
   if (table.is_null()) return std::nullopt;
+  if (const std::vector<std::string> names = draft_names(data.config); names.size() > 1) {
+    const std::vector<Work> works = work_by_draft(data);
+    const auto steps = metric_number(metrics, "steps"), drafted = metric_number(metrics, "drafted_per_step");
+    if (works.size() != names.size() || !steps || !drafted) return std::nullopt;
+    double cost = 0;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const auto measured = table.at("drafts").find(names[i]);
+      if (measured == table.at("drafts").end()) return std::nullopt;
+      cost += measured->at("c").get<double>() * static_cast<double>(works[i].calls);
+    }
+    return *drafted * *steps > 0 ? cost / (*drafted * *steps) : 0.0;
+  }
   const auto found = table.at("drafts").find(data.config["draft"].get<std::string>());
   const auto calls = draft_calls_per_drafted_token(metrics);
   if (found == table.at("drafts").end() || !calls) return std::nullopt;

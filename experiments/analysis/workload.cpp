@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <map>
 
+#include "experiments/metrics/metrics_detail.h"
+
 namespace speclab {
 namespace {
 
@@ -58,12 +60,11 @@ std::vector<std::string> case_differences(const json& base_config, const json& f
     if (name != "device_loop" && name != "device_graph") names.insert(name);
   }
   compare_keys(options, fresh->contains("options") ? (*fresh)["options"] : none, names, "", found);
-  const json draft = base->value("draft", json());
-  if (draft.is_string()) {
-    const json was = base_config.value("drafts", none).value(draft.get<std::string>(), json()),
-               is = fresh_config.value("drafts", none).value(draft.get<std::string>(), json());
+  for (const std::string& draft : draft_names(*base)) {
+    const json was = base_config.value("drafts", none).value(draft, json()),
+               is = fresh_config.value("drafts", none).value(draft, json());
     if (!was.is_null() && !is.is_null() && without_file(was) != without_file(is))
-      found.push_back(difference("draft " + draft.get<std::string>(), without_file(was), without_file(is)));
+      found.push_back(difference("draft " + draft, without_file(was), without_file(is)));
   }
   return found;
 }

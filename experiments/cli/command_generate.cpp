@@ -134,14 +134,14 @@ void print_statistics(const GenerationRecord& record) {
 }
 
 int run_generate(const Command& command, const std::vector<std::string>& arguments) {
-  std::string model, inflate, draft, strategy_name, prompt_text, system, chat_template, costs;
-  std::vector<std::string> settings;
+  std::string model, inflate, strategy_name, prompt_text, system, chat_template, costs;
+  std::vector<std::string> settings, drafts, draft_names;
   std::uint64_t seed = 1;
   BackendChoice backend;
   po::options_description options;
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
-      "draft", po::value(&draft),
-      "draft model: PATH, keep:N (N layers of the target) or layers:0-4,29 (these layers)")(
+      "draft", po::value(&drafts)->composing(),
+      "draft model: PATH, keep:N (N layers of the target) or layers:0-4,29 (these layers); may be repeated")(
       "strategy", po::value(&strategy_name)->default_value(std::string(baseline_strategy().info.name)),
       "name of a strategy (speclab list strategies)")("set", po::value(&settings)->composing(),
                                                       setting_help().c_str())(
@@ -167,7 +167,7 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
   const bool as_json = values->count("json") > 0;
 
   StrategyChoice strategy = strategy_of(strategy_name);
-  if (strategy.info().needs_draft && draft.empty()) {
+  if (strategy.info().needs_draft && drafts.empty()) {
     throw Error({.what = "--strategy " + strategy_name,
                  .got = "no --draft",
                  .expected = "a draft model",
@@ -177,11 +177,10 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
 
   ModelSet models(model, make_backend(backend), values->count("plain") > 0 ? "plain" : chat_template,
                   parse_inflate_text(inflate));
-  std::string draft_name;
-  if (!draft.empty()) {
+  for (const std::string& draft : drafts) {
     const DraftSpec spec = draft_of(draft);
     models.add_draft(spec);
-    draft_name = spec.name;
+    draft_names.push_back(spec.name);
   }
   PromptSpec prompt;
   prompt.id = "prompt";
@@ -208,7 +207,7 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
   if (const DeviceStatus* status = models.backend().device_status();
       status != nullptr && values->count("profile-steps") > 0)
     loop_options.on_steps = [status](bool begins) { status->profile(begins); };
-  DecodeLoop loop(models.target(), models.draft(draft_name), strategy, loop_options);
+  DecodeLoop loop(models.target(), models.drafts(draft_names), strategy, loop_options);
   Request request;
   request.prompt = conversation.tokens();
   request.options = generation;

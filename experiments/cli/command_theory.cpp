@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/model/files/checkpoint.h"
+#include "core/theory/cascade.h"
 #include "core/theory/conversions.h"
 #include "core/theory/model_costs.h"
 #include "core/theory/predictions.h"
@@ -167,7 +168,7 @@ std::vector<theory::Prediction> naming_options(
 /// Every formula that the options allow: bounds for verifiers, closed forms, conversions, and the costs of a
 /// model. Rows give alpha.
 std::vector<theory::Prediction> evaluate_all(theory::PredictionInputs inputs,
-                                             std::optional<double> utilization,
+                                             std::optional<double> utilization, theory::CascadeInputs cascade,
                                              const std::optional<theory::RowInputs>& rows,
                                              const std::optional<theory::ModelCostInputs>& model) {
   std::vector<theory::Prediction> bounds, costs;
@@ -182,6 +183,8 @@ std::vector<theory::Prediction> evaluate_all(theory::PredictionInputs inputs,
   std::vector<theory::Prediction> found = std::move(bounds);
   for (theory::Prediction& one : theory::predictions(inputs)) found.push_back(std::move(one));
   for (theory::Prediction& one : theory::conversions(inputs, utilization)) found.push_back(std::move(one));
+  cascade.alpha = inputs.alpha, cascade.c = inputs.c, cascade.gamma = inputs.gamma;
+  for (theory::Prediction& one : theory::cascade_predictions(cascade)) found.push_back(std::move(one));
   for (theory::Prediction& one : costs) found.push_back(std::move(one));
   return found;
 }
@@ -232,8 +235,14 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
                             "largest gamma in the search for the best one")(
       "p", po::value<std::string>(), "the target's row, .55,.25,.15,.05: bounds for verifiers")(
       "q", po::value<std::string>(), "the draft's row; with --p")(
-      "k", po::value<int>()->default_value(1), "with --p and --q: drafted children of a node")("json",
-                                                                                               "print JSON");
+      "k", po::value<int>()->default_value(1), "with --p and --q: drafted children of a node")(
+      "alpha2", po::value<double>(),
+      "cascade of two drafts: acceptance of draft 2, by the target, or with --rounds by draft 1")(
+      "gamma2", po::value<int>(),
+      "cascade: tokens of draft 2 after the gamma tokens of draft 1, or per round")(
+      "c2", po::value<double>(), "cascade: c of draft 2; default 0, as for copies")(
+      "rounds", po::value<int>(),
+      "vertical cascade: rounds in which draft 1 reviews gamma2 tokens of draft 2")("json", "print JSON");
   add_model_options(options);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
@@ -259,10 +268,21 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
   number("utilization", utilization);
   require_partner(*values, "utilization", "gamma",
                   "The same utilization means a different alpha at each gamma.");
+  theory::CascadeInputs cascade;
+  number("alpha2", cascade.alpha2);
+  cascade.c2 = 0;
+  number("c2", cascade.c2);
+  if (values->count("gamma2") > 0) cascade.gamma2 = (*values)["gamma2"].as<int>();
+  if (values->count("rounds") > 0) cascade.rounds = (*values)["rounds"].as<int>();
+  const char* both_drafts = "For example --alpha .7 --alpha2 .8 --gamma2 4 --rounds 2 --c .2 --c2 .01.";
+  for (const char* name : {"gamma2", "c2", "rounds"}) require_partner(*values, name, "alpha2", both_drafts);
+  require_partner(*values, "alpha2", "gamma2", both_drafts);
+  require_partner(*values, "alpha2", "alpha", both_drafts);
+  if (cascade.alpha2 && !cascade.rounds) require_partner(*values, "alpha2", "gamma", both_drafts);
   const auto model = parse_model(*values);
   const auto rows = parse_rows(*values);
   const std::vector<theory::Prediction> found =
-      naming_options(options, [&] { return evaluate_all(inputs, utilization, rows, model); });
+      naming_options(options, [&] { return evaluate_all(inputs, utilization, cascade, rows, model); });
   if (found.empty()) {
     throw Error({.what = "speclab theory",
                  .got = "too few options for any formula",

@@ -99,8 +99,8 @@ void read_prompts(Experiment& experiment, json value, const std::string& where) 
   std::vector<std::string> known = common_case_keys();
   known.erase(std::remove_if(known.begin(), known.end(),
                              [](const auto& key) {
-                               return key == "strategy" || key == "draft" || key == "verify" ||
-                                      key == "devices";
+                               return key == "strategy" || key == "draft" || key == "drafts" ||
+                                      key == "verify" || key == "devices";
                              }),
               known.end());
   for (const StrategyEntry& entry : strategies()) {

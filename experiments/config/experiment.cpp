@@ -79,6 +79,7 @@ json Experiment::resolved() const {
                          {"rule", spec.generation.acceptance_rule().name},
                          {"loss_class", to_string(spec.loss_class())},
                          {"options", spec.options()}});
+    if (spec.drafts.size() > 1) case_list.back()["drafts"] = spec.drafts;
   }
   CalibrationOptions copy = calibration;
   json out = {

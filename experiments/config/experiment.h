@@ -24,7 +24,9 @@ struct CaseSpec {
   std::string id;  ///< "speculative_sampling/draft=distilled/gamma=4"
   StrategyChoice strategy;
   GenerationOptions generation;
-  std::string draft;  ///< name of a draft; empty: none
+  /// Name of the draft, or the names of several joined by "+"; empty: none. Records name the case's draft so.
+  std::string draft;
+  std::vector<std::string> drafts;  ///< names of the drafts, in the order of the case
   VerifyWith verify = VerifyWith::one_pass;
   int devices = 1;  ///< number of devices that a step is divided over, see LoopOptions
   nlohmann::json axes =

@@ -21,6 +21,9 @@ using nlohmann::json;
 
 constexpr int kMostDevices = 64;
 
+/// Keys of a case that are no options.
+const std::vector<std::string> kCaseKeys = {"strategy", "draft", "drafts", "verify", "devices"};
+
 /// Options that do not change the law of autoregressive text: the acceptance rule and its parameters. Two
 /// cases that differ in these alone share a reference.
 const std::set<std::string> kNotOfTheText = {"rule",    "lenience", "b",     "beta",           "gap",
@@ -87,6 +90,7 @@ class Expander {
   void add(const std::string& strategy, const SweepPoint& own, const json& written, const SweepPoint& shared,
            const std::string& where);
   std::string draft_name(const json& value, const std::string& where);
+  void add_drafts(CaseSpec& spec, const json& own, const std::string& where);
   void insert(CaseSpec spec);
 
   Experiment& experiment_;
@@ -133,7 +137,7 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
     own.erase("strategy");
     if (own.contains("draft")) own["draft"] = unfold_draft(own["draft"]);
     const auto list_of = [&](std::string_view key) {
-      return is_list(own_infos, key) || is_list(generation_, key);
+      return key == "drafts" || is_list(own_infos, key) || is_list(generation_, key);
     };
     json common = shared;  // an option of the case itself overrides the shared one
     for (const auto& [key, value] : own.items()) common.erase(key);
@@ -174,15 +178,45 @@ std::string Expander::draft_name(const json& value, const std::string& where) {
   return name;
 }
 
+/// Reads "draft" or "drafts" of a case.
+void Expander::add_drafts(CaseSpec& spec, const json& own, const std::string& where) {
+  if (own.contains("draft") && own.contains("drafts")) {
+    throw Error({.what = where,
+                 .got = "both \"draft\" and \"drafts\"",
+                 .expected = "one of them",
+                 .advice = "List every draft model in \"drafts\"."});
+  }
+  if (own.contains("draft")) spec.drafts.push_back(draft_name(own["draft"], where + "/draft"));
+  if (own.contains("drafts")) {
+    const json& list = own["drafts"];
+    if (!list.is_array() || list.empty()) {
+      throw Error({.what = where + "/drafts",
+                   .got = list.dump(),
+                   .expected = "a list of at least one draft",
+                   .advice = "Name one draft with \"draft\"."});
+    }
+    for (std::size_t i = 0; i < list.size(); ++i)
+      spec.drafts.push_back(draft_name(list[i], fmt::format("{}/drafts/{}", where, i)));
+  }
+  const StrategyInfo& info = spec.strategy.info();
+  if (spec.drafts.size() > 1 && static_cast<int>(spec.drafts.size()) > info.most_drafts) {
+    throw Error({.what = where + "/drafts",
+                 .got = fmt::format("{} drafts for {}", spec.drafts.size(), info.name),
+                 .expected = fmt::format("at most {}", info.most_drafts),
+                 .advice = "Give each draft a case of its own: \"draft\": [...] is a sweep over drafts."});
+  }
+  spec.draft = fmt::format("{}", fmt::join(spec.drafts, "+"));
+}
+
 void Expander::add(const std::string& strategy, const SweepPoint& own, const json& written,
                    const SweepPoint& shared, const std::string& where) {
   CaseSpec spec(strategy, where);
   const std::vector<std::string> own_names = names_of(describe_options(spec.strategy.fields()));
   std::vector<std::string> others = names_of(generation_);
-  others.insert(others.end(), {"strategy", "draft", "verify", "devices"});
+  others.insert(others.end(), kCaseKeys.begin(), kCaseKeys.end());
   parse_options(spec.strategy.fields(), own.object, where, others);
   others = own_names;
-  others.insert(others.end(), {"strategy", "draft", "verify", "devices"});
+  others.insert(others.end(), kCaseKeys.begin(), kCaseKeys.end());
   parse_options(option_fields(spec.generation), shared.object, where_ + ": /options",
                 std::vector<std::string>{"verify", "devices"});
   parse_options(option_fields(spec.generation), own.object, where, others);
@@ -239,10 +273,8 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
   const auto is_tie = [&](const std::string& key) {
     return written[key].is_string() && written[key].get_ref<const std::string&>().starts_with('=');
   };
-  if (own.object.contains("draft")) {
-    spec.draft = draft_name(own.object["draft"], where + "/draft");
-    part("draft", spec.draft);
-  }
+  add_drafts(spec, own.object, where);
+  if (!spec.draft.empty()) part(spec.drafts.size() > 1 ? "drafts" : "draft", spec.draft);
   std::vector<std::string> order = own_names;
   for (const OptionInfo& info : generation_) order.push_back(info.name);
   order.insert(order.end(), {"verify", "devices"});
@@ -254,7 +286,8 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
       part(key, shared.object[key]);
   }
   for (const std::vector<std::string>* axes : {&shared.axes, &own.axes}) {
-    for (const std::string& key : *axes) spec.axes[key] = key == "draft" ? json(spec.draft) : merged[key];
+    for (const std::string& key : *axes)
+      spec.axes[key] = key == "draft" || key == "drafts" ? json(spec.draft) : merged[key];
   }
   insert(std::move(spec));
 }
@@ -354,7 +387,7 @@ void Expander::add_references() {
 
 std::vector<std::string> common_case_keys() {
   std::vector<std::string> names = names_of(generation_infos());
-  names.insert(names.end(), {"strategy", "draft", "verify", "devices"});
+  names.insert(names.end(), kCaseKeys.begin(), kCaseKeys.end());
   return names;
 }
 

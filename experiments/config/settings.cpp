@@ -104,7 +104,9 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 /// The options that all cases may share: the keys of "options" in a config.
 std::vector<std::string> shared_options() {
   std::vector<std::string> names = common_case_keys();
-  std::erase_if(names, [](const std::string& name) { return name == "strategy" || name == "draft"; });
+  std::erase_if(names, [](const std::string& name) {
+    return name == "strategy" || name == "draft" || name == "drafts";
+  });
   return names;
 }
 

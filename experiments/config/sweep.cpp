@@ -29,7 +29,7 @@ bool is_axis(const json& value, bool list) {
   if (other == key)
     throw Error({pointer, got + ", a tie to itself", same,
                  fmt::format("Give \"{}\" a value, or tie it to another key.", key)});
-  if (other == "strategy" || other == "draft")
+  if (other == "strategy" || other == "draft" || other == "drafts")
     throw Error({pointer, fmt::format("{}, a tie to the {} of the case", got, other),
                  same + " that is an option", "Write the value out."});
   const auto found = object.find(other);
@@ -47,7 +47,8 @@ void resolve_ties(json& object, const std::string& where) {
     if (!is_tie(value)) continue;
     const std::string other = value.get<std::string>().substr(1);
     const auto found = object.find(other);
-    if (other == "draft" || found == object.end() || is_tie(*found)) refuse_tie(object, key, other, where);
+    if (other == "draft" || other == "drafts" || found == object.end() || is_tie(*found))
+      refuse_tie(object, key, other, where);
     value = *found;
   }
 }

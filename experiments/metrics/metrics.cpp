@@ -103,6 +103,25 @@ Work draft_work(const CaseData& data) {
   return sum;
 }
 
+std::vector<std::string> draft_names(const json& config) {
+  if (const auto several = config.find("drafts"); several != config.end())
+    return several->get<std::vector<std::string>>();
+  const auto one = config.find("draft");
+  if (one == config.end() || !one->is_string()) return {};
+  return {one->get<std::string>()};
+}
+
+std::vector<Work> work_by_draft(const CaseData& data) {
+  std::vector<Work> sums;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      sums.resize(std::max(sums.size(), turn.drafts.size()));
+      for (std::size_t i = 0; i < turn.drafts.size(); ++i) sums[i] += turn.drafts[i];
+    }
+  });
+  return sums;
+}
+
 double total_tokens(const CaseData& data) {
   double sum = 0;
   for_each_line(data, 0, [&](std::size_t, const LineRecord& line) { sum += emitted_tokens(line); });

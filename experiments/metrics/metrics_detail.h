@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "experiments/metrics/metrics.h"
 
@@ -30,8 +31,12 @@ double step_count(const LineRecord& line);
 std::size_t common_repeats(const CaseData& data);  ///< number of repeats that every finished prompt has
 Work target_work(const CaseData& data);            ///< work of the target's decoding forwards in repeat 0
 Work draft_work(const CaseData& data);             ///< work of the draft's forwards in decoding, in repeat 0
-double total_tokens(const CaseData& data);         ///< emitted tokens of repeat 0
-double rows_fed_per_step(const CaseData& data);    ///< target rows per step in repeat 0; 0 without steps
+/// The names of the draft models in a case of config.json, in the order of the case.
+std::vector<std::string> draft_names(const nlohmann::json& config);
+/// draft_work() of each of these models. Empty if a record has no such counts.
+std::vector<Work> work_by_draft(const CaseData& data);
+double total_tokens(const CaseData& data);       ///< emitted tokens of repeat 0
+double rows_fed_per_step(const CaseData& data);  ///< target rows per step in repeat 0; 0 without steps
 /// The work of a step in units of rows with logits. This is the number of operations of a step divided by
 /// that of a step of the reference. It is less than rows_fed_per_step() when steps feed rows whose logits are
 /// not needed, such as the relays of a lookahead window. It is equal to rows_fed_per_step() without a

@@ -1,5 +1,6 @@
 // Metrics of work: calls, rows, operations and bytes per emitted token.
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "core/theory/cost.h"
@@ -84,6 +85,30 @@ MetricValue t_draft(const CaseData& data) {
   return {draft.at("n_ns").at("1").get<double>() * 1e-6, nullptr};
 }
 
+/// c of each draft model of a case with several.
+MetricValue c_by_draft(const CaseData& data) {
+  const std::vector<std::string> names = draft_names(data.config);
+  if (names.size() < 2 || data.calibration.is_null()) return {};
+  json out = json::object();
+  for (const std::string& name : names) {
+    const json draft = data.calibration.at("drafts").value(name, json());
+    out[name] = draft.is_null() ? json(nullptr) : draft.at("c");
+  }
+  return {out, nullptr};
+}
+
+/// draft_calls of each draft model of a case with several. Equal names are added up.
+MetricValue draft_calls_by_draft(const CaseData& data) {
+  const std::vector<std::string> names = draft_names(data.config);
+  const std::vector<Work> works = work_by_draft(data);
+  const double tokens = total_tokens(data);
+  if (names.size() < 2 || works.size() != names.size() || tokens == 0) return {};
+  std::map<std::string, double> calls;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    calls[names[i]] += static_cast<double>(works[i].calls) / tokens;
+  return {json(calls), nullptr};
+}
+
 MetricValue c_hat(const CaseData& data) {
   const Work draft = draft_work(data);
   if (!data.reference || draft.rows == 0) return {};
@@ -107,6 +132,10 @@ const std::array kWorkMetrics = {
            t_n},
     Metric{"target_calls", "1/token", "target forwards per emitted token", kLow, false, target_calls},
     Metric{"draft_calls", "1/token", "draft forwards per emitted token", kLow, false, draft_calls},
+    Metric{"c_by_draft", "ratio", "c of each draft model of a case with several", kLow, false, c_by_draft},
+    Metric{"draft_calls_by_draft", "1/token",
+           "forwards of each draft model per emitted token, for a case with several", kLow, false,
+           draft_calls_by_draft},
     Metric{"target_rows", "1/token", "tokens fed to the target per emitted token", kLow, false, target_rows},
     Metric{"wasted_rows", "1/token", "tokens fed to the target beyond those emitted, per emitted token", kLow,
            false, wasted_rows},

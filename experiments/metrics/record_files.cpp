@@ -78,6 +78,7 @@ json read_run_config(const fs::path& folder) {
                {{"id", "string"},
                 {"strategy", "string"},
                 {"draft", "string|null"},
+                {"drafts", "?array"},
                 {"reference", "string|null"},
                 {"verify", "string"},
                 {"rule", "string"},
@@ -87,6 +88,8 @@ json read_run_config(const fs::path& folder) {
                 {"devices", "?number"}},
                where + "/cases");
   for (const json& entry : config["cases"]) {
+    for (const json& draft : entry.value("drafts", json::array()))
+      require_type(draft, "string", where + "/cases/drafts");
     require_options(entry, fmt::format("{}/cases: {}: options", where, entry["id"].get<std::string>()));
   }
   require_distinct(config["prompts"], where + "/prompts");

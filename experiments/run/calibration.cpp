@@ -141,12 +141,13 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
   int index = 0;
   for (const CaseSpec& spec : experiment_.cases) {
     if (interrupted()) return;
-    if (!spec.draft.empty() && !round["drafts"].contains(spec.draft)) {
-      ForwardTimer& draft = timer(spec.draft);
+    for (const std::string& name : spec.drafts) {
+      if (round["drafts"].contains(name)) continue;
+      ForwardTimer& draft = timer(name);
       json host = json::object(), device = json::object();
       for (const int n : {2, 1}) put(host, device, n, draft.time(n));
-      round["drafts"][spec.draft] = std::move(host);
-      if (!device.empty()) drafts_on_device[spec.draft] = std::move(device);
+      round["drafts"][name] = std::move(host);
+      if (!device.empty()) drafts_on_device[name] = std::move(device);
     }
     const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
     if (measured_in(done_, rounds_, experiment_.calibration.texts, phase))

@@ -80,7 +80,7 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
       job_->after_step(step);  // on_emit gets an empty step after prefill
     if (job_->interrupted && job_->interrupted()) stop_.request_stop();
   };
-  return std::make_unique<DecodeLoop>(models_.target(), models_.draft(spec.draft), strategy, options);
+  return std::make_unique<DecodeLoop>(models_.target(), models_.drafts(spec.drafts), strategy, options);
 }
 
 DecodeLoop& Decoder::loop_for(const CaseSpec& spec, bool apart) {

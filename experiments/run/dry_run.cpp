@@ -37,8 +37,8 @@ std::map<std::string, std::string> files_of(std::span<const Experiment> experime
   for (const Experiment& experiment : experiments) {
     files.emplace(experiment.target, experiment.target_from);
     for (const CaseSpec& spec : experiment.cases) {
-      if (!spec.draft.empty()) {
-        const DraftSpec& draft = experiment.drafts.at(spec.draft);
+      for (const std::string& name : spec.drafts) {
+        const DraftSpec& draft = experiment.drafts.at(name);
         if (!draft.model.empty()) files.emplace(draft.model, draft.from);
       }
       if (const std::string file = file_of(spec); !file.empty()) files.emplace(file, "");

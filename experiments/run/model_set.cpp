@@ -110,6 +110,12 @@ std::shared_ptr<const Model> ModelSet::draft(const std::string& name) const {
   return found->second;
 }
 
+std::vector<std::shared_ptr<const Model>> ModelSet::drafts(const std::vector<std::string>& names) const {
+  std::vector<std::shared_ptr<const Model>> models;
+  for (const std::string& name : names) models.push_back(draft(name));
+  return models;
+}
+
 std::vector<Token> ModelSet::end_tokens() const {
   return tokenizer() ? tokenizer()->end_of_generation() : std::vector<Token>{};
 }

@@ -41,6 +41,8 @@ class ModelSet {
   void add_draft(const DraftSpec& draft);
   /// A draft that was added; null for the empty name.
   std::shared_ptr<const Model> draft(const std::string& name) const;
+  /// The drafts with these names.
+  std::vector<std::shared_ptr<const Model>> drafts(const std::vector<std::string>& names) const;
 
   const std::optional<Tokenizer>& tokenizer() const { return target_->tokenizer(); }
   const ChatTemplate& chat_template() const { return template_; }

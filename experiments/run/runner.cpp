@@ -209,7 +209,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
                   experiment.chat_template ? experiment.chat_family : "plain", experiment.inflate,
                   experiment.target_from);
   for (const CaseSpec& spec : experiment.cases) {
-    if (!spec.draft.empty()) models.add_draft(experiment.drafts.at(spec.draft));
+    for (const std::string& draft : spec.drafts) models.add_draft(experiment.drafts.at(draft));
   }
   const json cost_table = cost_table_for(request, models, progress);
   Decoder decoder(experiment, models,

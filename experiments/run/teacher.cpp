@@ -26,10 +26,10 @@ SamplingParams draft_sampling(const json& options, SamplingParams sampling) {
 }
 
 /// Returns true if every drafted token comes from the draft model's own distribution. Strategies that copy do
-/// not promise that. Nor do strategies that can work without a draft model.
+/// not promise that. Nor do strategies that can work without a draft model, or with several.
 bool drafts_from_model(const CaseSpec& spec) {
-  return !spec.draft.empty() && spec.strategy.info().needs_draft &&
-         spec.options().contains("draft_temperature");
+  return spec.drafts.size() == 1 && spec.strategy.info().most_drafts == 1 &&
+         spec.strategy.info().needs_draft && spec.options().contains("draft_temperature");
 }
 
 /// One acceptance estimate. Cases that differ only in gamma or max_tokens share it.

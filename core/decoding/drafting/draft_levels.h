@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/decoding/drafting/draft_model.h"
@@ -28,17 +30,39 @@ class DraftLevel {
   /// the pending token. Returns the number of this node. The nodes of a level are fed in the order of the
   /// calls: the first has logits(0) at the next depth. Without a call the draft is complete.
   int feed(Token token, int parent);
+  /// Only in a function given to DraftLevels::look_ahead(): adds to the coming forward a node that a later
+  /// level will perhaps feed. `parent` is as in feed(); the number returned may be the parent of a further
+  /// guess. Returns nothing when the node would be too deep, or when this step has guessed kMostGuesses
+  /// nodes.
+  std::optional<int> guess(Token token, int parent);
+  /// Whether guess() below this parent can return a number.
+  bool may_guess_below(int parent) const;
+  static constexpr int kMostGuesses = 31;
 
  private:
   friend class DraftLevels;
+  struct Flying {
+    Token token;
+    int parent;
+    int depth;
+    int row;  // in rows_of_logits_
+  };
+  int find(Token token, int parent) const;  // number of a node in flight, or -1
+  int add(Token token, int parent, int depth);
   const Sequence* sequence_ = nullptr;
   Draft* draft_ = nullptr;
   const Model* model_ = nullptr;
   int depth_ = 0, limit_ = 0;
-  int in_flight_ = 0;  // nodes fed in this step, without the pending token
   DraftCache cache_;
-  std::vector<Token> feed_, next_;
-  std::vector<std::int32_t> parents_, next_parents_, rows_;
+  std::vector<Flying> flying_;  // nodes fed in this step, by number, without the pending token
+  std::vector<int> row_of_;     // [nodes of the level], row of logits of each
+  std::vector<int> next_;       // [nodes of the next level], numbers
+  int fed_ = 0;                 // number of `flying_` that a forward has fed
+  int base_ = 0;  // rows in flight before node 0: the pending token and those before it, or none
+  int guesses_ = 0;
+  int rows_used_ = 0;  // rows of logits of the earlier forwards of this step that are still needed
+  std::vector<Token> feed_;
+  std::vector<std::int32_t> parents_, rows_;
   std::vector<float> rows_of_logits_;  // [rows, head_rows]
   std::vector<float> processed_;       // [head_rows], when there are processors
 };
@@ -53,6 +77,11 @@ class DraftLevels {
   /// sequence has at most 127 fed nodes in a step. The function object holds one pointer at most, so that it
   /// allocates nothing.
   using Grow = std::function<void(DraftLevel& level)>;
+  /// Calls `guess` before each forward. It may add nodes with DraftLevel::guess(). If a guess is right, that
+  /// is, if the caller feeds this node later, its row is there already. A level whose nodes were all guessed
+  /// costs no forward. The rows, and so the drafts, are the same with and without guesses. A sequence then
+  /// has at most 64 fed nodes in a step.
+  void look_ahead(Grow guess) { guess_ = std::move(guess); }
   /// Drafts at most `depth` levels for each sequence, fewer near the end of the text or of the context.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,
              const Grow& grow);
@@ -60,9 +89,11 @@ class DraftLevels {
   int columns() const { return resources_.draft->config().head_rows(); }
 
  private:
+  void prepare(DraftLevel& level);
   bool advance(DraftLevel& level, const Grow& grow);
 
   Resources resources_;
+  Grow guess_;                       // empty: no guesses
   std::vector<DraftLevel> slots_;    // [batch]
   std::vector<DraftLevel*> active_;  // reused by draft()
   std::vector<Feed> feeds_;

@@ -39,11 +39,14 @@ void DraftCache::keep_prefilled(TokenSpan tokens) {
 }
 
 void DraftCache::catch_up(const Sequence& sequence, std::vector<Token>& feed) {
-  const std::vector<Token>& text = sequence.tokens;
-  // The pending token is always fed, for its logits.
+  catch_up(sequence.tokens, static_cast<std::size_t>(sequence.prompt_length),
+           feed);  // the prompt never changes
+}
+
+void DraftCache::catch_up(TokenSpan text, std::size_t unchanged, std::vector<Token>& feed) {
+  // The last token is always fed, for its logits.
   const std::size_t most = std::min(cached_.size(), text.size() - 1);
-  std::size_t kept =
-      std::min(most, static_cast<std::size_t>(sequence.prompt_length));  // the prompt never changes
+  std::size_t kept = std::min(most, unchanged);
   while (kept < most && cached_[kept] == text[kept]) ++kept;
   path_.clear();
   if (kept == cached_.size()) {

@@ -39,6 +39,9 @@ class DraftCache {
   /// Keeps the positions and rows in flight that agree with the text, and drops the rest. `feed` becomes the
   /// missing tokens, the pending token last; feed them as a chain.
   void catch_up(const Sequence& sequence, std::vector<Token>& feed);
+  /// The same for a text that may go on after the pending token, such as the sequence's text with tokens that
+  /// other drafts added. The first `unchanged` tokens are those of every earlier call since begin().
+  void catch_up(TokenSpan text, std::size_t unchanged, std::vector<Token>& feed);
   /// Commits rows that were fed as a chain: missing tokens of the text, or drafted tokens. catch_up() later
   /// drops those that did not become part of the text.
   void keep(TokenSpan fed);

@@ -9,9 +9,23 @@
 
 namespace speclab {
 
+namespace {
+
+std::vector<std::shared_ptr<const Model>> list_of(std::shared_ptr<const Model> draft) {
+  std::vector<std::shared_ptr<const Model>> drafts;
+  if (draft) drafts.push_back(std::move(draft));
+  return drafts;
+}
+
+}  // namespace
+
 DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<const Model> draft,
                        const StrategyChoice& strategy, LoopOptions options)
-    : target_(std::move(target)), draft_(std::move(draft)), options_(std::move(options)) {
+    : DecodeLoop(std::move(target), list_of(std::move(draft)), strategy, std::move(options)) {}
+
+DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::vector<std::shared_ptr<const Model>> drafts,
+                       const StrategyChoice& strategy, LoopOptions options)
+    : target_(std::move(target)), draft_models_(std::move(drafts)), options_(std::move(options)) {
   SPECLAB_CHECK(target_ != nullptr && options_.batch >= 1, "target {}, batch {}", target_ != nullptr,
                 options_.batch);
   SPECLAB_CHECK(options_.devices >= 1 && (options_.devices == 1 || options_.verify == VerifyWith::one_pass),
@@ -22,9 +36,11 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
                  fmt::format("an output head for {} of {} tokens", config.head_rows(), config.vocab),
                  "a target that predicts every token", "Use it as a draft."});
   }
-  if (draft_ && draft_->config().vocab != config.vocab) {
-    throw Error({fmt::format("draft {}", draft_->name()),
-                 fmt::format("a vocabulary of {} tokens", draft_->config().vocab),
+  for (const auto& draft : draft_models_) {
+    SPECLAB_CHECK(draft != nullptr, "a null model in a list of {} drafts", draft_models_.size());
+    if (draft->config().vocab == config.vocab) continue;
+    throw Error({fmt::format("draft {}", draft->name()),
+                 fmt::format("a vocabulary of {} tokens", draft->config().vocab),
                  fmt::format("the {} tokens of its target {}", config.vocab, target_->name()),
                  "Use a draft that shares the target's tokenizer."});
   }
@@ -35,17 +51,20 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<cons
   }
   Resources resources;
   resources.target = target_;
-  resources.draft = draft_;
+  if (!draft_models_.empty()) resources.draft = draft_models_.front();
+  resources.drafts = draft_models_;
   resources.batch = options_.batch;
   resources.capacity = capacity_;
   resources.costs = options_.costs;
-  resources.open_draft = [this] {
-    SPECLAB_CHECK(draft_ != nullptr && opening_ != nullptr,
+  resources.open_draft_at = [this](std::size_t i) {
+    SPECLAB_CHECK(i < draft_models_.size() && opening_ != nullptr,
                   "open_draft() outside begin(), or without a draft model");
-    auto session = draft_->open(std::min(capacity_, draft_->config().context));
+    auto session = draft_models_[i]->open(std::min(capacity_, draft_models_[i]->config().context));
     opening_->draft_sessions.push_back(session.get());
+    opening_->draft_of_session.push_back(i);
     return session;
   };
+  resources.open_draft = [open = resources.open_draft_at] { return open(0); };
   resources.open_session = [this](const Model& model) {
     SPECLAB_CHECK(opening_ != nullptr, "open_session() outside observe_prompt() and begin()");
     auto session = model.open(std::min(capacity_, model.config().context));
@@ -193,6 +212,7 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
     out.draft_prefill_ns += wall_now_ns() - begun;
   }
   slot.draft_begun = slot.draft_work();
+  slot.drafts_begun = slot.work_by_draft(draft_models_.size());
   out.draft_prefill = slot.draft_begun - draft_before;
 }
 

@@ -88,6 +88,11 @@ void DecodeLoop::retire(RunningSequence& sequence) {
   sequence.running = false;
   sequence.out.target = sequence.session->work() - sequence.target_begun - sequence.drafted_on_target;
   sequence.out.draft = sequence.draft_work() - sequence.draft_begun;
+  if (draft_models_.size() > 1) {
+    sequence.out.drafts = sequence.work_by_draft(draft_models_.size());
+    for (std::size_t i = 0; i < draft_models_.size(); ++i)
+      sequence.out.drafts[i] = sequence.out.drafts[i] - sequence.drafts_begun[i];
+  }
   if (sequence.executor != nullptr) sequence.executor->finish(sequence);
   finished_.push_back({sequence.ticket, std::move(sequence.out)});
 }

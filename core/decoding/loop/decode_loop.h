@@ -39,6 +39,9 @@ class DecodeLoop {
   /// needs a draft that is missing, or the capacity exceeds the target's context.
   DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<const Model> draft,
              const StrategyChoice& strategy, LoopOptions options);
+  /// With several draft models, for strategies that use them (StrategyInfo::most_drafts).
+  DecodeLoop(std::shared_ptr<const Model> target, std::vector<std::shared_ptr<const Model>> drafts,
+             const StrategyChoice& strategy, LoopOptions options);
   ~DecodeLoop();
 
   /// Decodes from 1 to `batch` requests together; nothing may be running. Returns records in the order
@@ -83,7 +86,7 @@ class DecodeLoop {
   void drop_all();
 
   std::shared_ptr<const Model> target_;
-  std::shared_ptr<const Model> draft_;
+  std::vector<std::shared_ptr<const Model>> draft_models_;
   LoopOptions options_;
   std::string_view strategy_name_;  ///< static string
   int capacity_ = 0;

@@ -22,6 +22,13 @@ Work RunningSequence::draft_work() const {
   return sum;
 }
 
+std::vector<Work> RunningSequence::work_by_draft(std::size_t count) const {
+  std::vector<Work> sums(count);
+  for (std::size_t i = 0; i < draft_sessions.size(); ++i)
+    sums[draft_of_session[i]] += draft_sessions[i]->work();
+  return sums;
+}
+
 void RunningSequence::begin_step(int capacity) {
   const int left = request.options.max_tokens - static_cast<int>(out.tokens.size());
   const std::int64_t room = capacity - 1 - sequence.position();

@@ -35,11 +35,12 @@ struct Request {
 /// memory once they are large enough. The decode loop owns this object. Step executors fill the draft, the
 /// target's rows and the verdict.
 struct RunningSequence {
-  std::unique_ptr<Session> session;      ///< on the target
-  std::vector<Session*> draft_sessions;  ///< on the draft; the strategy owns them
-  std::vector<Session*> head_sessions;   ///< on the decoder layers of draft heads; the strategy owns them
-  std::vector<HeadRunner*> heads;        ///< the strategy owns them
-  StepExecutor* executor = nullptr;      ///< runs the steps of this generation
+  std::unique_ptr<Session> session;           ///< on the target
+  std::vector<Session*> draft_sessions;       ///< on the drafts; the strategy owns them
+  std::vector<std::size_t> draft_of_session;  ///< by draft session, the number of its draft model
+  std::vector<Session*> head_sessions;  ///< on the decoder layers of draft heads; the strategy owns them
+  std::vector<HeadRunner*> heads;       ///< the strategy owns them
+  StepExecutor* executor = nullptr;     ///< runs the steps of this generation
   Request request;
   std::uint64_t ticket = 0;  ///< what DecodeLoop::add() returned
   const AcceptanceRule* rule = nullptr;
@@ -72,6 +73,7 @@ struct RunningSequence {
   int committed_before = 0;        ///< positions that the target had committed then
   Work drafted_on_target;          ///< the part of the target's work in this generation that drafted
   Work target_begun, draft_begun;  ///< work when decoding began, after prefill
+  std::vector<Work> drafts_begun;  ///< the same by draft model
 
   int vocab() const { return session->model().config().vocab; }
   StepRows step_rows() const { return {logits.data(), row_of, vocab(), maxima}; }
@@ -87,6 +89,8 @@ struct RunningSequence {
   /// The work so far of all sessions and heads that draft for this sequence, and of the target's session
   /// where the strategy drafted on it.
   Work draft_work() const;
+  /// The work so far of the sessions on each of `count` draft models.
+  std::vector<Work> work_by_draft(std::size_t count) const;
 
   /// Sets the limits of the next draft and puts the pending token at its root. `capacity` is the number of
   /// positions of the session.

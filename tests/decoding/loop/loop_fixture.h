@@ -76,6 +76,7 @@ struct Decode {
   Coins coins{7, 3};
   std::vector<Token> eos{};
   std::vector<Token> reference{};
+  std::vector<ModelPtr> drafts{};  ///< in place of `draft`, if not empty
 
   Request request() const {
     Request out;
@@ -89,6 +90,7 @@ struct Decode {
   GenerationRecord run() const {
     LoopOptions loop_options = loop;
     if (loop_options.capacity == 0) loop_options.capacity = std::min(target->config().context, 256);
+    if (!drafts.empty()) return DecodeLoop(target, drafts, strategy, loop_options).run(request());
     return DecodeLoop(target, draft, strategy, loop_options).run(request());
   }
 };

@@ -90,6 +90,12 @@ std::map<enumerate::Outcome, double> chain_law(const ModelPtr& model, const Samp
   return law;
 }
 
+std::vector<ModelPtr> drafts_of(const Case& c, ModelPtr (*table)(int, std::uint64_t, double)) {
+  std::vector<ModelPtr> drafts;
+  for (int i = 0; i < c.drafts; ++i) drafts.push_back(table(kVocab, static_cast<std::uint64_t>(12 + i), 1.5));
+  return drafts;
+}
+
 std::shared_ptr<const StepCosts> costs_of(const Case& c) {
   if (!c.strategy.has_budget()) return nullptr;
   return std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 14, 19, 25}});
@@ -97,7 +103,8 @@ std::shared_ptr<const StepCosts> costs_of(const Case& c) {
 
 bool takes(const AcceptanceRule& rule, const Case& c) {
   const std::string_view strategy = c.strategy.info().name;
-  if (strategy == "speculative_sampling" || strategy == "autoregressive") return true;
+  if (strategy == "speculative_sampling" || strategy == "autoregressive" || strategy == "cascade")
+    return true;
   if (rule.chains_only) return false;
   if (rule.independent_paths_only) return c.children == Case::Children::independent_paths;
   return !rule.independent_children_only || c.children != Case::Children::any;
@@ -224,6 +231,29 @@ std::vector<Case> small_cases() {
                                         {"length", 2},
                                         {"nodes", 6}}),
                  {0, 1, 2, 0, 1}});
+  all.push_back(
+      {"cascade, a model reviews copies", choose("cascade", {{"k", {2, 1, 0, 2}}}), {0, 1, 2, 0, 1}});
+  all.push_back({.name = "cascade of two models, lenient inside",
+                 .strategy = choose("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"lenience", 2}}),
+                 .prompt = {0, 1, 2, 0, 1},
+                 .drafts = 2});
+  all.push_back({"staged chain", choose("staged", {{"widths", {1, 1}}, {"ahead", 2}, {"known", 0}})});
+  all.push_back({.name = "staged tree, guesses of a model",
+                 .strategy = choose("staged", {{"widths", {2, 1}}, {"ahead", 1}, {"branches", 2}}),
+                 .drafts = 2});
+  all.push_back({.name = "merged chains of two models",
+                 .strategy = choose("merged_trees", {{"length", 2}, {"copies", 0}}),
+                 .patient = false,
+                 .drafts = 2});
+  all.push_back(
+      {.name = "merged chains and a copy, few nodes",
+       .strategy = choose("merged_trees", {{"length", 2}, {"copies", 2}, {"nodes", 3}, {"worth", .35}}),
+       .prompt = {0, 1, 2, 0, 1},
+       .patient = false,
+       .drafts = 2});
+  all.push_back({.name = "merged, two chains of one model",
+                 .strategy = choose("merged_trees", {{"length", 2}, {"sequences", {2}}, {"copies", 0}}),
+                 .patient = false});
   all.push_back({"simulated", choose("simulated", {{"gamma", 2}, {"alpha", .6}})});
   return all;
 }
@@ -276,8 +306,7 @@ std::vector<Case> all_cases() {
 Generations::Generations(const Case& c, const json& options, LoopOptions loop, Table* table)
     : prompt_(c.prompt),
       target_(table(kVocab, 11, 1.5)),
-      draft_(table(kVocab, 12, 1.5)),
-      loop_(target_, draft_, c.strategy, [&] {
+      loop_(target_, drafts_of(c, table), c.strategy, [&] {
         loop.capacity = 64;
         loop.hash_rows = loop.details = false;
         loop.prefills = std::make_shared<PrefillCache>();

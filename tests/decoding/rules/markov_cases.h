@@ -23,7 +23,13 @@ struct Case {
   /// How the children of a node were drawn, if there are several: independently of each other, in a tree of
   /// any shape or only at the pending token.
   enum class Children { any, independent, independent_paths } children = Children::any;
+  int drafts = 1;  ///< number of draft models
 };
+
+/// The draft models of a case. `table` makes them.
+std::vector<fixtures::ModelPtr> drafts_of(
+    const Case& c,
+    fixtures::ModelPtr (*table)(int vocab, std::uint64_t seed, double spread) = fixtures::random_markov);
 
 /// True if the rule judges the drafts of this case. Every rule judges those of a draft model's chain.
 bool takes(const AcceptanceRule& rule, const Case& c);
@@ -53,7 +59,7 @@ class Generations {
 
  private:
   std::vector<Token> prompt_, reference_{1, 0, 2, 1};
-  fixtures::ModelPtr target_, draft_;
+  fixtures::ModelPtr target_;
   DecodeLoop loop_;
   Request request_;
 };

@@ -33,7 +33,7 @@ class Markov : public ::testing::Test {
     LoopOptions loop_options;
     loop_options.capacity = 32;
     loop_options.costs = markov::costs_of(c);
-    DecodeLoop loop(target, draft, c.strategy, loop_options);
+    DecodeLoop loop(target, markov::drafts_of(c), c.strategy, loop_options);
     Request request = decode.request();
     request.prompt = decode.prompt;
     request.reference = decode.reference;

@@ -253,6 +253,14 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       {"cases=[{\"strategy\":\"retrieval\"}]", {"/cases/0", "no \"datastore\""}},
       {"cases=[{\"strategy\":\"autoregressive\"},{\"strategy\":\"autoregressive\"}]",
        {"/cases/1", "second time"}},
+      {"cases.1.drafts=[\"small\",\"skip\"]", {"/cases/1", "both \"draft\" and \"drafts\""}},
+      {"cases=[{\"strategy\":\"cascade\",\"drafts\":[]}]", {"/cases/0/drafts"}},
+      {"cases=[{\"strategy\":\"cascade\",\"drafts\":\"small\"}]", {"/cases/0/drafts", "a list"}},
+      {"cases=[{\"strategy\":\"cascade\",\"drafts\":[\"small\",\"none\"]}]", {"/cases/0/drafts/1", "none"}},
+      {"cases=[{\"strategy\":\"speculative_sampling\",\"drafts\":[\"small\",\"skip\"]}]",
+       {"/cases/0/drafts", "2 drafts for speculative_sampling", "at most 1"}},
+      {"cases=[{\"strategy\":\"cascade\"}]", {"/cases/0", "no \"draft\""}},
+      {"options.drafts=[\"small\"]", {"/options/drafts"}},
       {"repeets=3", {"--set repeets=3", "repeats"}},
       {"repeats=0", {"/repeats", "0"}},
       {"target=7", {"/target", "7"}},
@@ -287,6 +295,25 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
     config.erase(key);
     EXPECT_THROW(parse_experiment(config, "a.json"), Error) << key;
   }
+}
+
+// A case with several drafts names them all; a list of lists is a sweep; one draft in a list is a plain
+// draft.
+TEST(Experiment, CasesWithSeveralDrafts) {
+  json config = base_config();
+  config["cases"] = {{{"strategy", "autoregressive"}},
+                     {{"strategy", "cascade"}, {"drafts", {"small", {{"layers", {{"keep", 1}}}}}}},
+                     {{"strategy", "staged"}, {"drafts", {{"small"}, {"skip", "small"}}}}};
+  EXPECT_THAT(ids_of(config), ElementsAre("autoregressive", "cascade/drafts=small+keep1",
+                                          "staged/draft=small", "staged/drafts=skip+small"));
+  const Experiment experiment = parse_experiment(config, "a.json");
+  EXPECT_THAT(experiment.cases[1].drafts, ElementsAre("small", "keep1"));
+  EXPECT_EQ(experiment.drafts.at("keep1").keep, 1);
+  const json cases = experiment.resolved()["cases"];
+  EXPECT_EQ(cases[1]["draft"], "small+keep1");
+  EXPECT_EQ(cases[1]["drafts"], (json{"small", "keep1"}));
+  EXPECT_EQ(cases[2]["draft"], "small");
+  EXPECT_FALSE(cases[2].contains("drafts"));
 }
 
 TEST(Filter, KeepsMatchesAndTheirReferences) {

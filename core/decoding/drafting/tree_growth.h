@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/base/options.h"
+#include "core/decoding/drafting/draft_levels.h"
+#include "core/decoding/drafting/tree_shape.h"
+
+namespace speclab {
+
+/// How the children of a node are chosen.
+enum class Children { without_replacement, independent, best };
+
+/// What follows when draws without replacement have used up all tokens that have mass.
+enum class UsedUp { best, uniform };
+
+/// Options of TreeGrowth: how children are drawn.
+struct TreeGrowthOptions {
+  Children children = Children::without_replacement;
+  UsedUp used_up = UsedUp::best;
+  DraftSampling draft;
+  void fields(OptionVisitor& visit);
+  /// The draft's parameters when the target samples with `target`.
+  SamplingParams sampling_over(const SamplingParams& target) const;
+};
+
+/// Lets a draft model draw a tree of a fixed shape, level by level. Each node gets the distribution that its
+/// token was drawn from. Tokens are drawn with Sequence::draft_coin, or with the coupled noise of their
+/// position.
+class TreeGrowth {
+ public:
+  /// resources.draft must be set.
+  TreeGrowth(const TreeGrowthOptions& options, TreeShape shape, const Resources& resources);
+
+  const TreeShape& shape() const { return shape_; }
+  void begin(const Sequence& sequence);
+  /// Adds the children of the fed nodes, and feeds those children that have children of their own. Call it as
+  /// DraftLevels::Grow.
+  void grow(DraftLevel& level);
+  /// A node that the coming forward feeds: its node in the draft and its number in DraftLevel::feed().
+  struct Fed {
+    int node;
+    int number;
+  };
+  /// Node `i` of the level that the coming forward feeds. At depth 0 that is the pending token alone.
+  Fed fed(const DraftLevel& level, int i) const;
+  int fed_count(const DraftLevel& level) const;
+
+ private:
+  struct Slot {
+    SamplingParams sampling;
+    std::vector<int> fed;        // nodes of the draft that were fed in the forward in progress
+    std::vector<int> in_shape;   // [nodes of the draft], the node of the shape; a draft may lack nodes
+    std::vector<int> in_flight;  // [nodes of the draft], number of a fed node; -1 for the pending token
+    std::vector<int> path;
+    std::vector<Token> prefix;
+    SiblingDraw siblings;
+  };
+  void add_children(Slot& s, DraftLevel& level, int row, int node, int count);
+
+  TreeGrowthOptions options_;
+  const ModelConfig& config_;  // of the draft
+  TreeShape shape_;
+  std::vector<Slot> slots_;  // [batch]
+};
+
+}  // namespace speclab

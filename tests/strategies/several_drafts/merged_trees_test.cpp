@@ -1,0 +1,250 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+
+#include "core/theory/audit/enumerate.h"
+#include "tests/base/error_text.h"
+#include "tests/decoding/loop/loop_fixture.h"
+#include "tests/strategies/draft_rows.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using enumerate::Law;
+using ::testing::HasSubstr;
+
+constexpr int kVocab = 3;
+
+/// The law of the first `count` tokens of a text. With `drafts` also that of every draft and of what the
+/// target accepted of it.
+Law law_of(const std::vector<ModelPtr>& models, const StrategyChoice& strategy, int count,
+           bool drafts = false) {
+  DecodeLoop loop(random_markov(kVocab, 11, 1.5), models, strategy, {.capacity = 32});
+  const std::vector<Token> prompt{0, 2, 1};
+  Request request;
+  request.prompt = prompt;
+  request.options = generation({{"max_tokens", count}, {"temperature", 1}});
+  return enumerate::law_of(
+      [&](const Coins& coins) {
+        request.coins = coins;
+        const GenerationRecord record = loop.run(request);
+        std::vector<Token> out = record.tokens;
+        if (!drafts) return out;
+        for (const StepRecord& step : record.steps) {
+          out.push_back(-2);
+          std::vector<std::vector<Token>> nodes{{}};  // the path of each node, and whether it was accepted
+          for (const DraftedToken& token : step.drafted) {
+            nodes.push_back(std::vector<Token>(nodes[static_cast<std::size_t>(token.parent)]));
+            nodes.back().push_back(token.id);
+          }
+          for (std::size_t i = 1; i < nodes.size(); ++i) nodes[i].push_back(step.drafted[i - 1].accepted);
+          std::sort(nodes.begin(), nodes.end());  // the order of the nodes does not count
+          for (const std::vector<Token>& node : nodes) {
+            out.push_back(-1);
+            out.insert(out.end(), node.begin(), node.end());
+          }
+        }
+        return out;
+      },
+      0);
+}
+
+ModelPtr draft_model(int i) { return random_markov(kVocab, static_cast<std::uint64_t>(12 + i), 1.5); }
+
+// Two equal drafts draw what two independent chains of one draft draw: the law of the drafted trees and of
+// their outcomes is the same, not only that of the text.
+TEST(MergedTrees, EqualDraftsHaveTheLawOfOneDraft) {
+  const json two = {{"length", 2}, {"copies", 0}};
+  json one = two;
+  one["sequences"] = {2};
+  const Law by_two = law_of({draft_model(0), draft_model(0)}, choose("merged_trees", two), 3, true),
+            by_one = law_of({draft_model(0)}, choose("merged_trees", one), 3, true);
+  EXPECT_GT(by_one.mass.size(), 100u);
+  EXPECT_LT(enumerate::total_variation(by_two.mass, by_one.mass), 1e-12);
+  const Law other = law_of({draft_model(0), draft_model(1)}, choose("merged_trees", two), 3, true);
+  EXPECT_GT(enumerate::total_variation(other.mass, by_one.mass), .05);
+}
+
+/// Drafts with merged_trees, then removes nodes that `drop` chooses.
+class Spoilt final : public Strategy {
+ public:
+  using Drop = bool (*)(const Draft& draft, int node);
+  Spoilt(const Resources& resources, Drop drop)
+      : inner_(choose("merged_trees", {{"length", 1}, {"copies", 0}}).make(resources)), drop_(drop) {}
+  void begin(const Sequence& sequence) override { inner_->begin(sequence); }
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    inner_->draft(sequences, drafts);
+    for (Draft* draft : drafts) {
+      std::vector<char> keep(static_cast<std::size_t>(draft->tree.size()), 1);
+      for (int node = 1; node < draft->tree.size(); ++node)
+        keep[static_cast<std::size_t>(node)] = !drop_(*draft, node);
+      draft->keep(keep);
+    }
+  }
+
+ private:
+  std::unique_ptr<Strategy> inner_;
+  Drop drop_;
+};
+
+bool is_duplicate(const Draft& draft, int node) {
+  return draft.tree.child(draft.tree.parent(node), draft.tree.token(node)) != node;
+}
+bool is_unlikely(const Draft& draft, int node) { return draft.q_at(node)->prob(draft.tree.token(node)) < .4; }
+
+template <Spoilt::Drop drop>
+StrategyChoice spoilt() {
+  static const StrategyEntry entry = [] {
+    StrategyEntry made =
+        local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+          return std::make_unique<Spoilt>(resources, drop);
+        });
+    made.info.most_drafts = 3;
+    return made;
+  }();
+  return StrategyChoice(entry);
+}
+
+bool nothing(const Draft&, int) { return false; }
+
+// Negative controls: leaving out the second draw of a token, or drawn tokens that are unlikely, changes the
+// law.
+TEST(MergedTrees, DroppingDrawnTokensIsSeen) {
+  const std::vector<ModelPtr> models{draft_model(0), draft_model(1)};
+  const Law exact = law_of({}, choose("autoregressive"), 3);
+  const auto distance = [&](const StrategyChoice& strategy) {
+    return enumerate::total_variation(law_of(models, strategy, 3).mass, exact.mass);
+  };
+  EXPECT_LT(distance(spoilt<nothing>()), 1e-12);
+  EXPECT_GT(distance(spoilt<is_duplicate>()), 1e-3);
+  EXPECT_GT(distance(spoilt<is_unlikely>()), 1e-3);
+}
+
+struct Models {
+  ModelPtr target, two, one;
+  Models() {
+    Shape shape = tiny_shape();
+    shape.layers = 3;
+    target = load_tiny(random_llama(shape, 3));
+    two = Model::with_layers(target, {0, 1});
+    one = Model::with_layers(target, {0});
+  }
+};
+
+GenerationRecord run(const Models& models, std::vector<ModelPtr> drafts, const json& strategy,
+                     json options = {{"temperature", 0}}) {
+  options["max_tokens"] = 50;
+  const Decode decode{
+      .target = models.target,
+      .strategy = drafts.empty() ? choose("autoregressive") : choose("merged_trees", strategy),
+      .options = options,
+      .prompt = {3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5},
+      .drafts = drafts};
+  return decode.run();
+}
+
+/// The paths from the root to all nodes of a step's tree.
+std::multiset<std::vector<Token>> paths(const StepRecord& step) {
+  std::vector<std::vector<Token>> of{{}};
+  for (const DraftedToken& token : step.drafted) {
+    of.push_back(of[static_cast<std::size_t>(token.parent)]);
+    of.back().push_back(token.id);
+  }
+  return {of.begin() + 1, of.end()};
+}
+
+// At temperature 0 the tree is the trie of the greedy chains of the drafts, and pruning takes a part of it
+// that contains the parents of its nodes: those with the largest products of probabilities.
+TEST(MergedTrees, GreedyTreeIsATrieAndPruningKeepsItsHeaviestNodes) {
+  const Models models;
+  const json whole = {{"length", 4}, {"copies", 0}, {"nodes", 100}},
+             few = {{"length", 4}, {"copies", 0}, {"nodes", 5}};
+  const GenerationRecord all = run(models, {models.two, models.one}, whole),
+                         some = run(models, {models.two, models.one}, few);
+  int shared = 0, pruned = 0;
+  for (const auto& [record, nodes] : {std::pair{&all, 100}, std::pair{&some, 5}}) {
+    std::vector<Token> text{3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5};
+    text.push_back(record->tokens[0]);
+    std::size_t emitted = 1;
+    for (const StepRecord& step : record->steps) {
+      if (record->tokens.size() - emitted > 5) {
+        std::map<std::vector<Token>, double> weights;  // of the whole trie
+        for (const ModelPtr& model : {models.two, models.one}) {
+          std::vector<Token> path;
+          double weight = 1;
+          for (int depth = 0; depth < 4; ++depth) {
+            std::vector<Token> context = text;
+            context.insert(context.end(), path.begin(), path.end());
+            const std::vector<float> row = row_after(model, context);
+            Distribution q;
+            q.assign_logits(row, {.temperature = 1}, {}, 64);
+            path.push_back(order_of(row).front());
+            weight *= q.prob(path.back());
+            weights[path] = std::max(weights[path], weight);
+          }
+        }
+        std::vector<std::pair<double, std::vector<Token>>> order;
+        for (const auto& [path, weight] : weights) order.emplace_back(-weight, path);
+        std::sort(order.begin(), order.end());
+        std::multiset<std::vector<Token>> expected;
+        for (std::size_t i = 0; i < std::min<std::size_t>(order.size(), static_cast<std::size_t>(nodes)); ++i)
+          expected.insert(order[i].second);
+        EXPECT_EQ(paths(step), expected);
+        shared += weights.size() < 8;
+        pruned += weights.size() > static_cast<std::size_t>(nodes);
+      }
+      for (int i = 0; i < step.emitted; ++i) text.push_back(record->tokens[emitted++]);
+    }
+  }
+  EXPECT_GT(shared, 2);
+  EXPECT_GT(pruned, 2);
+}
+
+TEST(MergedTrees, DrawnDuplicatesStayAndTheBudgetHolds) {
+  const Models models;
+  const GenerationRecord record =
+      run(models, {models.two, models.one}, {{"length", 3}, {"sequences", {2, 2}}, {"nodes", 9}},
+          {{"temperature", .4}, {"top_k", 3}});
+  int duplicates = 0;
+  for (const StepRecord& step : record.steps) {
+    EXPECT_LE(step.drafted.size(), 9u);
+    const auto all = paths(step);
+    duplicates += all.size() > std::set<std::vector<Token>>(all.begin(), all.end()).size();
+  }
+  EXPECT_GT(duplicates, 3);
+  EXPECT_GT(record.drafts[0].calls, 0);
+  EXPECT_GT(record.drafts[1].calls, 0);
+}
+
+TEST(MergedTrees, TextIsTheTargetsOwn) {
+  const Models models;
+  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 0}, {"repetition_penalty", 1.3}},
+                              json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+    const GenerationRecord plain = run(models, {}, {}, options);
+    for (const json& strategy : {json{{"nodes", 4}}, json{{"sequences", {2, 1}}, {"worth", .05}},
+                                 json{{"length", 2}, {"draft_temperature", 1}}}) {
+      const GenerationRecord record = run(models, {models.two, models.one}, strategy, options);
+      EXPECT_EQ(record.tokens, plain.tokens) << strategy << options;
+      EXPECT_GT(total(record, &StepRecord::accepted), 0) << strategy << options;
+    }
+  }
+}
+
+TEST(MergedTrees, RefusesWhatItCannotDraft) {
+  const Models models;
+  const auto message = [&](const json& options, std::vector<ModelPtr> drafts) {
+    return message_of([&] { run(models, std::move(drafts), options); });
+  };
+  EXPECT_THAT(message({{"sequences", {1, 1}}}, {models.one}), HasSubstr("2 entries"));
+  EXPECT_THAT(message({{"trust", {1}}}, {models.one, models.two}),
+              HasSubstr("one for each of the 2 draft models"));
+  EXPECT_THAT(message({{"sequences", {16}}, {"length", 8}}, {models.one}), HasSubstr("at most 127"));
+  EXPECT_THAT(message(json::object(), {models.one, models.one, models.one, models.one}),
+              HasSubstr("at most 3"));
+}
+
+}  // namespace
+}  // namespace speclab
