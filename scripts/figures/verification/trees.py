@@ -110,7 +110,7 @@ def largest_group(run):
     groups = collections.defaultdict(list)
     for case, steps in tree_cases(run):
         options = case.options or {}
-        kind = (case.draft, case.sampling["temperature"], options.get("children"), case.rule)
+        kind = (case.draft, case.sampling["temperature"], options.get("children"), options.get("sequences"), case.rule)
         groups[kind].append((case, steps, *nodes_and_depth(steps)))
     if not groups:
         raise NotApplicable("no case drafts trees with a draft model")
@@ -196,7 +196,7 @@ def draw_acceptance(run):
     counts = rank_counts([step for _, steps, _, _ in group for step in steps])
     depths = sorted({depth for depth, _ in counts})
     figure, axes = style.figure(2.7)
-    handles, labels = [], []
+    handles, labels, deepest = [], [], 1
     for rank in range(1, MOST_RANKS + 1):
         points = []
         for depth in depths:
@@ -206,6 +206,7 @@ def draw_acceptance(run):
                 points.append((depth, share, 1.96 * (share * (1 - share) / reached) ** 0.5))
         if points:
             x, y, error = zip(*points)
+            deepest = max(deepest, *x)
             low = [min(e, v) for e, v in zip(error, y)]
             handles.append(
                 axes.errorbar(x, y, yerr=[low, error], capsize=2, elinewidth=0.8, **style.curve_style(rank - 1))
@@ -214,7 +215,7 @@ def draw_acceptance(run):
     if not handles:
         raise NotApplicable(f"no child was reached {LEAST_REACHED} times")
     axes.set(xlabel="depth", ylabel="accepted\n(given that the parent is kept)", ylim=(0, None))
-    style.integer_axis(axes.xaxis, depths)
+    style.integer_axis(axes.xaxis, range(1, deepest + 1))
     style.legend_below(figure, handles, labels, columns=3)
     return figure
 
