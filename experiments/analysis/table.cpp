@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "experiments/metrics/bound_verdict.h"
 #include "experiments/metrics/metrics.h"
 
 namespace speclab {
@@ -150,7 +151,7 @@ std::string notes_text(const json& summary) {
              others ? "* The texts of this case differ from those of its reference: the speedup compares "
                       "the time per emitted token of different texts.\n"
                     : "") +
-         noise_text(summary);
+         wrong_rules_text(summary) + noise_text(summary);
 }
 
 Table summary_table(const json& summary) {
@@ -162,6 +163,7 @@ Table summary_table(const json& summary) {
   };
   static constexpr Column kColumns[] = {
       {"tau", "tau", false, 3},
+      {"bound", "tau_bound", false, 3},
       {"alpha", "alpha", false, 3},
       {"alpha_min", "alpha_min", false, 3},
       {"c", "c", false, 2},
@@ -204,6 +206,8 @@ Table summary_table(const json& summary) {
     const json equal = metrics.value("matches_reference", json());
     if (entry["errors"].get<int>() > 0) {
       row.emplace_back("ERROR");
+    } else if (!entry.value("above_bound", json()).is_null()) {
+      row.emplace_back("WRONG");
     } else if (entry["reference"].is_null() && equal != json(false)) {
       row.emplace_back("reference");
     } else if (equal.is_null()) {

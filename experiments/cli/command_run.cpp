@@ -17,6 +17,7 @@
 #include "experiments/cli/command.h"
 #include "experiments/run/dry_run.h"
 #include "experiments/analysis/strategy_theory.h"
+#include "experiments/metrics/bound_verdict.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/run/resume.h"
 #include "experiments/run/run_folder.h"
@@ -157,7 +158,9 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
   if (outcome.unequal > 0)
     progress.warn(fmt::format("exit code 1: {} lines differ from their reference although they must not",
                               outcome.unequal));
-  return outcome.failed + outcome.unequal > 0 ? kCheckFailed : kOk;
+  const std::string wrong = wrong_rules_text(summary);
+  if (!wrong.empty()) progress.warn("exit code 1: " + wrong.substr(0, wrong.size() - 1));
+  return outcome.failed + outcome.unequal > 0 || !wrong.empty() ? kCheckFailed : kOk;
 }
 
 /// Runs one target after the other, each in a folder of its own beside targets.json.

@@ -42,6 +42,10 @@ struct Header {
     visit("share_prefills", experiment.share_prefills,
           "prefill a prompt once for all cases that follow one another on it; keeps one more KV cache of the "
           "target for each turn of a conversation");
+    visit(
+        "bounds", experiment.bounds,
+        "for each step of the first repeat, compute what the best verifier could keep of its draft; outside "
+        "the clock");
   }
 };
 

@@ -102,6 +102,7 @@ json Experiment::resolved() const {
       {"cases", case_list},
       {"source", source}};
   if (!target_name.empty()) out["target_name"] = target_name;
+  if (bounds) out["bounds"] = true;
   return out;
 }
 

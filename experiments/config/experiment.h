@@ -70,6 +70,7 @@ struct Experiment {
   int warmup = 1;  ///< untimed prompts per case before the first line
   bool teacher_forced = true;
   bool share_prefills = true;  ///< see PrefillCache
+  bool bounds = false;         ///< compute the bounds of each step's draft (core/theory/step_bounds.h)
   CalibrationOptions calibration;
   std::vector<CaseSpec> cases;
   /// Numbers that others published, by case:

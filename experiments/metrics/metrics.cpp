@@ -17,7 +17,8 @@ std::string_view to_string(Better better) {
 std::span<const Metric> metrics() {
   static const std::vector<Metric> all = [] {
     std::vector<Metric> list;
-    for (const auto part : {text_metrics(), time_metrics(), acceptance_metrics(), work_metrics()})
+    for (const auto part :
+         {text_metrics(), time_metrics(), acceptance_metrics(), bound_metrics(), work_metrics()})
       list.insert(list.end(), part.begin(), part.end());
     return list;
   }();

@@ -17,6 +17,7 @@ inline constexpr Better kHigh = Better::higher, kLow = Better::lower, kNone = Be
 std::span<const Metric> text_metrics();
 std::span<const Metric> time_metrics();
 std::span<const Metric> acceptance_metrics();
+std::span<const Metric> bound_metrics();
 std::span<const Metric> work_metrics();
 
 /// Calls `visit` for each finished line of one repeat, with the index of its prompt.

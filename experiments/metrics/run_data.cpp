@@ -250,6 +250,11 @@ RunData load_run(const std::filesystem::path& folder) {
       run.cases.push_back(std::move(data));
     }
     add_teacher(folder / "teacher.jsonl", by_id);
+    for (auto& [id, bounds] : read_bounds(folder / "bounds.jsonl")) {
+      if (const auto found = by_id.find(id); found != by_id.end())
+        found->second->bounds =
+            std::make_shared<std::map<std::string, std::vector<RecordedStep>>>(std::move(bounds));
+    }
   } catch (const json::exception& error) {
     throw Error({.what = folder.string(),
                  .got = error.what(),

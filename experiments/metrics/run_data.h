@@ -12,6 +12,7 @@
 #include "core/measure/run_result.h"
 #include "core/measure/stats.h"
 #include "experiments/metrics/machine_drift.h"
+#include "experiments/metrics/recorded_bounds.h"
 
 namespace speclab {
 
@@ -39,6 +40,9 @@ struct CaseData {
   std::map<std::string, std::pair<double, double>> alpha_forced;
   /// From teacher.jsonl, by prompt: the sum of -log p of the case's text and the number of its tokens.
   std::map<std::string, std::pair<double, double>> nll;
+
+  /// From bounds.jsonl: the steps of repeat 0 with the bounds of their drafts, by prompt. Null without any.
+  std::shared_ptr<const std::map<std::string, std::vector<RecordedStep>>> bounds;
 
   bool intervals = true;  ///< false: no bootstrap, for parts of a case
   std::string id() const { return config.at("id"); }

@@ -12,6 +12,7 @@
 #include "experiments/analysis/case_theory.h"
 #include "experiments/analysis/case_waterfall.h"
 #include "experiments/analysis/strategy_theory.h"
+#include "experiments/metrics/bound_verdict.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/metrics/ratio_noise.h"
@@ -147,6 +148,7 @@ json case_summary(const CaseData& data, const std::string& file, std::size_t rep
               {"lines", lines},
               {"errors", data.errors.size()},
               {"metrics", metrics},
+              {"above_bound", above_bound(data)},
               {"predictions", case_predictions(data, metrics)},
               {"waterfall", json::array()},
               {"categories", categories(data)},

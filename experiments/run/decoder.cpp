@@ -80,6 +80,11 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
       job_->after_step(step);  // on_emit gets an empty step after prefill
     if (job_->interrupted && job_->interrupted()) stop_.request_stop();
   };
+  if (experiment_.bounds) {
+    options.on_judged = [this](const JudgedStep& step) {
+      if (job_->on_judged) job_->on_judged(step);
+    };
+  }
   return std::make_unique<DecodeLoop>(models_.target(), models_.drafts(spec.drafts), strategy, options);
 }
 

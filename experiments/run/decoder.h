@@ -9,6 +9,7 @@
 
 #include "core/measure/run_result.h"
 #include "core/decoding/loop/decode_loop.h"
+#include "core/decoding/loop/judged_step.h"
 #include "experiments/run/conversation.h"
 #include "experiments/config/experiment.h"
 #include "experiments/run/model_set.h"
@@ -36,6 +37,8 @@ class Decoder {
     const LineRecord* reference = nullptr;  ///< autoregressive line of the same prompt and seed, when known
     /// Called after each step, outside the clock.
     std::function<void(const StepRecord&)> after_step = nullptr;
+    /// Called after each step whose rows are on the host, if the experiment wants bounds; outside the clock.
+    std::function<void(const JudgedStep&)> on_judged = nullptr;
     std::function<bool()> interrupted = nullptr;  ///< called before each step; true stops the decoding
     bool apart = false;                           ///< true for warm-up and calibration, which are not lines
   };

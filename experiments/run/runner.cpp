@@ -22,6 +22,7 @@
 #include "experiments/run/run_folder.h"
 #include "experiments/run/run_lines.h"
 #include "experiments/run/run_plan.h"
+#include "experiments/metrics/recorded_bounds.h"
 #include "experiments/metrics/summary.h"
 #include "experiments/run/teacher.h"
 
@@ -109,7 +110,8 @@ struct Bench {
   Calibration& calibration;
   const RunLines& lines;
   CaseMemory& memory;
-  DeviceWatch* gpu;  ///< null when no GPU can be watched
+  DeviceWatch* gpu;         ///< null when no GPU can be watched
+  JsonLinesWriter* bounds;  ///< null when no bounds are wanted
   const std::function<bool()>& interrupted;
 };
 
@@ -143,17 +145,25 @@ std::optional<LineRecord> measure(const Bench& bench, const PlannedLine& planned
   try {
     const LineRecord* reference = reference_for(bench, spec, line);
     if (!bench.memory.prepare(planned, bench.interrupted)) return std::nullopt;
+    std::vector<RecordedStep> bounds;
+    std::function<void(const JudgedStep&)> on_judged;
+    if (bench.bounds != nullptr && planned.repeat == 0)
+      on_judged = [&](const JudgedStep& step) { bounds.push_back(recorded_step(step)); };
     if (bench.gpu != nullptr) bench.gpu->begin();
     auto turns = bench.decoder.decode({.spec = &spec,
                                        .prompt = &prompt,
                                        .seed = planned.seed,
                                        .reference = reference,
                                        .after_step = bench.calibration.drift_watch(line.drift),
+                                       .on_judged = on_judged,
                                        .interrupted = bench.interrupted});
     if (!turns) return std::nullopt;
     line.turns = *std::move(turns);
     if (bench.gpu != nullptr) line.gpu = to_json(bench.gpu->end());
     bench.memory.finished(planned);
+    // Before the line itself: if the run is killed in between, the line is measured again, and readers take
+    // the first of two equal entries.
+    if (!bounds.empty()) bench.bounds->append(bounds_line(line.case_id, line.prompt, line.seed, bounds));
     if (planned.repeat > 0) {
       for (GenerationRecord& turn : line.turns) turn.context.clear();
     } else {
@@ -257,7 +267,17 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   };
 
   CaseMemory memory(experiment, decoder, lines, progress);
-  const Bench bench{experiment, models, decoder, calibration, lines, memory, watch.get(), interrupted};
+  std::optional<JsonLinesWriter> bounds;
+  if (experiment.bounds) bounds.emplace(folder.path() / "bounds.jsonl");
+  const Bench bench{.experiment = experiment,
+                    .models = models,
+                    .decoder = decoder,
+                    .calibration = calibration,
+                    .lines = lines,
+                    .memory = memory,
+                    .gpu = watch.get(),
+                    .bounds = bounds ? &*bounds : nullptr,
+                    .interrupted = interrupted};
   progress.start("lines", static_cast<int>(plan.size()), static_cast<int>(done));
   for (const PlannedLine& planned : todo) {
     calibrate(planned);

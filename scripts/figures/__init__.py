@@ -24,6 +24,8 @@ MODULES = [
     "draft_capability",
     "sampling",
     "lookahead",
+    "verification.verifiers",
+    "verification.trees",
 ]
 
 

@@ -1,9 +1,9 @@
 """Keeps the raw lines of a committed run as lines.jsonl.gz beside its summary.json, so that a new metric needs no new run.
 
 The first line is {"form": "full"} or {"form": "slim"}. Then each file of the run folder follows (cases/*.jsonl, calibration.jsonl,
-teacher.jsonl): one line {"file": NAME, "lines": N} and its N lines. A full record has these lines byte for byte; `restore` makes the
-files from it again. A slim record has totals, counts and hashes in place of each line's steps and tokens, and each distinct text once,
-in the part {"file": "texts"}. The same lines always give the same bytes.
+teacher.jsonl, bounds.jsonl): one line {"file": NAME, "lines": N} and its N lines. A full record has these lines byte for byte; `restore` makes the
+files from it again. A slim record has totals, counts and hashes in place of each line's steps and tokens, no bounds, and each distinct
+text once, in the part {"file": "texts"}. The same lines always give the same bytes.
 """
 
 import collections
@@ -15,7 +15,7 @@ from figures.record import BadRun
 
 NAME = "lines.jsonl.gz"
 MOST_BYTES = 1_000_000  # largest full record; a larger run is kept slim
-BESIDE = ("calibration.jsonl", "teacher.jsonl")
+BESIDE = ("calibration.jsonl", "teacher.jsonl", "bounds.jsonl")
 
 
 def compact(value):
@@ -72,6 +72,8 @@ def slim_line(line):
 def slim(parts):
     texts, out = {}, {}
     for name, content in parts.items():
+        if name == "bounds.jsonl":
+            continue  # grows with the texts
         if not name.startswith("cases/"):
             out[name] = content
             continue

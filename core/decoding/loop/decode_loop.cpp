@@ -49,8 +49,10 @@ void DecodeLoop::step() {
       out.steps.back().times = times;
       out.decode_ns += times.total();
       out.cpu_ns += cpu;
-      if (sequence->executor->fetch_rows(*sequence))
+      if (sequence->executor->fetch_rows(*sequence)) {
         look_closer(*sequence, static_cast<int>(out.steps.size()) - 1, options_);
+        if (options_.on_judged) show_judged_step(*sequence, options_.on_judged);
+      }
       if (options_.on_emit) {
         options_.on_emit(sequence->sequence.slot, out.steps.back(),
                          TokenSpan(out.tokens).last(static_cast<std::size_t>(sequence->emitted)));

@@ -60,7 +60,8 @@ class DeviceVerdictExecutor final : public StepExecutor {
   }
 
   bool fetch_rows(RunningSequence& sequence) override {
-    if (!setting_.options->hash_rows && !setting_.options->details) return true;
+    const LoopOptions& options = *setting_.options;
+    if (!options.hash_rows && !options.details && !options.on_judged) return true;
     verifier_->download(std::span(sequence.logits)
                             .first(static_cast<std::size_t>(sequence.draft.tree.size()) *
                                    static_cast<std::size_t>(sequence.vocab())));

@@ -12,6 +12,8 @@
 
 namespace speclab {
 
+struct JudgedStep;
+
 /// How the target computes the rows of a draft. The rows have the same bits either way.
 enum class VerifyWith {
   one_pass,           ///< all nodes in one forward, with the tree's attention mask
@@ -47,6 +49,9 @@ struct LoopOptions {
   /// Called after each step with the tokens that it emitted, and after prefill with an empty step and the
   /// first token. Its time is not measured.
   std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit = nullptr;
+  /// Called after each step with the draft and its rows. Not called for steps that a device ran by itself,
+  /// because their rows stay there. Its time is not measured.
+  std::function<void(const JudgedStep&)> on_judged = nullptr;
   /// run() calls it with true after the prompts and before the first step, and with false after the last step
   /// (not when a step fails). With it a profiler can record only the steps.
   std::function<void(bool begins)> on_steps = nullptr;

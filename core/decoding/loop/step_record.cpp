@@ -113,4 +113,16 @@ void look_closer(RunningSequence& sequence, int index, const LoopOptions& option
   }
 }
 
+void show_judged_step(RunningSequence& sequence, const std::function<void(const JudgedStep&)>& on_judged) {
+  const TargetRows rows = [&](int node) { return sequence.target_row(node); };
+  const std::vector<int>& path = sequence.acceptance.path;
+  const auto accepted = std::min(static_cast<std::size_t>(sequence.emitted), path.size());
+  // Logits processors look at the text before the draft, and the step has been emitted.
+  std::vector<Token>& text = sequence.sequence.tokens;
+  const std::vector<Token> emitted(text.end() - sequence.emitted, text.end());
+  text.resize(text.size() - emitted.size());
+  on_judged({sequence.draft, rows, std::span(path).first(accepted), sequence.emitted, sequence.sequence.eos});
+  text.insert(text.end(), emitted.begin(), emitted.end());
+}
+
 }  // namespace speclab

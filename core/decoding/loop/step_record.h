@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+
+#include "core/decoding/loop/judged_step.h"
 #include "core/decoding/loop/loop_options.h"
 #include "core/decoding/loop/running_sequence.h"
 
@@ -11,5 +14,9 @@ void record_step(RunningSequence& sequence);
 /// Adds the parts of the record that cost passes over the vocabulary to step `index`: row hashes, expected
 /// acceptance, ranks, distances, probes. Needs the rows of the step on the host. Runs outside the clock.
 void look_closer(RunningSequence& sequence, int index, const LoopOptions& options);
+
+/// Calls `on_judged` (LoopOptions) with the current step, which has been emitted. Needs the rows of the step
+/// on the host. Runs outside the clock.
+void show_judged_step(RunningSequence& sequence, const std::function<void(const JudgedStep&)>& on_judged);
 
 }  // namespace speclab

@@ -128,7 +128,7 @@ TEST(SettingValue, AWrongOneIsRefusedInWordsOfTheCommandLine) {
 TEST(SettingName, EveryKeyOfAConfigIsKnown) {
   for (const char* key :
        {"name", "target", "targets", "drafts", "prompts", "seed", "seeds", "options", "cases", "calibration",
-        "published", "description", "repeats", "warmup", "teacher_forced", "share_prefills"})
+        "published", "description", "repeats", "warmup", "teacher_forced", "share_prefills", "bounds"})
     EXPECT_THAT(config_keys(), ::testing::Contains(key));
 }
 

@@ -19,7 +19,8 @@ GRAM = 8
 TASKS = 20000  # training prompts drawn, so that slots are filled too
 
 # Strategies whose defaults, and options with a value that, were chosen by looking at texts or times of prompts. A list of
-# values is a sweep, which chooses nothing. configs/README.md says how each was chosen.
+# values is a sweep, which chooses nothing, unless each value was chosen (trees of results/fits). configs/README.md says how each was
+# chosen.
 CHOSEN_STRATEGIES = {"composition"}
 CHOSEN_OPTIONS = {"min_score", "min_probability", "confidence_threshold", "product_threshold", "trust", "known"}
 
@@ -52,6 +53,7 @@ def uses_chosen_constants(config):
     return any(
         case["strategy"] in CHOSEN_STRATEGIES
         or any(name in CHOSEN_OPTIONS and value and not isinstance(value, list) for name, value in case.items())
+        or "results/fits/" in json.dumps(case)
         for case in config["cases"]
     )
 

@@ -343,6 +343,15 @@ class RawLines(Adopting):
             if (self.run_folder / name).exists():
                 self.assertEqual(parts[name], (self.run_folder / name).read_text().splitlines())
 
+    def test_bounds_of_steps_are_kept_with_the_steps_only(self):
+        self.adopt()
+        (self.run_folder / "bounds.jsonl").write_text('{"case": "a", "prompt": "1", "seed": 1, "steps": []}\n')
+        for form, most_bytes in (("full", 10**9), ("slim", 100)):
+            packed = self.root / f"{form}.gz"
+            packed.write_bytes(baseline.kept_lines.pack(self.run_folder, most_bytes))
+            found, parts = baseline.kept_lines.read(packed)
+            self.assertEqual((found, "bounds.jsonl" in parts), (form, form == "full"))
+
     def test_what_cannot_be_expanded_says_why(self):
         kept = self.adopt()
         (self.root / "full").mkdir()

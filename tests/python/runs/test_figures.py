@@ -24,6 +24,7 @@ import synthetic_run
 
 import figures
 from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline
+from figures.verification import trees, verifiers
 
 
 def setUpModule():
@@ -90,6 +91,7 @@ class Theory(unittest.TestCase):
 class Drawing(unittest.TestCase):
     ABSENT = {"draft_capability", "temperature"}  # the made-up run has two drafts and one temperature
     ABSENT |= {figure.name for figure in lookahead.FIGURES}  # test_lookahead_figures.py
+    ABSENT |= {figure.name for figure in verifiers.FIGURES + trees.FIGURES}  # test_tree_figures.py
 
     def test_every_figure_draws_in_a_column_with_readable_text(self):
         run = record.Run(RUN)

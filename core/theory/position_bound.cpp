@@ -1,0 +1,154 @@
+#include "core/theory/position_bound.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+#include <vector>
+
+#include "core/decoding/rules/sibling_draws.h"
+
+namespace speclab::theory {
+namespace {
+
+/// A token that q may draw, or several neighbours in the order of p/q that count as one.
+struct Part {
+  double p, q;
+};
+
+/// The tokens of the support of q, by ascending p/q.
+std::vector<Part> by_ratio(const Distribution& p, const Distribution& q) {
+  std::vector<Part> parts;
+  for (Token x = 0; x < q.vocab(); ++x) {
+    if (const double drawn = q.prob(x); drawn > 0) parts.push_back({p.prob(x), drawn});
+  }
+  std::ranges::sort(parts, [](const Part& a, const Part& b) { return a.p * b.q < b.p * a.q; });
+  return parts;
+}
+
+/// 1 + min over prefixes H of (p(H) - q(H)^k).
+double bound_iid(const std::vector<Part>& parts, int k) {
+  double least = 0, p = 0, q = 0;
+  for (const Part& part : parts) {
+    p += part.p;
+    q += part.q;
+    least = std::min(least, p - std::pow(std::min(1.0, q), k));
+  }
+  return 1 + least;
+}
+
+/// Joins neighbours of small q if there are many parts.
+std::vector<Part> grouped(const std::vector<Part>& parts) {
+  if (parts.size() <= kMostSingleTokens) return parts;
+  constexpr double kMostOfGroup = 1.0 / static_cast<double>(kMostSingleTokens);
+  std::vector<Part> out;
+  for (const Part& part : parts) {
+    if (!out.empty() && out.back().q + part.q <= kMostOfGroup) out.back().p += part.p, out.back().q += part.q;
+    else out.push_back(part);
+  }
+  return out;
+}
+
+/// P(the first k draws without replacement are in H), for growing sets H.
+///
+/// Give each token x an arrival time with the rate q(x). The order of arrival is that of draws without
+/// replacement. The first token outside H arrives at a time t with the density r e^(-r t), where r is the
+/// mass outside H. All k draws are in H if at least k tokens of H have arrived by then. The number of these
+/// is a sum of independent indicators with the probabilities 1 - e^(-q t). The integral over log t is a sum
+/// over a grid; the integrand is smooth and falls off fast on both sides, so the sum converges exponentially.
+class RaceWithin {
+ public:
+  explicit RaceWithin(int k) : k_(k), count_(static_cast<std::size_t>(k)) {
+    for (std::size_t i = 0; i < kTimes; ++i) time_[i] = std::exp(kFirst + kStep * static_cast<double>(i));
+    for (std::size_t j = 0; j < count_.size(); ++j) count_[j].fill(j == 0 ? 1 : 0);
+  }
+  void add(double q) {
+    for (std::size_t i = 0; i < kTimes; ++i) {
+      const double stays_away = std::exp(-q * time_[i]);
+      for (std::size_t j = count_.size(); j-- > 1;)
+        count_[j][i] = count_[j][i] * stays_away + count_[j - 1][i] * (1 - stays_away);
+      count_[0][i] *= stays_away;
+    }
+    ++tokens_;
+  }
+  double probability(double outside) const {
+    if (!(outside > kNothing)) return 1;
+    if (tokens_ < k_) return 0;
+    double sum = 0;
+    for (std::size_t i = 0; i < kTimes; ++i) {
+      double fewer = 0;
+      for (const auto& exactly : count_) fewer += exactly[i];
+      sum += outside * time_[i] * std::exp(-outside * time_[i]) * (1 - fewer);
+    }
+    return std::clamp(sum * kStep, 0.0, 1.0);
+  }
+
+ private:
+  static constexpr std::size_t kTimes = 82;
+  static constexpr double kFirst = -10, kStep = .5;  // times from 5e-5 to 2e13
+  static constexpr double kNothing = 1e-12;          // a smaller mass is rounding
+  int k_, tokens_ = 0;
+  std::array<double, kTimes> time_{};
+  std::vector<std::array<double, kTimes>> count_;  // [j][time]: P(exactly j tokens of H have arrived)
+};
+
+double bound_without_replacement(const std::vector<Part>& tokens, int k) {
+  // With k tokens or fewer in the support, every one of them is drafted.
+  if (tokens.size() <= static_cast<std::size_t>(k)) {
+    double p = 0;
+    for (const Part& token : tokens) p += token.p;
+    return std::min(1.0, p);
+  }
+  const std::vector<Part> parts = grouped(tokens);
+  std::vector<double> outside(parts.size() + 1, 0.0);
+  for (std::size_t i = parts.size(); i-- > 0;) outside[i] = outside[i + 1] + parts[i].q;
+  // Every set H gives a bound. In a long row only some of the sets are tried.
+  const double step = parts.size() <= 256 ? 0 : 1.0 / 1024;
+  RaceWithin race(k);
+  double least = 0, p = 0, tried = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    p += parts[i].p;
+    race.add(parts[i].q);
+    const double within = p + (1 - outside[i + 1]);
+    if (within - tried < step && i + 1 < parts.size()) continue;
+    tried = within;
+    least = std::min(least, p - race.probability(outside[i + 1]));
+  }
+  return 1 + least;
+}
+
+}  // namespace
+
+ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children) {
+  const auto is_copied = [](const NodeTest::Child& child) {
+    return child.q == nullptr || child.q->one_hot();
+  };
+  if (std::ranges::all_of(children, is_copied)) return ChildrenDrawn::copied;
+  if (std::ranges::any_of(children, is_copied)) return ChildrenDrawn::mixed;
+  bool same = true, without = true;
+  for (std::size_t i = 1; i < children.size(); ++i) {
+    same = same && rules::same_row(*children[0].q, *children[i].q);
+    without = without && rules::drawn_without(*children[i - 1].q, children[i - 1].token, *children[i].q);
+  }
+  return same ? ChildrenDrawn::iid : without ? ChildrenDrawn::without_replacement : ChildrenDrawn::mixed;
+}
+
+std::optional<double> position_bound(const Distribution& p, std::span<const NodeTest::Child> children) {
+  const auto k = static_cast<int>(children.size());
+  switch (how_drawn(children)) {
+    case ChildrenDrawn::copied: {
+      std::set<Token> tokens;
+      for (const auto& [token, q] : children) tokens.insert(q == nullptr ? token : q->argmax());
+      double mass = 0;
+      for (const Token token : tokens) mass += p.prob(token);
+      return std::min(1.0, mass);
+    }
+    case ChildrenDrawn::iid:
+      return k == 1 ? overlap(p, *children[0].q) : bound_iid(by_ratio(p, *children[0].q), k);
+    case ChildrenDrawn::without_replacement: return bound_without_replacement(by_ratio(p, *children[0].q), k);
+    case ChildrenDrawn::mixed: return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+}  // namespace speclab::theory

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "core/decoding/rules/accept.h"
+#include "core/theory/verifier_bounds.h"
+
+/// The bound of verifier_bounds.h at one position of a real draft: rows of a whole vocabulary, and children
+/// that were drawn in the ways of the strategies.
+namespace speclab::theory {
+
+/// How the children of one node were drawn, as far as their rows tell (core/decoding/rules/sibling_draws.h).
+enum class ChildrenDrawn {
+  copied,               ///< no child was drawn; each is a token without a row
+  iid,                  ///< all from one row
+  without_replacement,  ///< each from the row of the one before without its token
+  mixed                 ///< anything else; no closed form is known
+};
+ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
+
+/// The largest probability with which a lossless verifier emits one of these children, averaged over their
+/// draw:
+///   copied: p(C), the target's mass on the children;
+///   iid and without replacement: 1 + min over H of (p(H) - P(all drafts are in H)), as best_acceptance();
+///   mixed: absent.
+/// Draws without replacement: the probability that k draws are in H is an integral over the time at which the
+/// first token outside H arrives, when each token arrives at the rate q (an exponential race draws without
+/// replacement). The integral is exact to 1e-6. In a row with more than kMostSingleTokens tokens, tokens with
+/// a small q count in groups, each as one token. This makes the bound a little larger (by less than .002 in
+/// tests), so it stays a bound.
+std::optional<double> position_bound(const Distribution& p, std::span<const NodeTest::Child> children);
+
+/// Rows with more tokens than this are grouped for draws without replacement.
+inline constexpr std::size_t kMostSingleTokens = 4096;
+
+}  // namespace speclab::theory

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/decoding/rules/accept.h"
+
+/// What verifiers can get from one drafted tree. The tree and the rows p and q of its nodes are given, so all
+/// numbers are expectations over the coins of the verifier alone. Their means over the steps of a run are
+/// compared with the tokens that the run emitted.
+namespace speclab::theory {
+
+/// The lists are by number of tokens: entry i belongs to drafted token i + 1 of the text.
+///
+/// A step that emits an end token stops there. So drafted tokens count only if no end token is among them or
+/// before them: entry i is the probability that the step emits at least i + 2 tokens.
+struct StepBounds {
+  bool chain = false;  ///< no node has several children
+  /// The rule "rejection" keeps at least i + 1 drafted tokens: multi-step speculative sampling (Miao et al.
+  /// 2024, Alg. 2); on a chain, the token rule.
+  std::vector<double> by_token;
+  /// A rule over whole paths keeps at least i + 1 drafted tokens. On a chain, entry i is rho of the first
+  /// i + 1 tokens (rules_paths.cpp): the mean of the rule "block" over the draws of the later tokens, so it
+  /// does not depend on the length of the draft. Its mean over drafts is the largest of all lossless
+  /// verifiers that use p and q on the path (Sun et al. 2024, arXiv 2403.10444, Theorem 2). On other trees it
+  /// is the rule "traversal", and not a bound.
+  std::vector<double> by_path;
+  /// Entry i: the optimum of the drafted children of the i-th node on the accepted path (position_bound()),
+  /// from the pending token on, for nodes with children. Absent: no closed form.
+  std::vector<std::optional<double>> best;
+
+  /// 1 + the sum of a list: expected tokens of the step.
+  static double tokens(const std::vector<double>& kept);
+};
+
+/// `accepted` are the nodes that the step kept, from depth 1 on. `eos` are tokens that end the text. The rows
+/// of all candidates and of the pending token are read, so the caller must have them.
+StepBounds step_bounds(const Draft& draft, const TargetRows& rows, std::span<const int> accepted,
+                       std::span<const Token> eos);
+
+}  // namespace speclab::theory

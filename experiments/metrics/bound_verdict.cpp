@@ -1,0 +1,115 @@
+#include "experiments/metrics/bound_verdict.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <functional>
+
+#include "core/decoding/rules/accept.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+void for_each_bound(const CaseData& data,
+                    const std::function<void(std::size_t, const RecordedStep&)>& visit) {
+  if (!data.bounds) return;
+  for (std::size_t i = 0; i < data.prompts.size(); ++i) {
+    const auto found = data.bounds->find(data.prompts[i]);
+    if (found == data.bounds->end()) continue;
+    for (const RecordedStep& step : found->second) visit(i, step);
+  }
+}
+
+/// True if the rule decides one position after the other.
+bool walks(const CaseData& data) {
+  const std::string name = data.config["rule"].is_string() ? data.config["rule"] : json("");
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.name == name) return rule.test != nullptr;
+  }
+  return false;
+}
+
+json verdict(const char* what, const std::vector<StepAgainstBound>& steps) {
+  const auto excess = excess_over_bound(steps);
+  constexpr double kRounding = 1e-5;  // the record has seven digits
+  if (!excess || excess->mean <= kRounding || excess->deviations() <= kWrongDeviations) return nullptr;
+  double reached = 0, bound = 0;
+  for (const StepAgainstBound& step : steps) reached += step.reached, bound += step.bound;
+  const auto count = static_cast<double>(steps.size());
+  return {{"what", what},
+          {"measured", reached / count},
+          {"bound", bound / count},
+          {"deviations", excess->deviations()}};
+}
+
+}  // namespace
+
+std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data) {
+  std::vector<StepAgainstBound> out;
+  const bool walking = walks(data);
+  bool known = true;
+  for_each_bound(data, [&](std::size_t prompt, const RecordedStep& step) {
+    double bound = 1;
+    if (step.bounds.chain) {
+      bound = theory::StepBounds::tokens(step.bounds.by_path);
+    } else {
+      known = known && walking;
+      for (const auto& best : step.bounds.best) {
+        known = known && best.has_value();
+        bound += best.value_or(0);
+      }
+    }
+    out.push_back({prompt, static_cast<double>(step.emitted), bound});
+  });
+  return known ? out : std::vector<StepAgainstBound>();
+}
+
+std::vector<StepAgainstBound> first_tokens_against_bound(const CaseData& data) {
+  std::vector<StepAgainstBound> out;
+  bool known = true;
+  for_each_bound(data, [&](std::size_t prompt, const RecordedStep& step) {
+    if (step.bounds.best.empty()) return;
+    known = known && step.bounds.best.front().has_value();
+    out.push_back({prompt, step.accepted > 0 ? 1.0 : 0.0, step.bounds.best.front().value_or(0)});
+  });
+  return known ? out : std::vector<StepAgainstBound>();
+}
+
+std::optional<Excess> excess_over_bound(const std::vector<StepAgainstBound>& steps) {
+  if (steps.empty()) return std::nullopt;
+  double sum = 0, squares = 0;
+  for (const StepAgainstBound& step : steps) {
+    const double difference = step.reached - step.bound;
+    sum += difference;
+    squares += difference * difference;
+  }
+  const auto count = static_cast<double>(steps.size());
+  return Excess{sum / count, std::sqrt(squares) / count};
+}
+
+json above_bound(const CaseData& data) {
+  if (data.config["loss_class"] == "L3") return nullptr;
+  json found = verdict("tokens per step", tokens_against_bound(data));
+  if (found.is_null()) found = verdict("first token", first_tokens_against_bound(data));
+  return found;
+}
+
+std::string wrong_rules_text(const json& summary) {
+  std::string text;
+  for (const json& entry : summary.at("cases")) {
+    const json wrong = entry.value("above_bound", json());
+    if (wrong.is_null()) continue;
+    text += fmt::format(
+        "WRONG VERIFIER: {}: {}: {:.4g} measured, at most {:.4g} possible for a lossless rule ({:.1f} "
+        "standard "
+        "errors). Its text does not follow the target's law.\n",
+        entry["id"].get<std::string>(), wrong["what"].get<std::string>(), wrong["measured"].get<double>(),
+        wrong["bound"].get<double>(), wrong["deviations"].get<double>());
+  }
+  return text;
+}
+
+}  // namespace speclab

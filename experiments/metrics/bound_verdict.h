@@ -1,0 +1,48 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "experiments/metrics/run_data.h"
+
+/// Compares what a case emitted with the bounds of its drafts.
+namespace speclab {
+
+/// The bound of one step and what the step reached.
+struct StepAgainstBound {
+  std::size_t prompt = 0;  ///< index into CaseData::prompts
+  double reached = 0, bound = 0;
+};
+
+/// The tokens of each step and their bound. Chains: the optimum of all verifiers that use p and q on the
+/// path. Trees: 1 + the optimum of each position that the step visited. A rule that decides one position
+/// after the other cannot exceed this; a rule over whole paths may, so its list is empty. It is also empty if
+/// the record has no bounds, or none for some position.
+std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data);
+/// For steps with a draft: whether a drafted token was emitted (1 or 0), and the optimum of the first
+/// position. No lossless rule can exceed it, whatever it looks at.
+std::vector<StepAgainstBound> first_tokens_against_bound(const CaseData& data);
+
+/// The mean of reached - bound. With the past of a step given, its mean is at most 0 for a lossless rule, so
+/// the differences of all steps are uncorrelated, and the standard error needs no model of the text.
+struct Excess {
+  double mean = 0, standard_error = 0;
+  double deviations() const { return standard_error > 0 ? mean / standard_error : 0; }
+};
+std::optional<Excess> excess_over_bound(const std::vector<StepAgainstBound>& steps);
+
+/// A mean excess of this many standard errors is not chance: a rule that reaches its bound exactly would show
+/// it in one case of 30,000. (It lies above its 95 % interval in one case of 40, and runs have many cases.)
+inline constexpr double kWrongDeviations = 4;
+
+/// Null, or for a rule that claims to be lossless and emits more than any lossless rule can:
+/// {"what": "tokens per step" | "first token", "measured", "bound", "deviations"}. Such a rule is wrong: its
+/// tokens do not follow the target's law.
+nlohmann::json above_bound(const CaseData& data);
+
+/// One line for each case of a summary whose rule is wrong; empty if there is none.
+std::string wrong_rules_text(const nlohmann::json& summary);
+
+}  // namespace speclab

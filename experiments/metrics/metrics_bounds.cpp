@@ -1,0 +1,174 @@
+// Metrics of bounds: what the best verifier could have kept of the drafts of a run, and what two kinds of
+// verifiers keep of the same drafts on average. They exist for configs with "bounds": true.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "experiments/metrics/bound_verdict.h"
+#include "experiments/metrics/metrics_detail.h"
+
+namespace speclab {
+namespace {
+
+using nlohmann::json;
+
+/// Sums of two values of steps, by prompt.
+struct Sums {
+  std::vector<double> above, below;
+  explicit Sums(const CaseData& data) : above(data.prompts.size()), below(data.prompts.size()) {}
+  void add(std::size_t prompt, double a, double b) {
+    above[prompt] += a;
+    below[prompt] += b;
+  }
+};
+
+MetricValue tau_bound(const CaseData& data) {
+  Sums sums(data);
+  for (const auto& [prompt, reached, bound] : tokens_against_bound(data)) sums.add(prompt, bound, 1);
+  return ratio_of_sums(data, sums.above, sums.below);
+}
+
+MetricValue tau_of_bound(const CaseData& data) {
+  Sums sums(data);
+  for (const auto& [prompt, reached, bound] : tokens_against_bound(data)) sums.add(prompt, reached, bound);
+  return ratio_of_sums(data, sums.above, sums.below);
+}
+
+MetricValue tau_excess(const CaseData& data) {
+  const auto excess = excess_over_bound(tokens_against_bound(data));
+  if (!excess) return {};
+  constexpr double kNormal95 = 1.959964;
+  return {excess->mean, interval_json(stats::Interval{excess->mean - kNormal95 * excess->standard_error,
+                                                      excess->mean + kNormal95 * excess->standard_error})};
+}
+
+template <class Value>
+MetricValue mean_over_steps(const CaseData& data, const Value& value) {
+  Sums sums(data);
+  if (!data.bounds) return {};
+  for (std::size_t i = 0; i < data.prompts.size(); ++i) {
+    const auto found = data.bounds->find(data.prompts[i]);
+    if (found == data.bounds->end()) continue;
+    for (const RecordedStep& step : found->second) {
+      const auto [above, below] = value(step);
+      sums.add(i, above, below);
+    }
+  }
+  return ratio_of_sums(data, sums.above, sums.below);
+}
+
+bool has_draft(const CaseData& data) {
+  return any_step(data, [](const StepRecord& step) { return !step.drafted.empty(); });
+}
+
+/// True if the optimum is known at every position that the steps visited.
+bool all_positions_known(const CaseData& data) {
+  if (!data.bounds) return false;
+  for (const auto& [prompt, steps] : *data.bounds) {
+    for (const RecordedStep& step : steps) {
+      if (!std::ranges::all_of(step.bounds.best, [](const auto& best) { return best.has_value(); }))
+        return false;
+    }
+  }
+  return true;
+}
+
+MetricValue position_acceptance(const CaseData& data) {
+  return mean_over_steps(data, [](const RecordedStep& step) {
+    return std::pair(static_cast<double>(std::min<std::size_t>(static_cast<std::size_t>(step.accepted),
+                                                               step.bounds.best.size())),
+                     static_cast<double>(step.bounds.best.size()));
+  });
+}
+
+MetricValue position_bound(const CaseData& data) {
+  if (!all_positions_known(data)) return {};
+  return mean_over_steps(data, [](const RecordedStep& step) {
+    double sum = 0;
+    for (const auto& best : step.bounds.best) sum += *best;
+    return std::pair(sum, static_cast<double>(step.bounds.best.size()));
+  });
+}
+
+MetricValue tau_token_rule(const CaseData& data) {
+  if (!has_draft(data)) return {};
+  return mean_over_steps(data, [](const RecordedStep& step) {
+    return std::pair(theory::StepBounds::tokens(step.bounds.by_token), 1.0);
+  });
+}
+
+MetricValue tau_path_rule(const CaseData& data) {
+  if (!has_draft(data)) return {};
+  return mean_over_steps(data, [](const RecordedStep& step) {
+    return std::pair(theory::StepBounds::tokens(step.bounds.by_path), 1.0);
+  });
+}
+
+/// The gain of the first `length` tokens of the step's draft.
+double gain(const RecordedStep& step, std::size_t length) {
+  double sum = 0;
+  for (std::size_t i = 0; i < std::min(length, step.bounds.by_path.size()); ++i)
+    sum += step.bounds.by_path[i] - step.bounds.by_token[i];
+  return sum;
+}
+
+MetricValue path_gain(const CaseData& data) {
+  if (!has_draft(data)) return {};
+  return mean_over_steps(data, [](const RecordedStep& step) { return std::pair(gain(step, SIZE_MAX), 1.0); });
+}
+
+MetricValue path_gain_at(const CaseData& data) {
+  if (!data.bounds) return {};
+  std::size_t longest = 0;
+  for (const auto& [prompt, steps] : *data.bounds) {
+    for (const RecordedStep& step : steps) {
+      if (!step.bounds.chain) return {};
+      longest = std::max(longest, step.bounds.by_path.size());
+    }
+  }
+  MetricValue out{json::array(), json::array()};
+  for (std::size_t length = 1; length <= longest; ++length) {
+    const MetricValue at =
+        mean_over_steps(data, [&](const RecordedStep& step) { return std::pair(gain(step, length), 1.0); });
+    out.value.push_back(at.value);
+    out.ci95.push_back(at.ci95);
+  }
+  if (out.value.empty()) return {};
+  return out;
+}
+
+const std::array kBoundMetrics = {
+    Metric{"tau_bound", "tokens/step",
+           "largest tau of a lossless verifier of the same drafts: on chains of any that uses p and q on the "
+           "path; on trees of one that decides one position after the other, at the positions it visited",
+           kHigh, false, tau_bound},
+    Metric{"tau_of_bound", "ratio", "tau / tau_bound", kHigh, false, tau_of_bound},
+    Metric{"tau_excess", "tokens/step",
+           "tau - tau_bound, with an interval over steps; above 0 by more than chance: the verifier is wrong",
+           kNone, false, tau_excess},
+    Metric{"position_acceptance", "",
+           "share of the visited positions at which a drafted child was emitted; with several children not "
+           "the alpha of one draft",
+           kHigh, false, position_acceptance},
+    Metric{"position_bound", "",
+           "mean over the visited positions of the largest acceptance of their children by any lossless rule",
+           kHigh, false, position_bound},
+    Metric{"tau_token_rule", "tokens/step",
+           "expected tau of the rule \"rejection\" on the drafts of this case, over the coins of the rule",
+           kHigh, false, tau_token_rule},
+    Metric{"tau_path_rule", "tokens/step",
+           "expected tau of the rule \"traversal\" (on chains \"block\") on the drafts of this case", kHigh,
+           false, tau_path_rule},
+    Metric{"path_gain", "tokens/step", "tau_path_rule - tau_token_rule, paired by step", kHigh, false,
+           path_gain},
+    Metric{"path_gain_at", "tokens/step",
+           "chains: [i]: path_gain if only the first i + 1 tokens of each draft are verified", kHigh, false,
+           path_gain_at},
+};
+
+}  // namespace
+
+std::span<const Metric> bound_metrics() { return kBoundMetrics; }
+
+}  // namespace speclab

@@ -1,0 +1,1 @@
+"""Figures of verifiers and of trees."""
