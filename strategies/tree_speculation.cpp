@@ -4,6 +4,9 @@
 // (`speclab optimize tree` makes one for a machine and a pair of models). If all widths are 1, this is
 // speculative sampling.
 //
+// With "budget": "auto" a step drafts the part of this tree that is worth its time, perhaps nothing. The part
+// is chosen before a token is drawn, so the text keeps its law.
+//
 // The children of a node are drawn without replacement, drawn independently, or are the draft's best tokens.
 // Each node gets the distribution that its token was drawn from. The rule "rejection" is exact for all three,
 // because it passes the residual from child to child.
@@ -24,6 +27,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/drafting/draft_levels.h"
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
@@ -44,6 +48,7 @@ struct Options {
   std::string tree;
   Children children = Children::without_replacement;
   UsedUp used_up = UsedUp::best;
+  BudgetOptions budget;
   DraftSampling draft;
   void fields(OptionVisitor& visit) {
     visit("widths", widths, Range<int>{1, TreeShape::kMostDrafted},
@@ -63,6 +68,7 @@ struct Options {
     visit("used_up", used_up, {{UsedUp::best, "best"}, {UsedUp::uniform, "uniform"}},
           "when q has no further token: best: the next best tokens, with one-hot q; uniform: draws from all "
           "other tokens with equal probability, as in Sequoia");
+    budget.fields(visit);
     draft.fields(visit);
   }
 };
@@ -91,33 +97,71 @@ class TreeSpeculation final : public Strategy {
         levels_(resources) {
     if (options_.sequences > 0) options_.children = Children::independent;
     slots_.resize(static_cast<std::size_t>(resources.batch));
+    if (!options_.budget.automatic()) return;
+    require_draft_costs(resources.costs.get(), "tree_speculation");
+    for (Slot& slot : slots_) slot.budget.emplace(resources.costs, shape_, ShapeBudget::Settings{});
   }
 
-  // A device can run these steps if all nodes of a depth have the same number of children, drawn without
-  // replacement or best. The vocabulary of the draft may be reduced; it must have as many tokens as a node
-  // has children.
+  // A device can run these steps if they all have the same form: there is no budget, and all nodes of a depth
+  // have the same number of children, drawn without replacement or best. The vocabulary of the draft may be
+  // reduced; it must have as many tokens as a node has children.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     const SamplingParams sampling = sampling_over(target);
     const bool other_draws = options_.children == Children::independent ||
                              (options_.used_up == UsedUp::uniform && sampling.temperature > 0);
     auto widths = shape_.widths();
-    if (!widths || other_draws || *std::max_element(widths->begin(), widths->end()) > config_.head_rows())
+    if (!widths || other_draws || options_.budget.automatic() ||
+        *std::max_element(widths->begin(), widths->end()) > config_.head_rows())
       return std::nullopt;
     return DevicePlan{std::move(*widths), sampling};
   }
 
   void begin(const Sequence& sequence) override {
-    slots_[static_cast<std::size_t>(sequence.slot)].sampling = sampling_over(sequence.sampling);
+    Slot& s = slot_of(sequence);
+    s.sampling = sampling_over(sequence.sampling);
+    if (s.budget) s.budget->begin();
     levels_.begin(sequence);
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    levels_.draft(sequences, drafts, shape_.depth(), [this](DraftLevel& level) { grow(level); });
+    drafting_.clear();
+    drafts_.clear();
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& sequence = *sequences[i];
+      Slot& s = slot_of(sequence);
+      if (s.budget) {
+        const auto limit = std::min<std::int64_t>(sequence.depth_limit, levels_.room(sequence));
+        if (limit <= 0 || s.budget->choose(static_cast<int>(limit), levels_.behind(sequence)) == 0) continue;
+      }
+      drafting_.push_back(&sequence);
+      drafts_.push_back(drafts[i]);
+    }
+    levels_.draft(drafting_, drafts_, shape_.depth(), [this](DraftLevel& level) { grow(level); });
+  }
+
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Slot& s = slot_of(*sequences[i]);
+      const TokenTree& tree = outcomes[i].draft->tree;
+      if (!s.budget || tree.drafted() == 0) continue;
+      const std::vector<int>& path = outcomes[i].acceptance->path;
+      int node = 0;
+      for (std::size_t depth = 0; depth <= path.size(); ++depth) {
+        tree.children(node, s.children);
+        const int next = depth < path.size() ? path[depth] : -1;
+        const auto found = std::find(s.children.begin(), s.children.end(), next);
+        s.budget->reached(static_cast<int>(depth), static_cast<int>(s.children.size()),
+                          found == s.children.end() ? -1 : static_cast<int>(found - s.children.begin()));
+        node = next;
+      }
+    }
   }
 
  private:
   struct Slot {
     SamplingParams sampling;
+    std::optional<ShapeBudget> budget;
+    std::vector<int> children;
     std::vector<int> fed;        // nodes of the draft that were fed in the forward in progress
     std::vector<int> in_shape;   // [nodes of the draft], the node of the shape; a draft may lack nodes
     std::vector<int> in_flight;  // [nodes of the draft], number of a fed node; -1 for the pending token
@@ -126,6 +170,13 @@ class TreeSpeculation final : public Strategy {
     SiblingDraw siblings;
   };
 
+  Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
+
+  // The number of children of a node of the shape in this step.
+  int children_of(const Slot& s, int of_shape) const {
+    return s.budget ? s.budget->children(of_shape) : shape_.children(of_shape);
+  }
+
   SamplingParams sampling_over(const SamplingParams& target) const {
     if (options_.children == Children::best) return {};  // temperature 0: the best tokens
     return options_.draft.over(target);
@@ -133,7 +184,7 @@ class TreeSpeculation final : public Strategy {
 
   // Adds the children of the fed nodes, and feeds those children that have children of their own.
   void grow(DraftLevel& level) {
-    Slot& s = slots_[static_cast<std::size_t>(level.sequence().slot)];
+    Slot& s = slot_of(level.sequence());
     const TokenTree& tree = level.draft().tree;
     if (level.depth() == 0) {
       s.fed.assign(1, 0);
@@ -143,13 +194,13 @@ class TreeSpeculation final : public Strategy {
     const int first = tree.size();
     for (std::size_t i = 0; i < s.fed.size(); ++i) {
       const int before = tree.size(), of_shape = s.in_shape[static_cast<std::size_t>(s.fed[i])];
-      add_children(s, level, static_cast<int>(i), s.fed[i], shape_.children(of_shape));
+      add_children(s, level, static_cast<int>(i), s.fed[i], children_of(s, of_shape));
       for (int node = before; node < tree.size(); ++node)
         s.in_shape.push_back(shape_.first_child(of_shape) + node - before);
     }
     s.fed.clear();
     for (int node = first; node < tree.size(); ++node) {
-      const bool inner = shape_.children(s.in_shape[static_cast<std::size_t>(node)]) > 0;
+      const bool inner = children_of(s, s.in_shape[static_cast<std::size_t>(node)]) > 0;
       s.in_flight.push_back(
           inner ? level.feed(tree.token(node), s.in_flight[static_cast<std::size_t>(tree.parent(node))]) : 0);
       if (inner) s.fed.push_back(node);
@@ -196,6 +247,8 @@ class TreeSpeculation final : public Strategy {
   TreeShape shape_;
   DraftLevels levels_;
   std::vector<Slot> slots_;  // [batch]
+  std::vector<const Sequence*> drafting_;
+  std::vector<Draft*> drafts_;
 };
 
 const RegisterStrategy<Options, TreeSpeculation> registered{{
@@ -203,7 +256,7 @@ const RegisterStrategy<Options, TreeSpeculation> registered{{
     .summary = "a small model drafts a tree of fixed shape, the target verifies it in one forward",
     .paper = "Miao et al. 2024, SpecInfer (expansion); Chen et al. 2024, Sequoia (draws and shape)",
     .draft_source = "small model or layers of the target",
-    .stop_rule = "shape of the tree",
+    .stop_rule = "budget; shape of the tree",
     .verification = "tree",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

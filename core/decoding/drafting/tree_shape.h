@@ -19,6 +19,8 @@ class TreeShape {
   /// Every node at depth d has widths[d] children (expansion <k1, ..., km>: Miao et al. 2024, Section 3).
   /// Throws Error, which names `where`, for an empty list and for more than kMostDrafted tokens.
   static TreeShape of_widths(std::span<const int> widths, const std::string& where);
+  /// A chain of `length` >= 1 tokens.
+  static TreeShape chain(int length);
   /// The shape of a tree file (tree_json). Throws Error, which names the file and the node, when the parents
   /// form no tree, when the ranks of siblings have gaps, and for more than kMostDrafted tokens.
   static TreeShape read(const std::filesystem::path& path);
