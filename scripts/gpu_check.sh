@@ -120,7 +120,7 @@ speculation() {  # NAME CAP [INFLATE]
   stage "speculation_$1" "$2" "$folder/summary.json" "$speclab" run configs/gpu_check.json --set "target=$target" --set "drafts.distilled.model=$draft" "${run[@]}" "${use[@]}" --out "$folder"
 }
 
-short=("$speclab" generate --model "$model" --draft "$draft" --strategy speculative_sampling --prompt "Why is the sky blue?" --set max_tokens=8 "${use[@]}")
+short=("$speclab" generate --model "$model" --draft "$draft" --strategy speculative_sampling --prompt "Why is the sky blue?" --set max_tokens=8 --set budget=fixed "${use[@]}")
 
 # All stages in order. In a part, the limits add up to less than the time of the part; --plan prints them.
 part_1() {

@@ -8,7 +8,9 @@
 // it makes one small tree of the model's chain, its runner-ups (second best tokens) and the copies.
 // `order: listed` asks the sources one after the other; the first one that finds anything drafts. A token is
 // drafted only if it is worth a row of the target: the probability of its path must reach an option
-// (`worth`, `worth_of_draft` or `worth_of_runner_up`).
+// (`worth`, `worth_of_draft` or `worth_of_runner_up`). With "budget": "auto" the model's chain is no longer
+// than it is worth by the measured costs and the acceptance so far, and the rest of the tree is cut to what
+// is worth its time.
 //
 // Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
 //              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in
@@ -95,6 +97,7 @@ struct Options {
   std::vector<double> trust = {.41, .57, .62, .72, .79, .79, .81, .84, .87, .88, .88, .9, .9, .9, .9, .97};
   bool runner_up = true;
   int remember_tokens = 1000000;
+  CutBudgetOptions budget;
   DraftChainOptions chain;
   bool carries_memory() const { return std::ranges::find(sources, "earlier") != sources.end(); }
   Options() {
@@ -128,6 +131,7 @@ struct Options {
           "longer matches");
     visit("runner_up", runner_up, "draft the model's second best tokens too, if they are worth a row");
     visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27}, "tokens that \"earlier\" keeps");
+    budget.fields(visit);
     chain.fields(visit);
   }
 };
@@ -155,7 +159,7 @@ class Composition final : public Strategy {
           RetrievalOptions{.length = std::min(options_.length, kMostRetrieved), .nodes = options_.nodes});
     }
     if (has(kDraft) && resources.draft) {  // without a model only the copies draft
-      chain_ = std::make_unique<DraftChain>(options_.chain, resources);
+      chain_ = std::make_unique<DraftChain>(options_.chain, resources, options_.budget.rule);
       chain_->leave_out_below(options_.worth_of_draft);
       if (options_.order == Order::tree && options_.runner_up) chain_->want_runner_ups();
     }
@@ -196,6 +200,9 @@ class Composition final : public Strategy {
       if (options_.order == Order::tree) {
         add_runner_ups(*modelled_[i], slot, draft);
         add_copies(slot, draft);
+      } else if (slot.by_model == 0 && options_.budget.automatic()) {
+        add_copies(slot,
+                   draft);  // the model is not worth its time; a copy that is not sure may be worth a row
       } else {
         draft.source = name_of(draft.tree.drafted() > 0 ? 1U << kDraft : 0);
       }

@@ -6,6 +6,11 @@
 //              head and a fixed number of nodes; here any draft model serves, and the number of nodes can
 //              follow the cost of rows.
 // Draft cost:  one draft forward per depth over at most `expand` nodes.
+// Budget:      with "budget": "auto" a node is verified while its marginal expected token is worth more than
+// its
+//              marginal time, and a level is drafted while it can be worth its forward. How often a token is
+//              accepted is learned for each range of the draft's probability. A draft model that is not worth
+//              its time is only tried now and then.
 // Loses when:  the draft's confidence is not its accuracy. The children are not drawn, so their q is one-hot:
 //              above temperature 0 a step accepts the target's probability of the children, which is less
 //              than for drawn children when draft and target agree.
@@ -13,14 +18,19 @@
 // The tree is a function of the text and the models alone, so every lossless rule stays exact.
 
 #include <algorithm>
-#include <map>
+#include <array>
+#include <cmath>
+#include <cstdint>
 #include <iterator>
+#include <map>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/draft_switch.h"
 #include "core/decoding/drafting/draft_levels.h"
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
@@ -37,6 +47,7 @@ struct Options {
   std::vector<int> rows;
   std::vector<double> times;
   double c = 0;
+  BudgetOptions budget;
   void fields(OptionVisitor& visit) {
     visit("depth", depth, Range<int>{1, TreeShape::kMostDrafted}, "most levels of the tree");
     visit("expand", expand, Range<int>{1, TreeShape::kMostDrafted},
@@ -45,15 +56,16 @@ struct Options {
           "children of a node, the draft's best tokens");
     visit("nodes", nodes, Range<int>{1, TreeShape::kMostDrafted},
           "most nodes that are kept; the most likely ones");
-    visit("rows", rows, Range<int>{1, 1 << 20},
-          "with `times`, nodes are kept only if they are worth their time: numbers of rows of a target "
-          "forward, "
-          "such as [1, 8, 32]; empty: all `nodes` are kept");
+    visit(
+        "rows", rows, Range<int>{1, 1 << 20},
+        "with `times` and budget fixed, nodes are kept only if they are worth their time: numbers of rows of "
+        "a target forward, such as [1, 8, 32]; empty: all `nodes` are kept");
     visit("times", times, Range<double>{0, 1e12, true},
           "the time of a target forward for each entry of `rows`, in any unit");
     visit("c", c, Range<double>{0, 1e6},
           "with `rows`: time of a draft forward / time of a target forward of one row; a level that is not "
           "worth it is not drafted");
+    budget.fields(visit);
   }
 };
 
@@ -76,7 +88,14 @@ class DynamicTree final : public Strategy {
       : options_(options),
         config_(resources.draft->config()),
         times_(row_times_of(options)),
+        costs_(options.budget.automatic() ? resources.costs : nullptr),
+        by_cost_(costs_ || !options.rows.empty()),
         levels_(resources) {
+    if (costs_) require_draft_costs(costs_.get(), "dynamic_tree");
+    if (costs_ && !options_.rows.empty()) {
+      throw Error({"dynamic_tree: rows", "a table of times with budget \"auto\"", "only one table of times",
+                   "Remove rows and times, or set budget to fixed."});
+    }
     if ((options_.depth - 1) * options_.expand > TreeShape::kMostDrafted) {
       throw Error({"dynamic_tree: depth, expand",
                    fmt::format("{} levels of {} nodes", options_.depth - 1, options_.expand),
@@ -86,21 +105,47 @@ class DynamicTree final : public Strategy {
     slots_.resize(static_cast<std::size_t>(resources.batch));
   }
 
-  void begin(const Sequence& sequence) override { levels_.begin(sequence); }
+  void begin(const Sequence& sequence) override {
+    Slot& s = slot_of(sequence);
+    s.shares.fill({});
+    s.worth.begin();
+    levels_.begin(sequence);
+  }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    for (const Sequence* sequence : sequences) slot_of(*sequence).nodes.clear();
-    levels_.draft(sequences, drafts, options_.depth, [this](DraftLevel& level) { grow(level); });
-    for (std::size_t i = 0; i < sequences.size(); ++i) keep_best(slot_of(*sequences[i]), *drafts[i]);
+    drafting_.clear();
+    drafts_.clear();
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Slot& s = slot_of(*sequences[i]);
+      s.nodes.clear();
+      s.spent = 0;
+      if (costs_ && !is_worth_a_draft(s, *sequences[i])) continue;
+      drafting_.push_back(sequences[i]);
+      drafts_.push_back(drafts[i]);
+    }
+    levels_.draft(drafting_, drafts_, options_.depth, [this](DraftLevel& level) { grow(level); });
+    for (std::size_t i = 0; i < drafting_.size(); ++i) keep_best(slot_of(*drafting_[i]), *drafts_[i]);
+  }
+
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    if (!costs_) return;
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Slot& s = slot_of(*sequences[i]);
+      const Draft& draft = *outcomes[i].draft;
+      learn(s, draft, outcomes[i].acceptance->path);
+      if (s.decided) s.worth.observe(outcomes[i].emitted, costs_->target(draft.tree.size()) + s.spent);
+    }
   }
 
  private:
+  static constexpr std::size_t kShares = 8;  // ranges of the draft's probability
+
   /// A node that may be kept. Parents come before their children.
   struct Node {
     Token token;
     int parent;       // index of a node; -1: the pending token
     float q;          // the draft's probability of the token
-    double reach;     // product of q along the path
+    double reach;     // product along the path of q, or with a budget of the acceptance learned for q
     int in_flight;    // its number among the fed nodes
     int drafted = 0;  // its node of the draft; 0: it was not kept
   };
@@ -108,9 +153,44 @@ class DynamicTree final : public Strategy {
     std::vector<Node> nodes;
     std::vector<int> fed;    // nodes that were fed in the forward in progress; -1: the pending token
     std::vector<int> order;  // nodes by reach
+    std::vector<int> children;
+    int behind = 0;  // tokens that the draft's first forward reads besides the pending one
     std::vector<Token> best, prefix;
     Distribution q;
+    // With a budget:
+    std::array<RunningShare, kShares> shares{};  // acceptance by the draft's probability
+    DraftSwitch worth{{}};
+    bool decided = false;  // `worth` was asked in this step
+    double spent = 0;      // time of the draft's forwards of this step by the table of costs
   };
+
+  static std::size_t share_of(double q) {
+    return std::min(static_cast<std::size_t>(std::sqrt(q) * kShares), kShares - 1);
+  }
+
+  // Whether the draft model runs in this step. A chain of three tokens stands for a draft that was never
+  // seen.
+  bool is_worth_a_draft(Slot& s, const Sequence& sequence) {
+    s.decided = std::min<std::int64_t>(sequence.depth_limit, levels_.room(sequence)) > 0;
+    if (!s.decided) return false;
+    s.behind = levels_.behind(sequence);
+    return s.worth.decide(costs_->target(4) + costs_->draft(1 + s.behind) + 2 * costs_->draft(1),
+                          costs_->target(1));
+  }
+
+  // Learns from the nodes that the text reached, the pending token among them.
+  void learn(Slot& s, const Draft& draft, const std::vector<int>& path) const {
+    if (draft.tree.drafted() == 0) return;
+    for (RunningShare& share : s.shares) share.fade(.98);
+    int node = 0;
+    for (std::size_t depth = 0; depth <= path.size(); ++depth) {
+      const int next = depth < path.size() ? path[depth] : -1;
+      draft.tree.children(node, s.children);
+      for (const int child : s.children)
+        s.shares[share_of(draft.confidence[static_cast<std::size_t>(child)])].add(child == next);
+      node = next;
+    }
+  }
 
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
   static const Node& at(const Slot& s, int node) { return s.nodes[static_cast<std::size_t>(node)]; }
@@ -129,7 +209,10 @@ class DynamicTree final : public Strategy {
   // Adds the children of the fed nodes, and feeds the most likely of them.
   void grow(DraftLevel& level) {
     Slot& s = slot_of(level.sequence());
-    if (level.depth() == 0) s.fed.assign(1, -1);
+    if (level.depth() == 0) {
+      s.fed.assign(1, -1);
+      if (costs_) s.spent = costs_->draft(1 + s.behind);
+    }
     const std::size_t first = s.nodes.size();
     for (std::size_t i = 0; i < s.fed.size(); ++i) add_children(s, level, static_cast<int>(i), s.fed[i]);
     if (level.depth() + 1 >= level.limit()) return;
@@ -137,6 +220,7 @@ class DynamicTree final : public Strategy {
     s.fed.assign(s.order.begin(),
                  s.order.begin() + std::min<std::ptrdiff_t>(std::ssize(s.order), options_.expand));
     if (!worth_a_level(s, level.depth() + 1)) return;
+    if (costs_ && !s.fed.empty()) s.spent += costs_->draft(static_cast<int>(s.fed.size()));
     std::sort(s.fed.begin(), s.fed.end());
     for (const int node : s.fed) {
       Node& fed = s.nodes[static_cast<std::size_t>(node)];
@@ -157,33 +241,44 @@ class DynamicTree final : public Strategy {
     const double reach = node < 0 ? 1 : at(s, node).reach;
     for (const Token token : s.best) {
       const double q = s.q.prob(token);
-      s.nodes.push_back({token, node, static_cast<float>(q), reach * q, -1});
+      const double accepted = costs_ ? s.shares[share_of(q)].over(q, 4) : q;
+      s.nodes.push_back({token, node, static_cast<float>(q), reach * accepted, -1});
     }
   }
 
+  // The time of a step with n nodes after `depth` forwards of the draft. Its unit is that of level_time().
+  double step_time(const Slot& s, int n, int depth) const {
+    return costs_ ? costs_->target(1 + n) + s.spent : times_.ratio(1 + n) + depth * options_.c;
+  }
+  double level_time(const Slot& s) const {
+    return costs_ ? costs_->draft(static_cast<int>(s.fed.size())) : options_.c;
+  }
+
   /// Expected tokens of a step with the n most likely nodes, divided by its time: F / (t(1 + n) + d c). The
-  /// draft's probabilities stand for those of the target. Returns the best n and its rate.
+  /// draft's probabilities stand for those of the target, or with a budget the acceptance learned for them.
+  /// Returns the best n and its rate.
   std::pair<int, double> best_count(const Slot& s, int depth) const {
-    std::pair<int, double> best{0, 1 / (1 + depth * options_.c)};
+    std::pair<int, double> best{0, 1 / step_time(s, 0, depth)};
     double tokens = 1;
     const int most = std::min<int>(options_.nodes, static_cast<int>(s.order.size()));
     for (int n = 1; n <= most; ++n) {
       tokens += at(s, s.order[static_cast<std::size_t>(n) - 1]).reach;
-      const double rate = tokens / (times_.ratio(1 + n) + depth * options_.c);
-      if (rate > best.second) best = {n, rate};
+      const double rate = tokens / step_time(s, n, depth);
+      if (costs_ ? rate >= best.second : rate > best.second) best = {n, rate};
     }
     return best;
   }
 
   // The next level adds at most one token to a step, and only if a step reaches one of the fed nodes. It
-  // takes the time c, in which the nodes so far emit c times their rate. The draft is longer only if the
-  // level can be worth more than that.
+  // takes the time of a draft forward, in which the nodes so far emit that time times their rate. The draft
+  // is longer only if the level can be worth more than that.
   bool worth_a_level(Slot& s, int depth) const {
-    if (options_.rows.empty()) return true;
+    if (!by_cost_) return true;
+    if (s.fed.empty()) return false;
     double reached = 0;
     for (const int node : s.fed) reached += at(s, node).reach;
     sort_from(s, 0);
-    return reached > options_.c * best_count(s, depth).second;
+    return reached > level_time(s) * best_count(s, depth).second;
   }
 
   // Adds the most likely nodes to the draft. A node is never more likely than its parent, so the parent is
@@ -192,7 +287,7 @@ class DynamicTree final : public Strategy {
     if (s.nodes.empty()) return;
     sort_from(s, 0);
     int kept = std::min<int>(options_.nodes, static_cast<int>(s.order.size()));
-    if (!options_.rows.empty()) {
+    if (by_cost_) {
       int depth = 0;
       for (int node = static_cast<int>(s.nodes.size()) - 1; node >= 0; node = at(s, node).parent) ++depth;
       kept = best_count(s, depth).first;
@@ -210,8 +305,12 @@ class DynamicTree final : public Strategy {
   Options options_;
   const ModelConfig& config_;  // of the draft
   theory::RowTimes times_;
+  std::shared_ptr<const StepCosts> costs_;  // null without a budget
+  bool by_cost_;
   DraftLevels levels_;
   std::vector<Slot> slots_;  // [batch]
+  std::vector<const Sequence*> drafting_;
+  std::vector<Draft*> drafts_;
 };
 
 const RegisterStrategy<Options, DynamicTree> registered{{
@@ -219,7 +318,7 @@ const RegisterStrategy<Options, DynamicTree> registered{{
     .summary = "a small model drafts a tree; the nodes that its confidence makes most likely are verified",
     .paper = "Li et al. 2024, EAGLE-2 (expansion and reranking)",
     .draft_source = "small model or layers of the target",
-    .stop_rule = "number of nodes, or the time that a node costs",
+    .stop_rule = "budget: the time that a node costs; number of nodes",
     .verification = "tree",
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

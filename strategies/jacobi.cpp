@@ -8,13 +8,16 @@
 //              other). The sliding window is that of lookahead decoding with N = 2 (Fu et al. 2024).
 // Draft cost:  none besides the target's rows of the block.
 // Loses when:  nearly always. A wrong token changes all predictions after it, and correct tokens often appear
-//              at the wrong positions.
+//              at the wrong positions. With "budget": "auto" a step guesses fewer tokens of the block, mostly
+//              none. Guesses that were not verified stay the guesses of the next step.
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/drafting/lookahead_window.h"
 #include "core/decoding/registry.h"
 
@@ -30,6 +33,7 @@ struct Options {
   bool keep_tail = true;
   Initial initial = Initial::random;
   int parallel_tokens = 0;
+  BudgetOptions budget;
   void fields(OptionVisitor& visit) {
     visit("scheme", scheme,
           {{Scheme::blocks, "blocks"}, {Scheme::parallel, "parallel"}, {Scheme::sliding, "sliding"}},
@@ -47,6 +51,7 @@ struct Options {
           "repeated");
     visit("parallel_tokens", parallel_tokens, Range<int>{0, 1 << 20},
           "after this many emitted tokens, decoding continues without drafts; 0: never");
+    budget.fields(visit);
   }
 };
 
@@ -58,6 +63,9 @@ class Jacobi final : public Strategy {
     for (Slot& slot : slots_) {
       slot.guess.reserve(kMostRows);
       slot.next.reserve(kMostRows);
+      const int most = (whole_ ? kMostRows : options_.block) - 1;
+      if (options_.budget.automatic() && most > 0)
+        slot.budget.emplace(resources.costs, TreeShape::chain(most), kTrials);
     }
   }
 
@@ -68,6 +76,7 @@ class Jacobi final : public Strategy {
     Slot& slot = slots_[static_cast<std::size_t>(sequence.slot)];
     slot.guess.clear();
     slot.left = 0;
+    if (slot.budget) slot.budget->begin();
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
@@ -80,7 +89,8 @@ class Jacobi final : public Strategy {
         slot.left = options_.block;
         if (options_.scheme == Scheme::blocks) slot.guess.clear();
       }
-      const int length = std::min(whole_ ? kMostRows - 1 : slot.left - 1, sequence.depth_limit);
+      int length = std::min(whole_ ? kMostRows - 1 : slot.left - 1, sequence.depth_limit);
+      if (length > 0 && slot.budget) length = slot.budget->choose(length);
       int draw = 0;
       while (static_cast<int>(slot.guess.size()) < length) slot.guess.push_back(anything(sequence, draw++));
       for (int node = 0; node < length; ++node)
@@ -97,15 +107,27 @@ class Jacobi final : public Strategy {
       // The row of node k predicts the token at offset k + 1.
       for (int node = outcome.emitted; options_.keep_tail && node < outcome.draft->tree.size(); ++node)
         slot.next.push_back(outcome.rows.best(node));
+      // Guesses for later offsets were not verified because of the budget. They stay guesses.
+      if (options_.keep_tail && slot.budget) {
+        const auto later = static_cast<std::size_t>(outcome.draft->tree.size());
+        for (std::size_t i = later; i < slot.guess.size(); ++i) slot.next.push_back(slot.guess[i]);
+      }
       slot.guess.swap(slot.next);
+      if (slot.budget)
+        slot.budget->observe_chain(outcome.draft->tree.drafted(),
+                                   static_cast<int>(outcome.acceptance->path.size()));
       if (options_.scheme == Scheme::blocks) slot.left = std::max(0, slot.left - outcome.emitted);
     }
   }
 
  private:
   static constexpr int kMostRows = 512;
+  // The first guesses of a trial are old or random, so a trial takes several steps.
+  static constexpr ShapeBudget::Settings kTrials{
+      .first_guess = .3, .by_draft_model = false, .trial_steps = 4};
 
   struct Slot {
+    std::optional<ShapeBudget> budget;
     std::vector<Token> guess;  // guesses for the tokens after the pending one
     std::vector<Token> next;
     int left = 0;  // tokens of the block that are not final yet
@@ -128,7 +150,7 @@ const RegisterStrategy<Options, Jacobi> registered{{
     .summary = "fixed-point iteration on many tokens at once; the target's predictions are the next guesses",
     .paper = "Santilli et al. 2023; Song et al. 2021 (Jacobi and Gauss-Seidel-Jacobi iterations)",
     .draft_source = "the target's rows of the previous step",
-    .stop_rule = "end of the block",
+    .stop_rule = "budget; end of the block",
     .verification = "chain",
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

@@ -6,6 +6,11 @@
 //              Lookahead Decoding", Algorithms 2 to 4; the defaults are those of the paper for a 7B model.
 // Draft cost:  W (N - 1) rows in every forward. Guesses that share a prefix share its rows, so a step has at
 //              most (W + G)(N - 1) rows.
+// Budget:      with "budget": "auto" a step feeds the window only while the steps with it give more tokens
+// per
+//              time than the steps without it, and it verifies only the guesses that are worth their rows.
+//              Without the window a step is autoregressive, apart from guesses that the pool still has. Now
+//              and then the window is tried anew.
 // Emulation:   the option `emulate` repeats the steps of lade (the authors' code) or of llama.cpp. One
 //              thing of lade is not emulated: lade fills its first level during the prompt's forward, which
 //              saves it one step per text. The first window is not emulated either: both programs draw it in
@@ -16,10 +21,13 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/draft_budget.h"
+#include "core/decoding/budget/draft_switch.h"
 #include "core/decoding/drafting/lookahead_window.h"
 #include "core/decoding/drafting/ngram_pool.h"
 #include "core/decoding/registry.h"
@@ -44,6 +52,7 @@ struct Options {
   bool accept_window = false;
   bool keep_pool = false;
   Emulate emulate = Emulate::none;
+  BudgetOptions budget;
   bool carries_memory() const { return keep_pool; }
   void fields(OptionVisitor& visit) {
     visit("W", W, Range<int>{0, 256},
@@ -73,7 +82,8 @@ struct Options {
     visit("emulate", emulate,
           {{Emulate::none, "none"}, {Emulate::lade, "lade"}, {Emulate::llama_cpp, "llama_cpp"}},
           "do the same steps as another implementation, including its faults; overrides full_match_bonus, "
-          "and llama_cpp also overrides evict and forward");
+          "and llama_cpp also overrides evict and forward; needs budget fixed");
+    budget.fields(visit);
   }
 };
 
@@ -93,12 +103,25 @@ class Lookahead final : public Strategy {
            std::string(lade_ ? "\"lade\"" : "\"llama_cpp\"") + " with N = " + std::to_string(options.N),
            "N of at least 3, W of at least 1 and accept_window off, as in that implementation", ""});
     }
+    if (options.emulate != Emulate::none && options.budget.automatic()) {
+      throw Error({"lookahead: emulate", "emulate with budget \"auto\"", "budget \"fixed\"",
+                   "An emulation repeats the steps of a program that has no budget. Set budget to fixed."});
+    }
     guesses_ = options_.V > 0 ? options_.V : options_.G >= 0 ? options_.G : kMostGuesses;
     if (options_.G >= 0) guesses_ = std::min(guesses_, options_.G);
     guess_length_ = options_.full_match_bonus ? options_.N - 1 : options_.N - 2;
     for (int i = 0; i < resources.batch; ++i)
       slots_.push_back(
           std::make_unique<Slot>(options_, resources.target->config().vocab, resources.capacity));
+    if (!options_.budget.automatic()) return;
+    costs_ = resources.costs;
+    for (const auto& slot : slots_) {
+      slot->guesses.emplace(costs_);
+      // The window makes no n-grams while it warms up, and the pool first needs some.
+      if (options_.W > 0)
+        slot->worth.emplace(
+            DraftSwitch::Settings{.first_guess = .5, .trial_steps = 8, .idle_steps = options_.N});
+    }
   }
 
   Reads reads() const override { return {.rows = true}; }
@@ -114,12 +137,9 @@ class Lookahead final : public Strategy {
     if (options_.pool_from_prompt) {
       for (std::size_t end = 1; end <= slot.running.size(); ++end) insert_newest(slot, end);
     }
-    const auto first = [&](int draw) {
-      if (options_.initial == Initial::random) return random_text_token(sequence, slot.running, draw);
-      return slot.running[static_cast<std::size_t>(draw) % slot.running.size()];
-    };
-    if (llama_cpp_) slot.window.start_full(std::cref(first));
-    else slot.window.start(std::cref(first));
+    if (slot.guesses) slot.guesses->begin();
+    if (slot.worth) slot.worth->begin();
+    start_window(slot, sequence);
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
@@ -127,11 +147,15 @@ class Lookahead final : public Strategy {
       const Sequence& sequence = *sequences[i];
       Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
       Draft& draft = *drafts[i];
-      if (options_.window_from_pool) refresh_window(slot, sequence.tokens.back());
+      if (slot.worth) decide(slot, sequence);
+      if (options_.window_from_pool && slot.fed) refresh_window(slot, sequence.tokens.back());
       slot.level0.clear();
-      if (options_.accept_window && slot.window.warm()) offer_window(slot, sequence.depth_limit, draft);
-      if (slot.window.warm()) offer_guesses(slot, sequence, draft);
-      slot.window.feed(draft, sequence.probe_limit, slot.level0);
+      const bool warm = slot.window.warm();
+      if (options_.accept_window && warm && slot.fed) offer_window(slot, sequence.depth_limit, draft);
+      draft.must_keep = draft.tree.drafted();
+      if (warm || !slot.fed) offer_guesses(slot, sequence, draft);
+      if (slot.guesses) slot.guesses->limit(draft, slot.fed ? window_rows(slot) - draft.must_keep : 0);
+      if (slot.fed) slot.window.feed(draft, sequence.probe_limit, slot.level0);
       draft.pool_size = static_cast<std::int64_t>(slot.pool.size());
     }
   }
@@ -142,18 +166,23 @@ class Lookahead final : public Strategy {
       const Outcome& outcome = outcomes[i];
       Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
       const TokenSpan emitted = TokenSpan(sequence.tokens).last(static_cast<std::size_t>(outcome.emitted));
+      if (slot.guesses) slot.guesses->observe(emitted);
+      if (slot.worth) slot.worth->observe(outcome.emitted, costs_->target(outcome.draft->tree.size()));
       int draws = 0;
       const auto draw = [&](int) { return random_text_token(sequence, slot.running, draws++); };
       const LookaheadWindow::Refill refill = std::cref(draw);  // std::cref avoids an allocation
-      slot.window.predict(outcome.rows, refill, slot.predictions);
+      slot.predictions.clear();
+      if (slot.fed) slot.window.predict(outcome.rows, refill, slot.predictions);
       for (Token& token : slot.predictions) {
         if (std::ranges::find(sequence.eos, token) != sequence.eos.end()) token = refill(0);
       }
-      if (slot.window.warm() && slot.window.width() > 0) collect(slot, outcome.draft->tree.token(0));
+      if (slot.fed && slot.window.warm() && slot.window.width() > 0)
+        collect(slot, outcome.draft->tree.token(0));
       for (const Token token : emitted) {
         slot.running.push_back(lade_ ? emitted.back() : token);
         if (options_.pool_from_prompt) insert_newest(slot, slot.running.size());
       }
+      if (!slot.fed) continue;
       if (llama_cpp_) advance_like_llama_cpp(slot, outcome.emitted);
       else
         slot.window.advance(slot.predictions, options_.forward == Forward::one ? 1 : outcome.emitted, refill,
@@ -179,7 +208,32 @@ class Lookahead final : public Strategy {
     std::vector<Token> running;
     std::vector<Token> predictions, ngram;
     std::vector<int> level0;  // nodes of the window's first level, if they are candidates
+    bool fed = true;          // whether this step feeds the window
+    // With a budget:
+    std::optional<DraftBudget> guesses;
+    std::optional<DraftSwitch> worth;  // without a value there is no window
   };
+
+  void start_window(Slot& slot, const Sequence& sequence) const {
+    const auto first = [&](int draw) {
+      if (options_.initial == Initial::random) return random_text_token(sequence, slot.running, draw);
+      return slot.running[static_cast<std::size_t>(draw) % slot.running.size()];
+    };
+    if (llama_cpp_) slot.window.start_full(std::cref(first));
+    else slot.window.start(std::cref(first));
+    slot.fed = true;
+  }
+
+  static int window_rows(const Slot& slot) {
+    return std::max(0, slot.window.width() * slot.window.filled() - 1);
+  }
+
+  // Decides whether this step feeds the window. A window that was off starts anew.
+  void decide(Slot& slot, const Sequence& sequence) const {
+    const bool feed = slot.worth->decide(costs_->target(options_.W * (options_.N - 1)), costs_->target(1));
+    if (feed && !slot.fed) start_window(slot, sequence);
+    slot.fed = feed;
+  }
 
   // Inserts the n-gram of N tokens that ends before `end`.
   void insert_newest(Slot& slot, std::size_t end) {
@@ -251,6 +305,7 @@ class Lookahead final : public Strategy {
 
   Options options_;
   bool lade_, llama_cpp_;
+  std::shared_ptr<const StepCosts> costs_;  // null without a budget
   int guesses_ = 0;
   int guess_length_ = 0;
   std::vector<std::unique_ptr<Slot>> slots_;
@@ -264,7 +319,7 @@ const RegisterStrategy<Options, Lookahead> registered{{
     .summary = "n-grams from a parallel Jacobi iteration of the target itself, verified as a tree",
     .paper = "Fu, Bailis, Stoica, Zhang 2024, Lookahead Decoding",
     .draft_source = "the target's own guesses ahead",
-    .stop_rule = "N - 1 tokens in each of at most G guesses",
+    .stop_rule = "budget; N - 1 tokens in each of at most G guesses",
     .verification = "tree, with a window of probes",
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

@@ -181,7 +181,8 @@ class MergedTrees final : public Strategy {
       const auto draw =
           static_cast<std::uint32_t>(static_cast<int>(source_) * (kMostNodes + 1) + own.tree.size());
       const Token token = sequence.coupled
-                              ? q.sample_coupled(sequence.coins, sequence.position() + level.depth() + 1)
+                              ? q.sample_coupled(sequence.coins, sequence.position() + level.depth() + 1,
+                                                 static_cast<int>(i) % sequence.noise_streams)
                               : q.sample(sequence.coins, {sequence.position(), Purpose::draft, draw});
       ++slot.drawn;
       const double sure = (q.one_hot() ? soft_ : q).prob(token),

@@ -10,7 +10,7 @@
 //              45 us of CPU time at temperature 0. With sampling it takes 80 us, because sampling needs
 //              several passes over a row for each token.
 // Loses when:  a few tokens of context predict little: acceptance falls fast with depth, and every drafted
-//              token is a row to verify.
+//              token is a row to verify. With "budget": "auto" it then drafts less, down to nothing.
 
 #include <algorithm>
 #include <limits>
@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/drafting/draft_chain.h"
 #include "core/decoding/drafting/ngram_estimate.h"
 #include "core/decoding/rows/processors.h"
@@ -36,6 +37,7 @@ struct Options {
   Counts counts = Counts::online;
   std::string file;
   int known = 1;
+  BudgetOptions budget;
   DraftChainOptions chain;
   Options() { chain.gamma = 3; }
   void fields(OptionVisitor& visit) {
@@ -52,6 +54,7 @@ struct Options {
     visit("file", file, "file made by `speclab ngram build`");
     visit("known", known, Range<int>{0, NgramCounts::kMostOrder - 1},
           "draft only after a sequence of this many tokens that occurred before; at most order - 1");
+    budget.fields(visit);
     chain.fields(visit);
   }
 };
@@ -77,6 +80,11 @@ class NgramModel final : public Strategy {
     for (int i = 0; i < resources.batch; ++i) {
       slots_.push_back(std::make_unique<Slot>(vocab_, options_.order, schedule));
       if (by_text_) slots_.back()->counts.reserve(static_cast<std::size_t>(resources.capacity) + 1);
+      if (options_.budget.automatic()) {
+        slots_.back()->budget.emplace(
+            resources.costs, TreeShape::chain(std::max(options_.chain.gamma, schedule.largest())),
+            ShapeBudget::Settings{.first_guess = .4, .by_draft_model = false, .trial_steps = 1});
+      }
     }
     row_.resize(static_cast<std::size_t>(vocab_));
     processed_.resize(row_.size());
@@ -85,6 +93,7 @@ class NgramModel final : public Strategy {
   void begin(const Sequence& sequence) override {
     Slot& slot = slot_of(sequence);
     slot.schedule.begin(sequence.turn);
+    if (slot.budget) slot.budget->begin();
     slot.counts.clear();
     catch_up(slot, sequence);
   }
@@ -98,7 +107,9 @@ class NgramModel final : public Strategy {
       Slot& slot = slot_of(*sequences[i]);
       catch_up(slot, *sequences[i]);
       const int drafted = outcomes[i].draft->tree.drafted();
-      if (drafted > 0) slot.schedule.observe(drafted, static_cast<int>(outcomes[i].acceptance->path.size()));
+      const auto accepted = static_cast<int>(outcomes[i].acceptance->path.size());
+      if (drafted > 0) slot.schedule.observe(drafted, accepted);
+      if (drafted > 0 && slot.budget) slot.budget->observe_chain(drafted, accepted);
     }
   }
 
@@ -107,6 +118,7 @@ class NgramModel final : public Strategy {
     Slot(int vocab, int order, const Schedule& rule) : counts(vocab, order), schedule(rule) {}
     NgramCounts counts;
     Schedule schedule;
+    std::optional<ShapeBudget> budget;
   };
 
   Slot& slot_of(const Sequence& sequence) { return *slots_[static_cast<std::size_t>(sequence.slot)]; }
@@ -125,7 +137,7 @@ class NgramModel final : public Strategy {
     context_.assign(ending.begin(), ending.end());
     path_.clear();
     slot.schedule.start_draft();
-    const int limit = std::min(slot.schedule.limit(), sequence.depth_limit);
+    int limit = std::min(slot.schedule.limit(), sequence.depth_limit);
     for (int depth = 1; depth <= limit; ++depth) {
       int known = -1;
       if (by_text_) {
@@ -141,6 +153,9 @@ class NgramModel final : public Strategy {
       // This decision depends on the context and not on the token that would be drawn. So the law stays
       // exact.
       if (known < std::min(options_.known, options_.order - 1)) break;
+      // The length is chosen before the first token is drawn. A longer known context is better evidence.
+      if (depth == 1 && slot.budget) limit = slot.budget->choose(limit, 0, known);
+      if (limit == 0) break;
       const bool drawn =
           from_file ? extend(*by_file_, sequence, depth, draft) : extend(*by_text_, sequence, depth, draft);
       if (!drawn) break;
@@ -199,7 +214,7 @@ const RegisterStrategy<Options, NgramModel> registered{{
     .summary = "a smoothed n-gram model of the text so far, or of a file, with its own q",
     .paper = "Leviathan et al. 2023, Section 3.6; Katz 1987; Chen and Goodman 1998",
     .draft_source = "n-gram counts of the text or of a file",
-    .stop_rule = "schedule; unknown context",
+    .stop_rule = "budget; schedule; unknown context",
     .verification = "chain",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

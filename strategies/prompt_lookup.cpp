@@ -50,7 +50,7 @@ struct Options {
   bool cut_at_end = true;
   Fallback fallback = Fallback::none;
   Merge merge = Merge::either;
-  BudgetOptions budget;
+  CutBudgetOptions budget;
   DraftChainOptions chain;
   void fields(OptionVisitor& visit) {
     visit("ngram_max", ngram_max, Range<int>{1, 64}, "longest suffix of the text to look up");
@@ -188,15 +188,11 @@ class PromptLookup final : public Strategy {
       throw Error({"prompt_lookup: ngram_min", std::to_string(options_.ngram_min),
                    "at most ngram_max = " + std::to_string(options_.ngram_max), ""});
     }
-    if (options_.budget.automatic() && options_.fallback == Fallback::draft) {
-      throw Error({"prompt_lookup: budget", "\"auto\" with fallback \"draft\"", "budget \"fixed\"",
-                   "The budget knows no cost of a draft model. Set fallback to none, or budget to fixed."});
-    }
     if (options_.fallback == Fallback::draft) {
       if (!resources.draft)
         throw Error({"prompt_lookup: fallback", "no draft model", "a draft model",
                      "Name a draft model, or set fallback to none."});
-      chain_ = std::make_unique<DraftChain>(options_.chain, resources);
+      chain_ = std::make_unique<DraftChain>(options_.chain, resources, options_.budget.rule);
     } else if (merge_) {
       throw Error({"prompt_lookup: merge", "\"tree\" without a fallback", "fallback \"draft\"",
                    "A tree needs two sources."});
@@ -230,7 +226,7 @@ class PromptLookup final : public Strategy {
   void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
     if (!chain_) return;
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      // Nodes 1 to `drafted` are the model's chain; copies come after it.
+      // Nodes 1 to `drafted` are the model's chain, which no budget cuts; copies come after it.
       const int drafted = by_model_[sequences[i]->slot];
       const auto& path = outcomes[i].acceptance->path;
       chain_->observe(*sequences[i], drafted,

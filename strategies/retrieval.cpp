@@ -21,7 +21,7 @@ namespace {
 struct Options {
   std::string datastore;
   RetrievalOptions tree;
-  BudgetOptions budget;
+  CutBudgetOptions budget;
   void fields(OptionVisitor& visit) {
     visit("datastore", datastore, "file made by `speclab datastore build`; required");
     tree.fields(visit);

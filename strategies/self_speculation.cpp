@@ -115,7 +115,7 @@ class SelfSpeculation final : public Strategy {
         view_(options.draft_by == DraftBy::sparse_cache
                   ? std::optional(CacheView::ends(options.first, options.last))
                   : std::nullopt),
-        chain_(options.chain, resources,
+        chain_(options.chain, resources, BudgetRule::fixed,
                ChainOnTarget{exit_ > 0       ? LayerPart::until(exit_)
                              : kept_.empty() ? LayerPart()
                                              : LayerPart::only(kept_),

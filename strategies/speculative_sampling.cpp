@@ -8,7 +8,7 @@
 // Draft cost:  gamma forwards of the draft, one after the other. They take as long as gamma * c target
 //              forwards of one row.
 // Loses when:  tau < gamma * c + t(gamma + 1): the draft model is often wrong or slow, or the rows to verify
-//              are not free.
+//              are not free. With "budget": "auto" it then drafts less, down to nothing.
 //
 // This file is the tutorial. A strategy answers one question, "what do you draft?". The decode loop does the
 // rest: it puts the pending token at node 0 of every draft, runs the target over the tree, applies the rule,
@@ -25,16 +25,21 @@ namespace {
 // DraftChain, which this strategy uses.
 struct Options {
   DraftChainOptions chain;
-  void fields(OptionVisitor& visit) { chain.fields(visit); }
+  BudgetOptions budget;
+  void fields(OptionVisitor& visit) {
+    chain.fields(visit);
+    budget.fields(visit);
+  }
 };
 
 class SpeculativeSampling final : public Strategy {
  public:
   // `resources` holds the models. `needs_draft` below guarantees that there is a draft model.
   SpeculativeSampling(const Options& options, const Resources& resources)
-      : chain_(options.chain, resources) {}
+      : chain_(options.chain, resources, options.budget.rule) {}
 
-  // With a constant schedule all steps have the same form, so a device can run them without the host.
+  // With a constant schedule and no budget all steps have the same form, so a device can run them without the
+  // host.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     return chain_.device_plan(target);
   }
@@ -44,13 +49,13 @@ class SpeculativeSampling final : public Strategy {
 
   // Drafts. Each draft already holds the pending token as node 0. The chain adds x_1 as its child, x_2 as the
   // child of x_1, and so on, each with the distribution q that it was drawn from. This q makes the rejection
-  // rule exact. Adding nothing would be autoregressive decoding.
+  // rule exact. With a budget the chain may be shorter than gamma. Adding nothing is autoregressive decoding.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     chain_.draft(sequences, drafts);
   }
 
-  // Called after acceptance. The chain's cache follows the text by itself. The schedule adapts to the number
-  // of accepted tokens.
+  // Called after acceptance. The chain's cache follows the text by itself. Schedule and budget adapt to the
+  // number of accepted tokens.
   void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       chain_.observe(*sequences[i], outcomes[i].draft->tree.drafted(),
@@ -69,7 +74,7 @@ const RegisterStrategy<Options, SpeculativeSampling> registered{{
     .summary = "a small model drafts a chain, the target verifies it in one forward",
     .paper = "Leviathan et al. 2023, Algorithm 1; Chen et al. 2023, Algorithm 2",
     .draft_source = "small model or layers of the target",
-    .stop_rule = "schedule: constant gamma, heuristic, confidence, product",
+    .stop_rule = "budget; schedule: constant gamma, heuristic, confidence, product",
     .verification = "chain",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

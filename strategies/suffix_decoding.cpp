@@ -27,7 +27,7 @@ struct Options {
   double min_score = 0;
   SuffixMemory::Remember remember = SuffixMemory::Remember::nothing;
   int remember_tokens = 1000000;
-  BudgetOptions budget;
+  CutBudgetOptions budget;
   bool carries_memory() const { return remember != SuffixMemory::Remember::nothing; }
   void fields(OptionVisitor& visit) {
     speculation.fields(visit);

@@ -37,7 +37,7 @@ struct Options {
                            0, 1, 1, 0, 0, 3, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1, 0, 0, 2, 0, 0, 1};
   Learn learn = Learn::all;
   bool keep = false;
-  BudgetOptions budget;
+  CutBudgetOptions budget;
   bool carries_memory() const { return keep; }
   void fields(OptionVisitor& visit) {
     visit(

@@ -4,6 +4,9 @@
 // (`speclab optimize tree` makes one for a machine and a pair of models). If all widths are 1, this is
 // speculative sampling.
 //
+// With "budget": "auto" a step drafts the part of this tree that is worth its time, perhaps nothing. The part
+// is chosen before a token is drawn, so the text keeps its law.
+//
 // The children of a node are drawn without replacement, drawn independently, or are the draft's best tokens.
 // Each node gets the distribution that its token was drawn from. The rule "rejection" is exact for all three,
 // because it passes the residual from child to child.
@@ -24,6 +27,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/drafting/draft_levels.h"
 #include "core/decoding/drafting/tree_growth.h"
 #include "core/decoding/drafting/tree_shape.h"
@@ -38,6 +42,7 @@ struct Options {
   int length = 4;
   std::string tree;
   TreeGrowthOptions growth;
+  BudgetOptions budget;
   void fields(OptionVisitor& visit) {
     visit("widths", widths, Range<int>{1, TreeShape::kMostDrafted},
           "number of children of each node, one entry per depth; the first entry is for the pending token");
@@ -45,6 +50,7 @@ struct Options {
           "in place of `widths`: this many chains of `length` tokens, drawn independently; 0: off");
     visit("length", length, Range<int>{1, TreeShape::kMostDrafted}, "tokens of each of the `sequences`");
     visit("tree", tree, "in place of `widths`: a tree file, as `speclab optimize tree` writes it");
+    budget.fields(visit);
     growth.fields(visit);
   }
 };
@@ -70,32 +76,77 @@ class TreeSpeculation final : public Strategy {
       : options_(growth_of(options)),
         columns_(resources.draft->config().head_rows()),
         growth_(options_, shape_of(options, columns_), resources),
-        levels_(resources) {}
+        levels_(resources) {
+    slots_.resize(static_cast<std::size_t>(resources.batch));
+    if (!options.budget.automatic()) return;
+    has_budget_ = true;
+    require_draft_costs(resources.costs.get(), "tree_speculation");
+    for (Slot& slot : slots_) slot.budget.emplace(resources.costs, growth_.shape(), ShapeBudget::Settings{});
+  }
 
-  // A device can run these steps if all nodes of a depth have the same number of children, drawn without
-  // replacement or best. The vocabulary of the draft may be reduced; it must have as many tokens as a node
-  // has children.
+  // A device can run these steps if they all have the same form: there is no budget, and all nodes of a depth
+  // have the same number of children, drawn without replacement or best. The vocabulary of the draft may be
+  // reduced; it must have as many tokens as a node has children.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     const SamplingParams sampling = options_.sampling_over(target);
     const bool other_draws = options_.children == Children::independent ||
                              (options_.used_up == UsedUp::uniform && sampling.temperature > 0);
     auto widths = growth_.shape().widths();
-    if (!widths || other_draws || *std::max_element(widths->begin(), widths->end()) > columns_)
+    if (!widths || other_draws || has_budget_ || *std::max_element(widths->begin(), widths->end()) > columns_)
       return std::nullopt;
     return DevicePlan{std::move(*widths), sampling};
   }
 
   void begin(const Sequence& sequence) override {
     growth_.begin(sequence);
+    Slot& s = slot_of(sequence);
+    if (s.budget) s.budget->begin();
     levels_.begin(sequence);
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    levels_.draft(sequences, drafts, growth_.shape().depth(),
+    drafting_.clear();
+    drafts_.clear();
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const Sequence& sequence = *sequences[i];
+      Slot& s = slot_of(sequence);
+      if (s.budget) {
+        const auto limit = std::min<std::int64_t>(sequence.depth_limit, levels_.room(sequence));
+        if (limit <= 0 || s.budget->choose(static_cast<int>(limit), levels_.behind(sequence)) == 0) continue;
+        growth_.take_part(sequence, *s.budget);
+      }
+      drafting_.push_back(&sequence);
+      drafts_.push_back(drafts[i]);
+    }
+    levels_.draft(drafting_, drafts_, growth_.shape().depth(),
                   [this](DraftLevel& level) { growth_.grow(level); });
   }
 
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      Slot& s = slot_of(*sequences[i]);
+      const TokenTree& tree = outcomes[i].draft->tree;
+      if (!s.budget || tree.drafted() == 0) continue;
+      const std::vector<int>& path = outcomes[i].acceptance->path;
+      int node = 0;
+      for (std::size_t depth = 0; depth <= path.size(); ++depth) {
+        tree.children(node, s.children);
+        const int next = depth < path.size() ? path[depth] : -1;
+        const auto found = std::find(s.children.begin(), s.children.end(), next);
+        s.budget->reached(static_cast<int>(depth), static_cast<int>(s.children.size()),
+                          found == s.children.end() ? -1 : static_cast<int>(found - s.children.begin()));
+        node = next;
+      }
+    }
+  }
+
  private:
+  struct Slot {
+    std::optional<ShapeBudget> budget;
+    std::vector<int> children;
+  };
+  Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
+
   static TreeGrowthOptions growth_of(const Options& options) {
     TreeGrowthOptions growth = options.growth;
     if (options.sequences > 0) growth.children = Children::independent;
@@ -106,6 +157,10 @@ class TreeSpeculation final : public Strategy {
   int columns_;  // tokens that the draft can draw
   TreeGrowth growth_;
   DraftLevels levels_;
+  bool has_budget_ = false;
+  std::vector<Slot> slots_;  // [batch]
+  std::vector<const Sequence*> drafting_;
+  std::vector<Draft*> drafts_;
 };
 
 const RegisterStrategy<Options, TreeSpeculation> registered{{
@@ -113,7 +168,7 @@ const RegisterStrategy<Options, TreeSpeculation> registered{{
     .summary = "a small model drafts a tree of fixed shape, the target verifies it in one forward",
     .paper = "Miao et al. 2024, SpecInfer (expansion); Chen et al. 2024, Sequoia (draws and shape)",
     .draft_source = "small model or layers of the target",
-    .stop_rule = "shape of the tree",
+    .stop_rule = "budget; shape of the tree",
     .verification = "tree",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

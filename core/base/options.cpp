@@ -120,7 +120,7 @@ void field(Impl& impl, std::string_view name, T& value, const OptionInfo& info, 
 }
 
 OptionInfo info_of(std::string type, std::string range, std::string_view help, bool list = false) {
-  return {{}, std::move(type), {}, std::move(range), {}, std::string(help), list};
+  return {{}, std::move(type), {}, std::move(range), {}, std::string(help), {}, list};
 }
 
 template <class T>
@@ -214,6 +214,11 @@ void OptionVisitor::operator()(std::string_view name, std::vector<std::string>& 
           }
           value = std::move(texts);
         });
+}
+
+void OptionVisitor::absent_means(std::string_view value) {
+  SPECLAB_CHECK(!impl_.names.empty(), "absent_means() before an option");
+  if (impl_.mode == Impl::Mode::describe) impl_.infos.back().absent_means = json(value).dump();
 }
 
 std::vector<OptionInfo> describe_options(const OptionFields& fields) {

@@ -73,6 +73,10 @@ class OptionVisitor {
   void operator()(std::string_view name, std::vector<int>& value, Range<int> range, std::string_view help);
   void operator()(std::string_view name, std::vector<std::string>& value, std::string_view help);
 
+  /// Says of the option that was declared last: a record of an older version, which did not have this option,
+  /// means this value. It may differ from the default of today.
+  void absent_means(std::string_view value);
+
   struct Impl;  ///< what to do with each field; defined in options.cpp
   explicit OptionVisitor(Impl& impl) : impl_(impl) {}
 
@@ -95,6 +99,7 @@ struct OptionInfo {
   std::string range;          ///< "1 to 64", "above 0, at most 1"; empty when there is none
   std::vector<std::string> choices;  ///< the allowed values if `type` is "choice"
   std::string help;
+  std::string absent_means{};  ///< what a record without this option means, as JSON; empty: nothing is known
   bool list = false;  ///< the value is an array, so an array in a config is one value and not a sweep
 };
 std::vector<OptionInfo> describe_options(const OptionFields& fields);

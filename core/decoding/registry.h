@@ -3,8 +3,10 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include "core/base/options.h"
+#include "core/decoding/budget/budget_options.h"
 #include "core/decoding/budget/budgeted_strategy.h"
 #include "core/decoding/strategy.h"
 
@@ -121,8 +123,9 @@ void register_strategy(const StrategyEntry& entry);
 /// Registers a strategy: define one static object of this type in the strategy's file. Options is
 /// default-constructible and copyable and has fields(). It also has `bool carries_memory() const` if some
 /// option makes the strategy keep something for the next conversation. If it has a member `BudgetOptions
-/// budget`, drafts can be cut by a budget (core/decoding/budget/draft_budget.h). MyStrategy is a Strategy
-/// with a constructor (const Options&, const Resources&).
+/// budget`, the strategy can choose how much it drafts. If that member is a `CutBudgetOptions`, a budget cuts
+/// its drafts (core/decoding/budget/budgeted_strategy.h). MyStrategy is a Strategy with a constructor
+/// (const Options&, const Resources&).
 ///
 ///     static const RegisterStrategy<Options, MyStrategy> registered{
 ///         {.name = "my_strategy", .summary = "..."}};
@@ -140,8 +143,11 @@ class RegisterStrategy {
          [](const void* options, const Resources& resources) -> std::unique_ptr<Strategy> {
            const Options& of = *static_cast<const Options*>(options);
            auto made = std::make_unique<MyStrategy>(of, resources);
-           if (!budget_of(of)) return made;
-           return std::make_unique<BudgetedStrategy>(std::move(made), resources.costs, resources.batch);
+           if constexpr (requires { requires std::is_same_v<decltype(Options::budget), CutBudgetOptions>; }) {
+             if (budget_of(of))
+               return std::make_unique<BudgetedStrategy>(std::move(made), resources.costs, resources.batch);
+           }
+           return made;
          },
          [](const void* options) {
            if constexpr (requires(const Options& of) { of.carries_memory(); })

@@ -28,6 +28,26 @@ int TokenTree::add(Token token, int parent, NodeKind kind) {
   return node;
 }
 
+void TokenTree::keep(std::span<const char> keep, std::vector<int>& moved) {
+  SPECLAB_CHECK(candidates_ == size() - 1, "nodes are removed from a tree with {} probes",
+                size() - 1 - candidates_);
+  moved.assign(tokens_.size(), 0);
+  std::size_t to = 1;  // nodes only move forward, so nothing is overwritten before it was moved
+  for (std::size_t node = 1; node < tokens_.size(); ++node) {
+    if (keep[node] == 0) continue;
+    moved[node] = static_cast<int>(to);
+    tokens_[to] = tokens_[node];
+    parents_[to] = moved[static_cast<std::size_t>(parents_[node])];
+    depths_[to] = depths_[node];
+    kinds_[to++] = kinds_[node];
+  }
+  tokens_.resize(to);
+  parents_.resize(to);
+  depths_.resize(to);
+  kinds_.resize(to);
+  candidates_ = static_cast<int>(to) - 1;
+}
+
 int TokenTree::max_depth() const {
   return depths_.empty() ? 0 : *std::max_element(depths_.begin(), depths_.begin() + 1 + candidates_);
 }

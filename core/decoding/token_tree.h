@@ -24,6 +24,11 @@ class TokenTree {
   /// Adds a child and returns its node index.
   int add(Token token, int parent, NodeKind kind = NodeKind::candidate);
 
+  /// Removes the nodes for which `keep` is 0. [size()]; entry 0 is not read. The parent of a kept node is
+  /// kept, and there are no probes. moved[node] becomes the new number of a kept node, and 0 for a removed
+  /// one. Allocates nothing if `moved` has room.
+  void keep(std::span<const char> keep, std::vector<int>& moved);
+
   int size() const { return static_cast<int>(tokens_.size()); }
   int drafted() const { return candidates_; }  ///< number of candidates: these are nodes 1 to drafted()
   Token token(int node) const { return tokens_[node]; }

@@ -187,6 +187,8 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
   std::map<std::string, Group> groups;
   for (const auto& data : cases) {
     if (data->config["strategy"] != "lookahead" || data->lines.empty() || data->unequal()) continue;
+    if (data->options().value("budget", "fixed") != "fixed")
+      continue;                         // it does not feed every step's window
     if (data->devices() > 1) continue;  // it has the tau of one device, but more rows
     json rest = data->options();
     LookaheadCell cell = cell_of(*data);

@@ -126,13 +126,16 @@ json follow_up_config(const json& run_config, const json& summary) {
   const auto changed = [&](const OptionFields& fields) {  // the options that differ from their defaults
     json out = json::object();
     for (const OptionInfo& info : describe_options(fields)) {
-      if (options.at(info.name) != json::parse(info.default_value)) out[info.name] = options[info.name];
+      const json value = options.contains(info.name) ? options[info.name] : json::parse(info.absent_means);
+      if (value != json::parse(info.default_value)) out[info.name] = value;
     }
     return out;
   };
   StrategyChoice lookahead(find_strategy("lookahead"));
   GenerationOptions generation;
-  const json of_strategy = changed(lookahead.fields()), shared = changed(option_fields(generation));
+  json of_strategy = changed(lookahead.fields()), shared = changed(option_fields(generation));
+  of_strategy.erase("budget");
+  shared["budget"] = "fixed";  // the law is that of steps that all feed the window
   json cases = json::array({{{"strategy", baseline_strategy().info.name}}});
   for (const json& candidate : lookahead_candidates(summary)) {
     json one = of_strategy;

@@ -90,6 +90,7 @@ json tree_calibration_config(const json& config, const TreeWish& wish) {
   for (const char* key : {"target", "prompts", "seed", "seeds", "warmup", "options"}) {
     if (config.contains(key)) out[key] = config[key];
   }
+  out["options"]["budget"] = "fixed";  // all children of every step are counted
   out["drafts"] = {{draft, drafts[draft]}};
   return out;
 }

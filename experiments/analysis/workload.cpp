@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 
+#include "core/decoding/registry.h"
 #include "experiments/metrics/metrics_detail.h"
 
 namespace speclab {
@@ -47,6 +48,20 @@ const json* find_case(const json& config, const std::string& id) {
   return nullptr;
 }
 
+/// The options of a case. Options that the version of the record did not have yet get the value that their
+/// absence means (OptionVisitor::absent_means).
+json options_of(const json& entry) {
+  json options = entry.value("options", json::object());
+  const StrategyInfo* strategy = recorded_strategy(entry.value("strategy", ""));
+  if (strategy == nullptr) return options;
+  StrategyChoice choice(find_strategy(strategy->name));
+  for (const OptionInfo& info : describe_options(choice.fields())) {
+    if (!info.absent_means.empty() && !options.contains(info.name))
+      options[info.name] = json::parse(info.absent_means);
+  }
+  return options;
+}
+
 std::vector<std::string> case_differences(const json& base_config, const json& fresh_config,
                                           const std::string& id) {
   const json *base = find_case(base_config, id), *fresh = find_case(fresh_config, id);
@@ -54,12 +69,12 @@ std::vector<std::string> case_differences(const json& base_config, const json& f
   if (base == nullptr || fresh == nullptr) return found;
   compare_keys(*base, *fresh, {"strategy", "draft", "rule", "verify", "devices"}, "", found);
   const json none = json::object();
-  const json& options = base->contains("options") ? (*base)["options"] : none;
+  const json options = options_of(*base);
   std::set<std::string> names;
   for (const auto& [name, value] : options.items()) {
     if (name != "device_loop" && name != "device_graph") names.insert(name);
   }
-  compare_keys(options, fresh->contains("options") ? (*fresh)["options"] : none, names, "", found);
+  compare_keys(options, options_of(*fresh), names, "", found);
   for (const std::string& draft : draft_names(*base)) {
     const json was = base_config.value("drafts", none).value(draft, json()),
                is = fresh_config.value("drafts", none).value(draft, json());

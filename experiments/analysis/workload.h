@@ -9,7 +9,8 @@
 namespace speclab {
 
 /// Finds out whether two runs do the same work: the same prompts, seeds and settings. All arguments are
-/// config.json of run folders. Fields that an older version did not write are not compared.
+/// config.json of run folders. Fields that an older version did not write are not compared, except options
+/// that say what their absence means: such an option has that value in an older record.
 
 /// The differences in prompts, seeds and settings over the cases that both runs have, such as "seeds: [1],
 /// [1,2]".

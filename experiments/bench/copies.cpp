@@ -128,6 +128,11 @@ class Steps {
   std::vector<std::int64_t> ns_;
 };
 
+/// Costs with which a budget verifies whole drafts. The times of steps contain the time of the budget.
+std::shared_ptr<const StepCosts> free_rows() {
+  return std::make_shared<const StepCosts>(StepCosts{{1}, {1}});
+}
+
 /// Times the steps that a decode loop would make along a given text, starting after `context` tokens. Each
 /// step emits the next token of the text.
 void run_steps(benchmark::State& state, const Setting& setting, const StrategyEntry& entry,
@@ -136,6 +141,7 @@ void run_steps(benchmark::State& state, const Setting& setting, const StrategyEn
   Resources resources;
   resources.target = setting.models->target();
   resources.capacity = context + kSteps + 1;
+  resources.costs = free_rows();
   StrategyChoice choice(entry);
   parse_options(choice.fields(), options, std::string(entry.info.name));
   const auto strategy = choice.make(resources);
@@ -193,8 +199,9 @@ void add_decoding(const Setting& setting, const StrategyEntry& entry, const std:
         constexpr std::size_t kPrompt = 128, kFirst = 6;
         StrategyChoice choice(entry);
         parse_options(choice.fields(), options, std::string(entry.info.name));
-        DecodeLoop loop(setting.models->target(), nullptr, choice,
-                        {.capacity = 256, .hash_rows = false, .details = false});
+        LoopOptions loop_options{.capacity = 256, .hash_rows = false, .details = false};
+        loop_options.costs = free_rows();
+        DecodeLoop loop(setting.models->target(), nullptr, choice, loop_options);
         Request request;
         request.prompt = TokenSpan(short_text(setting)).first(kPrompt);
         request.options.max_tokens = 48;

@@ -45,6 +45,18 @@ bool is_list(const std::vector<OptionInfo>& infos, std::string_view key) {
                      [&](const OptionInfo& info) { return info.list && info.name == key; });
 }
 
+/// The keys of the shared options that are options of strategies, but not of the one with these options.
+std::vector<std::string> of_other_strategies(const json& shared, const std::vector<OptionInfo>& own) {
+  std::vector<std::string> keys;
+  const std::vector<std::string> own_names = names_of(own), of_strategies = strategy_option_names();
+  for (const auto& [key, value] : shared.items()) {
+    if (std::ranges::find(own_names, key) == own_names.end() &&
+        std::ranges::find(of_strategies, key) != of_strategies.end())
+      keys.push_back(key);
+  }
+  return keys;
+}
+
 /// The options that decide which text autoregressive decoding writes.
 json text_key(const GenerationOptions& generation) {
   GenerationOptions copy = generation;
@@ -141,6 +153,7 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
     };
     json common = shared;  // an option of the case itself overrides the shared one
     for (const auto& [key, value] : own.items()) common.erase(key);
+    for (const std::string& key : of_other_strategies(shared, own_infos)) common.erase(key);
     if (found->info.is_baseline) {  // autoregressive decoding drafts nothing: no rules, no devices
       for (const std::string& key : kNotOfTheText) common.erase(key);
       common.erase("devices");
@@ -212,13 +225,16 @@ void Expander::add(const std::string& strategy, const SweepPoint& own, const jso
                    const SweepPoint& shared, const std::string& where) {
   CaseSpec spec(strategy, where);
   const std::vector<std::string> own_names = names_of(describe_options(spec.strategy.fields()));
+  std::vector<std::string> of_strategy = own_names, of_generation = names_of(generation_);
+  for (std::vector<std::string>* names : {&of_strategy, &of_generation})
+    names->insert(names->end(), {"verify", "devices"});
+  parse_options(option_fields(spec.generation), shared.object, where_ + ": /options", of_strategy);
+  parse_options(spec.strategy.fields(), shared.object, where_ + ": /options", of_generation);
   std::vector<std::string> others = names_of(generation_);
   others.insert(others.end(), kCaseKeys.begin(), kCaseKeys.end());
   parse_options(spec.strategy.fields(), own.object, where, others);
   others = own_names;
   others.insert(others.end(), kCaseKeys.begin(), kCaseKeys.end());
-  parse_options(option_fields(spec.generation), shared.object, where_ + ": /options",
-                std::vector<std::string>{"verify", "devices"});
   parse_options(option_fields(spec.generation), own.object, where, others);
 
   json merged = shared.object;
@@ -384,6 +400,15 @@ void Expander::add_references() {
 }
 
 }  // namespace
+
+std::vector<std::string> strategy_option_names() {
+  std::set<std::string> names;
+  for (const StrategyEntry& entry : strategies()) {
+    StrategyChoice choice(entry);
+    for (const OptionInfo& info : describe_options(choice.fields())) names.insert(info.name);
+  }
+  return {names.begin(), names.end()};
+}
 
 std::vector<std::string> common_case_keys() {
   std::vector<std::string> names = names_of(generation_infos());

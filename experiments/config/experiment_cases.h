@@ -9,10 +9,14 @@
 namespace speclab {
 
 /// Fills experiment.cases: expands the entries of "cases", combines each with every point of the shared
-/// "options", makes ids, names inline drafts, and adds the autoregressive references that are missing.
-/// `where` is the name of the config file, for messages.
+/// "options" (an option of strategies holds for the cases whose strategy has it), makes ids, names inline
+/// drafts, and adds the autoregressive references that are missing. `where` is the name of the config file,
+/// for messages.
 void expand_cases(Experiment& experiment, const nlohmann::json& cases, const nlohmann::json& shared,
                   const std::string& where);
+
+/// Names of the options of all strategies, sorted.
+std::vector<std::string> strategy_option_names();
 
 /// Names of the options that a case of any strategy may set: generation options, "strategy", "draft",
 /// "verify", "devices".

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <set>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
@@ -88,15 +87,6 @@ std::vector<std::string> strategies_with(const std::string& option) {
   return names;
 }
 
-std::vector<std::string> strategy_options() {
-  std::set<std::string> names;
-  for (const StrategyEntry& entry : strategies()) {
-    StrategyChoice choice(entry);
-    for (const OptionInfo& info : describe_options(choice.fields())) names.insert(info.name);
-  }
-  return {names.begin(), names.end()};
-}
-
 bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -171,7 +161,9 @@ void Settings::set(json& config, const std::string& text, const std::vector<std:
   }
   const std::vector<std::string> shared = shared_options();
   json* cases = config.contains("cases") && config["cases"].is_array() ? &config["cases"] : nullptr;
-  if (has(shared, path)) {  // a value in a case would override the shared one, so it is removed
+  const bool is_shared = config.contains("options") && config["options"].is_object() &&
+                         config["options"].contains(path);  // perhaps an option of strategies
+  if (is_shared || has(shared, path)) {  // a value in a case would override the shared one, so it is removed
     for (std::size_t i = 0; cases != nullptr && i < cases->size(); ++i) {
       if ((*cases)[i].is_object()) (*cases)[i].erase(path);
     }
@@ -182,7 +174,7 @@ void Settings::set(json& config, const std::string& text, const std::vector<std:
   if (owners.empty()) {
     std::vector<std::string> known = top;
     known.insert(known.end(), shared.begin(), shared.end());
-    for (std::string& name : strategy_options()) known.push_back(std::move(name));
+    for (std::string& name : strategy_option_names()) known.push_back(std::move(name));
     const std::string near = nearest_name(first, known);
     throw Error(
         {.what = "--set " + text,

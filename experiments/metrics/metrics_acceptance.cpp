@@ -164,7 +164,8 @@ MetricValue misplaced_ngrams(const CaseData& data) {
 
 MetricValue r_prime(const CaseData& data) {
   const json& options = data.options();
-  const bool constant = options.value("schedule", "constant") == "constant" && !options.contains("fallback");
+  const bool constant = options.value("schedule", "constant") == "constant" &&
+                        !options.contains("fallback") && options.value("budget", "fixed") == "fixed";
   if (data.config["draft"].is_null() || !options.contains("gamma") || !constant) return {};
   double tokens = 0, steps = 0;
   for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {

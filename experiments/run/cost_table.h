@@ -1,8 +1,11 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <set>
+#include <string>
 
 #include "core/decoding/budget/step_costs.h"
 #include "core/model/net/model.h"
@@ -10,16 +13,24 @@
 namespace speclab {
 
 /// Measures the table from which the option "budget": "auto" chooses the size of drafts: the median times of
-/// target forwards of 1 to 128 rows at a context of 256 tokens. `repeats` times each size. Times that fall as
-/// rows grow are noise and are averaged. The result is {"context", "target_ns": {"<rows>": ns}}, "step_costs"
-/// of environment.json (results/SCHEMA.md). Takes about 100 forwards of one row for each repeat.
-nlohmann::json measure_cost_table(const Model& target, int repeats);
+/// forwards at a context of 256 tokens, of the target over 1 to 128 rows and of each draft model over 1 to 32
+/// rows. `drafts`: by name. `repeats` times each size. Times that fall as rows grow are noise and are
+/// averaged. The result is {"context", "target_ns": {"<rows>": ns}, "draft_ns": {"<draft>": {"<rows>": ns}}},
+/// "step_costs" of environment.json (results/SCHEMA.md); without drafts it has no "draft_ns". Takes about 100
+/// forwards of one row of the target for each repeat.
+nlohmann::json measure_cost_table(const Model& target, const std::map<std::string, const Model*>& drafts,
+                                  int repeats);
 
 /// Reads "step_costs" of environment.json in a run's folder. Throws Error when the run has none.
 nlohmann::json read_cost_table(const std::filesystem::path& run);
 
+/// The costs of the cases with each draft, by its name; "" for cases without a draft.
+using CostsByDraft = std::map<std::string, std::shared_ptr<const StepCosts>>;
+
 /// Fills the gaps between the measured numbers of rows. `where` names the table in errors. Throws Error for a
-/// table without one row or with times that are not positive.
-std::shared_ptr<const StepCosts> step_costs(const nlohmann::json& table, const std::string& where);
+/// table without one row or with times that are not positive. If the table lacks a draft, as those of older
+/// versions do, its costs have no times of a draft model, and strategies that need them throw Error.
+CostsByDraft step_costs(const nlohmann::json& table, const std::string& where,
+                        const std::set<std::string>& drafts);
 
 }  // namespace speclab

@@ -11,6 +11,7 @@
 #include "core/decoding/loop/decode_loop.h"
 #include "core/decoding/loop/judged_step.h"
 #include "experiments/run/conversation.h"
+#include "experiments/run/cost_table.h"
 #include "experiments/config/experiment.h"
 #include "experiments/run/model_set.h"
 
@@ -23,9 +24,8 @@ namespace speclab {
 class Decoder {
  public:
   /// Opens a loop for every case. So a case that cannot run with these models throws Error before anything is
-  /// measured. `costs`: the table of cases with the option "budget": "auto"; null if there is no such case.
-  Decoder(const Experiment& experiment, const ModelSet& models,
-          std::shared_ptr<const StepCosts> costs = nullptr);
+  /// measured. `costs`: for cases with the option "budget": "auto"; empty if there is no such case.
+  Decoder(const Experiment& experiment, const ModelSet& models, CostsByDraft costs = {});
   Decoder(const Decoder&) = delete;  // its loops hold callbacks to it
   Decoder& operator=(const Decoder&) = delete;
 
@@ -59,7 +59,7 @@ class Decoder {
 
   const Experiment& experiment_;
   const ModelSet& models_;
-  std::shared_ptr<const StepCosts> costs_;
+  CostsByDraft costs_;
   int capacity_ = 0;
   int mean_context_ = 0;
   struct Open {

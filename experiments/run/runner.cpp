@@ -54,6 +54,15 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   return environment;
 }
 
+/// The names of the drafts of cases with a budget.
+std::set<std::string> drafts_with_budget(const Experiment& experiment) {
+  std::set<std::string> names;
+  for (const CaseSpec& spec : experiment.cases) {
+    if (spec.strategy.has_budget() && !spec.draft.empty()) names.insert(spec.draft);
+  }
+  return names;
+}
+
 /// The table of costs of a run, null when no case needs one. A resumed run takes the table that it recorded.
 json cost_table_for(const RunRequest& request, const ModelSet& models, Progress& progress) {
   const std::vector<CaseSpec>& cases = request.experiment.cases;
@@ -64,7 +73,10 @@ json cost_table_for(const RunRequest& request, const ModelSet& models, Progress&
   if (request.resume) return read_cost_table(request.out);
   if (!request.costs_of.empty()) return read_cost_table(request.costs_of);
   progress.note("measuring the costs from which budgets are chosen");
-  return measure_cost_table(*models.target(), kRepeats);
+  std::map<std::string, const Model*> drafts;
+  for (const std::string& name : drafts_with_budget(request.experiment))
+    drafts[name] = models.draft(name).get();
+  return measure_cost_table(*models.target(), drafts, kRepeats);
 }
 
 /// Warns once about each condition that makes times of a GPU doubtful.
@@ -224,8 +236,9 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const json cost_table = cost_table_for(request, models, progress);
   Decoder decoder(experiment, models,
                   cost_table.is_null()
-                      ? nullptr
-                      : step_costs(cost_table, (request.costs_of.empty() ? request.out : request.costs_of)));
+                      ? CostsByDraft()
+                      : step_costs(cost_table, request.costs_of.empty() ? request.out : request.costs_of,
+                                   drafts_with_budget(experiment)));
   json environment = environment_of(request, models);
   if (!cost_table.is_null()) environment["step_costs"] = cost_table;
   if (!environment["optimised"].get<bool>())

@@ -160,6 +160,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
     const GenerationOptions generation = Decoder::generation_for(spec, prompt);
     json key = spec.options();
     key.erase("gamma");
+    key.erase("budget");
     key.erase("max_tokens");
     Estimate& estimate = references[spec.reference][spec.draft].estimates[key.dump()];
     estimate.cases.push_back(id);

@@ -33,14 +33,14 @@ DRIVER = ROOT / "scripts/compare/transformers_lookup.py"
 EXAMPLES = ("llama-lookup", "llama-lookahead")
 HOW_TO_BUILD = "cmake --build DIR/build --target " + " ".join(EXAMPLES) + " llama-quantize -j"
 GREEDY = "speclab autoregressive"
-# Name -> strategy and options. Each of the first four has a counterpart in another program; the others have none.
+# Name -> strategy and options. They draft as much as their counterparts, so they have no budget. Each of the first four has a counterpart in another program; the others have none.
 OURS = {
     GREEDY: ("autoregressive", {}),
-    "speclab prompt_lookup, 16": ("prompt_lookup", {"length": 16}),
-    "speclab prompt_lookup, 10": ("prompt_lookup", {"length": 10}),
-    "speclab lookahead W15 N5 G15": ("lookahead", {"W": 15, "N": 5, "G": 15}),
-    "speclab suffix_decoding": ("suffix_decoding", {"length": 5, "min_score": 0.4}),
-    "speclab composition of copies": ("composition", {"sources": '["text"]'}),
+    "speclab prompt_lookup, 16": ("prompt_lookup", {"length": 16, "budget": "fixed"}),
+    "speclab prompt_lookup, 10": ("prompt_lookup", {"length": 10, "budget": "fixed"}),
+    "speclab lookahead W15 N5 G15": ("lookahead", {"W": 15, "N": 5, "G": 15, "budget": "fixed"}),
+    "speclab suffix_decoding": ("suffix_decoding", {"length": 5, "min_score": 0.4, "budget": "fixed"}),
+    "speclab composition of copies": ("composition", {"sources": '["text"]', "budget": "fixed"}),
 }
 LLAMA = "llama.cpp greedy", "llama.cpp lookup, 16", "llama.cpp lookahead W15 N5 G15"
 TRANSFORMERS = "transformers greedy", "transformers prompt lookup, 10"

@@ -160,6 +160,22 @@ TEST(Options, DescribesAndEchoes) {
   EXPECT_EQ(echo_options(option_fields(again)), echo);
 }
 
+TEST(Options, SayWhatTheirAbsenceInOldRecordsMeans) {
+  std::string rule = "new";
+  int gamma = 2;
+  const OptionFields fields = [&](OptionVisitor& visit) {
+    visit("rule", rule, {"old", "new"}, "");
+    visit.absent_means("old");
+    visit("gamma", gamma, Range<int>{1, 4}, "");
+  };
+  const auto infos = describe_options(fields);
+  EXPECT_EQ(infos[0].absent_means, "\"old\"");
+  EXPECT_EQ(infos[1].absent_means, "");
+  parse_options(fields, json::object(), "");
+  EXPECT_EQ(rule, "new") << "the default of a config is not changed";
+  EXPECT_THROW(describe_options([](OptionVisitor& visit) { visit.absent_means("x"); }), Bug);
+}
+
 TEST(Options, ANameDeclaredTwiceIsABug) {
   int value = 1;
   const OptionFields fields = [&](OptionVisitor& visit) {

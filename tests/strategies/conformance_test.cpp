@@ -65,6 +65,14 @@ std::string tiny_datastore(const Model& target) {
   return path.string();
 }
 
+OptionInfo describe(const std::string& strategy, const std::string& option) {
+  StrategyChoice choice(find_strategy(strategy));
+  for (const OptionInfo& info : describe_options(choice.fields())) {
+    if (info.name == option) return info;
+  }
+  return {};
+}
+
 class Conformance : public ::testing::TestWithParam<std::string> {
  protected:
   ModelPtr target = tiny_target(3);
@@ -166,28 +174,34 @@ TEST_P(Conformance, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
 
 TEST_P(Conformance, ABudgetChangesOnlyHowMuchIsVerified) {
   if (!echo_options(choose(GetParam()).fields()).contains("budget")) GTEST_SKIP();
-  const GenerationRecord whole = decode().run();
+  const GenerationRecord whole = decode(json::object(), {{"budget", "fixed"}}).run();
   const auto nodes = [](const GenerationRecord& record) {
     std::size_t count = 0;
     for (const StepRecord& step : record.steps) count += step.drafted.size();
     return count;
   };
-  const auto run = [&](std::vector<double> target_ns) {
+  const auto run = [&](std::vector<double> target_ns, double draft_ns) {
     Decode with = decode(json::object(), {{"budget", "auto"}});
-    with.loop.costs = std::make_shared<const StepCosts>(StepCosts{std::move(target_ns)});
+    with.loop.costs = std::make_shared<const StepCosts>(StepCosts{std::move(target_ns), {draft_ns}});
     return with.run();
   };
-  const GenerationRecord free = run({1}), half = run({10, 14, 19, 25}), dear = run({1, 100});
+  const GenerationRecord free = run({1}, 1e-12), half = run({10, 14, 19, 25}, .5), dear = run({1, 100}, .01);
   for (const GenerationRecord* record : {&free, &half, &dear}) {
     EXPECT_EQ(record->tokens, whole.tokens);
     EXPECT_EQ(record->row_hashes, whole.row_hashes);
   }
-  EXPECT_EQ(nodes(free), nodes(whole)) << "rows that cost nothing are all verified";
+  // Rows that cost nothing are all verified. A draft by learned acceptance may hold other nodes, so the texts
+  // may have another number of steps.
+  const double per_step = static_cast<double>(nodes(whole)) / static_cast<double>(whole.steps.size());
+  EXPECT_NEAR(static_cast<double>(nodes(free)) / static_cast<double>(free.steps.size()), per_step,
+              .05 * per_step);
   EXPECT_LE(nodes(half), nodes(whole));
   if (nodes(whole) > 20) {
     EXPECT_LT(nodes(half), nodes(whole));
   }
   EXPECT_EQ(nodes(dear), 0u);
+  for (const StepRecord& step : dear.steps) EXPECT_EQ(step.rows, 1) << "no row besides the pending token";
+  EXPECT_TRUE(json::parse(describe(GetParam(), "budget").default_value) == "auto");
   Decode without = decode(json::object(), {{"budget", "auto"}});
   EXPECT_THROW(without.run(), Error) << "there is no table of costs";
 }

@@ -1,7 +1,6 @@
 #include "core/decoding/budget/draft_budget.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/base/error.h"
 
@@ -19,13 +18,6 @@ double first_guess(bool direct, int rank) { return (direct ? .5 : .75) / (1 << r
 constexpr std::size_t kWide = 2 * kRanks;
 
 }  // namespace
-
-void BudgetOptions::fields(OptionVisitor& visit) {
-  visit("budget", rule, {{BudgetRule::fixed, "fixed"}, {BudgetRule::automatic, "auto"}},
-        "how much of a draft is verified. fixed: all of it. auto: what is expected to give the most tokens "
-        "per time, by the measured time of a forward of n rows and the acceptance in the text so far; this "
-        "may be nothing");
-}
 
 DraftBudget::DraftBudget(std::shared_ptr<const StepCosts> costs) : costs_(std::move(costs)) {
   SPECLAB_CHECK(costs_ && !costs_->target_ns.empty(), "a budget without costs");
@@ -56,7 +48,7 @@ double DraftBudget::acceptance(std::size_t of_class) const {
   return (own.accepted + kWeight * of_wide) / (own.seen + kWeight);
 }
 
-void DraftBudget::limit(Draft& draft) {
+void DraftBudget::limit(Draft& draft, int further_rows) {
   const int size = draft.tree.size();
   SPECLAB_CHECK(draft.tree.drafted() == size - 1, "a budget for a draft with {} probes",
                 size - 1 - draft.tree.drafted());
@@ -64,28 +56,36 @@ void DraftBudget::limit(Draft& draft) {
   class_of_.assign(static_cast<std::size_t>(size), 0);
   probability_.assign(static_cast<std::size_t>(size), 1);
   ranks_.assign(static_cast<std::size_t>(size), 0);
+  order_.clear();
+  double tokens = 1;
   for (int node = 1; node < size; ++node) {
     const auto at = static_cast<std::size_t>(node), parent = static_cast<std::size_t>(tree_.parent(node));
-    SPECLAB_CHECK(draft.q_at(node) == nullptr, "a budget for a draft whose token {} was drawn", node);
     class_of_[at] = class_of(draft, node, std::min(ranks_[parent]++, kRanks - 1));
     probability_[at] = probability_[parent] * acceptance(class_of_[at]);
+    if (node <= draft.must_keep) {
+      tokens += probability_[at];
+      continue;
+    }
+    SPECLAB_CHECK(draft.q_at(node) == nullptr, "a budget for a draft whose token {} was drawn", node);
+    order_.push_back(node);
   }
   // A child is never more probable than its parent, and comes after it. So the first n nodes in this order
   // contain the parents of all of them.
-  order_.resize(static_cast<std::size_t>(size) - 1);
-  std::iota(order_.begin(), order_.end(), 1);
-  std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
-    return probability_[static_cast<std::size_t>(a)] > probability_[static_cast<std::size_t>(b)];
+  std::sort(order_.begin(), order_.end(), [&](int a, int b) {
+    const double x = probability_[static_cast<std::size_t>(a)], y = probability_[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
   });
+  const int rows = 1 + draft.must_keep + further_rows;
   std::size_t best = 0;
-  double tokens = 1, best_rate = 1 / costs_->target(1);
+  double best_rate = tokens / costs_->target(rows);
   for (std::size_t n = 1; n <= order_.size(); ++n) {
     tokens += probability_[static_cast<std::size_t>(order_[n - 1])];
-    const double rate = tokens / costs_->target(static_cast<int>(n) + 1);
-    if (rate > best_rate) best = n, best_rate = rate;
+    const double rate = tokens / costs_->target(rows + static_cast<int>(n));
+    if (rate >= best_rate) best = n, best_rate = rate;
   }
   if (best == order_.size()) return;
   keep_.assign(static_cast<std::size_t>(size), 0);
+  std::fill_n(keep_.begin(), 1 + draft.must_keep, 1);
   for (std::size_t n = 0; n < best; ++n) keep_[static_cast<std::size_t>(order_[n])] = 1;
   draft.keep(keep_);
 }

@@ -1,24 +1,13 @@
 #pragma once
 
 #include <memory>
-#include <string_view>
 #include <vector>
 
-#include "core/base/options.h"
 #include "core/base/token.h"
 #include "core/decoding/budget/step_costs.h"
 #include "core/decoding/drafting/draft.h"
 
 namespace speclab {
-
-enum class BudgetRule { fixed, automatic };
-
-/// The option "budget" of strategies whose drafts cost almost nothing to make, such as copies.
-struct BudgetOptions {
-  BudgetRule rule = BudgetRule::fixed;
-  bool automatic() const { return rule == BudgetRule::automatic; }
-  void fields(OptionVisitor& visit);
-};
 
 /// Chooses how much of each draft of one sequence is verified, from nothing to all of it. It keeps the n
 /// drafted tokens that are most probably accepted, where n maximises
@@ -33,16 +22,18 @@ struct BudgetOptions {
 /// draft, also with the tokens that were not verified. So the estimates stay up to date while the budget
 /// keeps nothing, and no step is spent on trying.
 ///
-/// The text keeps its law, because no drafted token was drawn: every q is one-hot. If tokens were drawn, the
+/// The first nodes may belong to a draft model (Draft::must_keep). They are always kept. All other nodes are
+/// one-hot: their tokens were not drawn. So the text keeps its law. If a drawn token could be removed, the
 /// choice of the tokens that are verified would depend on the draws, and the text would be biased.
 class DraftBudget {
  public:
   explicit DraftBudget(std::shared_ptr<const StepCosts> costs);
   /// Forgets all estimates. Called when a sequence starts, so a text does not depend on other texts.
   void begin();
-  /// Removes from the draft what is not worth its time. The draft must not have probes, and every q must be
-  /// one-hot.
-  void limit(Draft& draft);
+  /// Removes from the draft what is not worth its time. The draft must not have probes, and every q after the
+  /// first must_keep nodes must be one-hot. `further_rows`: rows that the forward has besides the draft and
+  /// the pending token.
+  void limit(Draft& draft, int further_rows = 0);
   /// Learns from the tokens that the step emitted. `emitted` follows the pending token of the last draft that
   /// limit() saw.
   void observe(TokenSpan emitted);

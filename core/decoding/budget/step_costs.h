@@ -12,16 +12,24 @@ namespace speclab {
 struct StepCosts {
   /// target_ns[n - 1]: time of a target forward over n rows, in ns. Not empty, positive, and it never falls
   /// as n grows.
-  std::vector<double> target_ns;
+  std::vector<double> target_ns{};
+  /// The same for a forward of the draft model. Empty if the case has no draft model.
+  std::vector<double> draft_ns{};
 
-  /// Time of a forward over n >= 1 rows. Beyond the table the slope of the table's second half continues.
-  double target(int rows) const {
-    const std::size_t n = static_cast<std::size_t>(rows), size = target_ns.size();
-    if (n <= size) return target_ns[n - 1];
-    if (size == 1) return target_ns[0];
+  /// Time of a target forward over n >= 1 rows. Beyond the table the slope of the table's second half
+  /// continues.
+  double target(int rows) const { return at(target_ns, rows); }
+  /// The same for the draft model. The table has its times (require_draft_costs).
+  double draft(int rows) const { return at(draft_ns, rows); }
+
+ private:
+  static double at(const std::vector<double>& ns, int rows) {
+    const std::size_t n = static_cast<std::size_t>(rows), size = ns.size();
+    if (n <= size) return ns[n - 1];
+    if (size == 1) return ns[0];
     const std::size_t from = (size - 1) / 2;
-    const double slope = (target_ns.back() - target_ns[from]) / static_cast<double>(size - 1 - from);
-    return target_ns.back() + slope * static_cast<double>(n - size);
+    const double slope = (ns.back() - ns[from]) / static_cast<double>(size - 1 - from);
+    return ns.back() + slope * static_cast<double>(n - size);
   }
 };
 

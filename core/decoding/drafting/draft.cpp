@@ -21,6 +21,7 @@ void Draft::reset(Token pending) {
   pool_size = -1;
   ended_by_schedule = false;
   evidence = 0;
+  must_keep = 0;
 }
 
 int Draft::add(Token token, int parent, int q_index, float token_confidence) {
@@ -40,24 +41,21 @@ int Draft::add_probe(Token token, int parent, NodeKind kind) {
 }
 
 void Draft::keep(std::span<const char> keep) {
-  const TokenTree whole = tree;
-  std::vector<int> now(static_cast<std::size_t>(whole.size()), 0);  // node of the new tree
-  std::vector<Contribution> left;
-  std::size_t next = 0;
-  tree.reset(whole.token(0));
-  for (int node = 1; node < whole.size(); ++node) {
-    const auto at = static_cast<std::size_t>(node);
-    if (!keep[at]) continue;
-    now[at] = tree.add(whole.token(node), now[static_cast<std::size_t>(whole.parent(node))]);
-    q_of[static_cast<std::size_t>(now[at])] = q_of[at];
-    confidence[static_cast<std::size_t>(now[at])] = confidence[at];
-    while (next + 1 < contributions.size() && contributions[next + 1].first <= node) ++next;
-    if (next < contributions.size() && (left.empty() || left.back().source != contributions[next].source))
-      left.push_back({now[at], contributions[next].source});
+  tree.keep(keep, moved_);
+  std::size_t next = 0, left = 0;
+  for (std::size_t node = 1; node < moved_.size(); ++node) {
+    if (moved_[node] == 0) continue;
+    const auto to = static_cast<std::size_t>(moved_[node]);
+    q_of[to] = q_of[node];
+    confidence[to] = confidence[node];
+    while (next + 1 < contributions.size() && contributions[next + 1].first <= static_cast<int>(node)) ++next;
+    if (next < contributions.size() &&
+        (left == 0 || contributions[left - 1].source != contributions[next].source))
+      contributions[left++] = {moved_[node], contributions[next].source};  // left <= next
   }
   q_of.resize(static_cast<std::size_t>(tree.size()));
   confidence.resize(static_cast<std::size_t>(tree.size()));
-  contributions = std::move(left);
+  contributions.resize(left);
   if (tree.drafted() == 0) source = {};
 }
 

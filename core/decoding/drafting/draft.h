@@ -37,6 +37,8 @@ struct Draft {
   /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each
   /// value.
   int evidence = 0;
+  /// Number of first nodes that a budget must keep: the tokens of a draft model, which may have been drawn.
+  int must_keep = 0;
 
   void reset(Token pending);
   /// Appends a node and returns its index. `q_index` is that of a Distribution from new_q(), which the caller
@@ -49,6 +51,9 @@ struct Draft {
   void keep(std::span<const char> keep);
   Distribution& new_q(int* index);  ///< next free entry of `q`; the reference is valid until the next call
   const Distribution* q_at(int node) const { return q_of[node] == kOneHot ? nullptr : &q[q_of[node]]; }
+
+ private:
+  std::vector<int> moved_;  // scratch of keep(): the new number of each node
 };
 
 }  // namespace speclab

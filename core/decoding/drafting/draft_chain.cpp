@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/rows/processors.h"
 
 namespace speclab {
@@ -24,6 +25,7 @@ struct DraftChain::Slot {
   explicit Slot(const Schedule& rule) : schedule(rule) {}
 
   Schedule schedule;
+  std::optional<ShapeBudget> budget;
   DraftCache cache;
   SamplingParams sampling;
   // State of the draft in progress:
@@ -43,15 +45,25 @@ struct DraftChain::Slot {
   std::vector<float> processed;  // [head_rows], when there are processors
 };
 
-DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resources,
+DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resources, BudgetRule budget,
                        std::optional<ChainOnTarget> on_target)
     : options_(options),
       resources_(resources),
+      has_budget_(budget == BudgetRule::automatic),
       on_target_(on_target),
       model_(on_target ? resources.target.get() : resources.draft.get()) {
   SPECLAB_CHECK(model_ != nullptr, "a draft chain without a draft model");
+  SPECLAB_CHECK(!has_budget_ || !on_target_,
+                "a budget for a chain on the target, whose cost is not in the table");
   const Schedule schedule(options_.schedule, options_.gamma);
-  for (int i = 0; i < resources_.batch; ++i) slots_.push_back(std::make_unique<Slot>(schedule));
+  if (has_budget_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
+  for (int i = 0; i < resources_.batch; ++i) {
+    slots_.push_back(std::make_unique<Slot>(schedule));
+    if (has_budget_)
+      slots_.back()->budget.emplace(resources_.costs,
+                                    TreeShape::chain(std::max(options_.gamma, schedule.largest())),
+                                    ShapeBudget::Settings{});
+  }
 }
 
 DraftChain::~DraftChain() = default;
@@ -63,7 +75,7 @@ DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
 }
 
 std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
-  if (on_target_ || options_.schedule.schedule != ScheduleRule::constant) return std::nullopt;
+  if (on_target_ || has_budget_ || options_.schedule.schedule != ScheduleRule::constant) return std::nullopt;
   return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1),
                     options_.draft.over(target)};
 }
@@ -71,6 +83,7 @@ std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) 
 void DraftChain::begin(const Sequence& sequence) {
   Slot& s = slot(sequence);
   s.schedule.begin(sequence.turn);
+  if (s.budget) s.budget->begin();
   s.sampling = options_.draft.over(sequence.sampling);
   s.logits.resize(model_->config().head_rows());
   if (!on_target_) s.cache.begin(sequence, resources_);
@@ -143,7 +156,7 @@ bool DraftChain::extend(Slot& s) {
   }
   s.draft->add(token, s.depth, q_index, static_cast<float>(confidence));
   s.path.push_back(token);
-  s.depth = depth;
+  s.depth = s.draft->must_keep = depth;
   if (s.depth >= s.limit) return false;
   if (s.schedule.stop_after(confidence)) {
     s.draft->ended_by_schedule = true;
@@ -163,6 +176,7 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     s.limit = static_cast<int>(
         std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, room(s, *sequences[i])}));
     s.runner_ups.clear();
+    if (s.limit > 0 && s.budget) s.limit = s.budget->choose(s.limit, s.cache.behind(*sequences[i]));
     if (s.limit <= 0) continue;
     s.sequence = sequences[i];
     s.draft = drafts[i];
@@ -194,7 +208,10 @@ std::span<const DraftChain::RunnerUp> DraftChain::runner_ups(const Sequence& seq
 }
 
 void DraftChain::observe(const Sequence& sequence, int drafted, int accepted) {
-  if (drafted > 0) slot(sequence).schedule.observe(drafted, accepted);
+  if (drafted == 0) return;
+  Slot& s = slot(sequence);
+  s.schedule.observe(drafted, accepted);
+  if (s.budget) s.budget->observe_chain(drafted, accepted);
 }
 
 }  // namespace speclab

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/base/options.h"
+#include "core/decoding/budget/budget_options.h"
 #include "core/decoding/drafting/draft_model.h"
 #include "core/decoding/drafting/schedule.h"
 #include "core/decoding/strategy.h"
@@ -33,26 +34,29 @@ struct ChainOnTarget {
 /// Drafts a chain with a draft model that has its own KV cache, or with a part of the target on the target's
 /// cache. The first is the drafter of classic speculative decoding; other strategies use it too. One draft
 /// forward per depth advances all sequences of a batch. No chain is longer than the context of the draft
-/// model allows.
+/// model allows. With a budget, a ShapeBudget chooses the length of each chain before it is drawn: at most
+/// gamma tokens, perhaps none.
 class DraftChain {
  public:
   /// Chooses a token at `depth` (from 1). The chain gets this token instead of the drawn one, and the
   /// draft model is fed with it. Simulated acceptance uses this.
   using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
 
-  /// resources.draft must be set, unless the chain runs on the target.
+  /// resources.draft must be set, unless the chain runs on the target. With BudgetRule::automatic,
+  /// resources.costs has times of the draft model, and the chain does not run on the target.
   DraftChain(const DraftChainOptions& options, const Resources& resources,
-             std::optional<ChainOnTarget> on_target = std::nullopt);
+             BudgetRule budget = BudgetRule::fixed, std::optional<ChainOnTarget> on_target = std::nullopt);
   ~DraftChain();
 
-  /// Describes draft() as a device plan. Returns no plan unless the schedule is constant.
+  /// Describes draft() as a device plan. Returns no plan unless all drafts have the same length: with a
+  /// schedule that is not constant and with a budget the host drafts.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Starts a sequence: prefills its prompt into the draft model's cache, if there is one.
   void begin(const Sequence& sequence);
   /// Appends a chain below node 0 of each draft: nodes 1, 2, ... Each node has the q that its token was drawn
   /// from. Tokens are drawn with Sequence::draft_coin, or with the coupled noise of their position. With
-  /// `substitute` the nodes are one-hot. Sets source and ended_by_schedule. Drafts must hold only the pending
-  /// token.
+  /// `substitute` the nodes are one-hot. Sets source, must_keep and ended_by_schedule. Drafts must hold only
+  /// the pending token.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
              const Substitute& substitute = nullptr);
   /// The most probable token at a depth of the current draft, apart from the drafted token. The probability
@@ -71,7 +75,8 @@ class DraftChain {
   /// this token is less than `probability`. Works only at temperature 0. At higher temperatures tokens are
   /// drawn, and leaving out a drawn token because of its value would change the law of the text.
   void leave_out_below(double probability) { leave_out_below_ = probability; }
-  /// Tells the schedule that `drafted` tokens of this chain were verified and `accepted` of them accepted.
+  /// Tells schedule and budget that `drafted` tokens of this chain were verified and `accepted` of them
+  /// accepted.
   void observe(const Sequence& sequence, int drafted, int accepted);
 
  private:
@@ -83,6 +88,7 @@ class DraftChain {
 
   DraftChainOptions options_;
   Resources resources_;
+  bool has_budget_;
   std::optional<ChainOnTarget> on_target_;
   const Model* model_;                        ///< runs the chain
   std::vector<std::unique_ptr<Slot>> slots_;  ///< [batch]

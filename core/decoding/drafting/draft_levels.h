@@ -85,11 +85,18 @@ class DraftLevels {
   /// Drafts at most `depth` levels for each sequence, fewer near the end of the text or of the context.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,
              const Grow& grow);
+  /// Length of the longest path that fits into the draft's context.
+  std::int64_t room(const Sequence& sequence) const { return cache_of(sequence).room(sequence); }
+  /// DraftCache::behind().
+  int behind(const Sequence& sequence) const { return cache_of(sequence).behind(sequence); }
   /// Number of tokens that the draft can draw; its vocabulary may be reduced.
   int columns() const { return resources_.draft->config().head_rows(); }
 
  private:
   void prepare(DraftLevel& level);
+  const DraftCache& cache_of(const Sequence& sequence) const {
+    return slots_[static_cast<std::size_t>(sequence.slot)].cache_;
+  }
   bool advance(DraftLevel& level, const Grow& grow);
 
   Resources resources_;

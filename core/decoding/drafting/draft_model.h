@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -36,6 +37,12 @@ class DraftCache {
   /// Length of the longest chain that fits into the draft's context. Drafted token i is fed at the
   /// position of the pending token + i; the last drafted token is never fed.
   std::int64_t room(const Sequence& sequence) const { return session_->capacity() - sequence.position(); }
+  /// About how many tokens before the pending one the draft has not read. Tokens that it read and that were
+  /// not accepted count as read.
+  int behind(const Sequence& sequence) const {
+    return static_cast<int>(std::max<std::int64_t>(
+        0, sequence.position() - static_cast<std::int64_t>(cached_.size() + flying_.size())));
+  }
   /// Keeps the positions and rows in flight that agree with the text, and drops the rest. `feed` becomes the
   /// missing tokens, the pending token last; feed them as a chain.
   void catch_up(const Sequence& sequence, std::vector<Token>& feed);

@@ -50,6 +50,8 @@ class Schedule {
   /// conversation. So a record does not depend on the order of conversations.
   void begin(int turn);
   int limit() const { return gamma_; }  ///< largest length of the next draft
+  /// Largest length that a draft may ever have.
+  int largest() const { return is_heuristic() ? options_.gamma_max : initial_; }
   /// Whether stop_after() looks at the confidence. If not, the caller may pass -1.
   bool needs_confidence() const {
     return options_.schedule == ScheduleRule::confidence || options_.schedule == ScheduleRule::product ||

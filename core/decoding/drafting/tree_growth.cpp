@@ -56,13 +56,13 @@ void TreeGrowth::grow(DraftLevel& level) {
   const int first = tree.size();
   for (std::size_t i = 0; i < s.fed.size(); ++i) {
     const int before = tree.size(), of_shape = s.in_shape[static_cast<std::size_t>(s.fed[i])];
-    add_children(s, level, static_cast<int>(i), s.fed[i], shape_.children(of_shape));
+    add_children(s, level, static_cast<int>(i), s.fed[i], children_of(s, of_shape));
     for (int node = before; node < tree.size(); ++node)
       s.in_shape.push_back(shape_.first_child(of_shape) + node - before);
   }
   s.fed.clear();
   for (int node = first; node < tree.size(); ++node) {
-    const bool inner = shape_.children(s.in_shape[static_cast<std::size_t>(node)]) > 0;
+    const bool inner = children_of(s, s.in_shape[static_cast<std::size_t>(node)]) > 0;
     s.in_flight.push_back(
         inner ? level.feed(tree.token(node), s.in_flight[static_cast<std::size_t>(tree.parent(node))]) : 0);
     if (inner) s.fed.push_back(node);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/base/options.h"
+#include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/drafting/draft_levels.h"
 #include "core/decoding/drafting/tree_shape.h"
 
@@ -26,9 +27,9 @@ struct TreeGrowthOptions {
   SamplingParams sampling_over(const SamplingParams& target) const;
 };
 
-/// Lets a draft model draw a tree of a fixed shape, level by level. Each node gets the distribution that its
-/// token was drawn from. Tokens are drawn with Sequence::draft_coin, or with the coupled noise of their
-/// position.
+/// Lets a draft model draw a tree of a fixed shape, or the part of it that a budget chose, level by level.
+/// Each node gets the distribution that its token was drawn from. Tokens are drawn with Sequence::draft_coin,
+/// or with the coupled noise of their position.
 class TreeGrowth {
  public:
   /// resources.draft must be set.
@@ -36,6 +37,11 @@ class TreeGrowth {
 
   const TreeShape& shape() const { return shape_; }
   void begin(const Sequence& sequence);
+  /// The next draft of the sequence has only the part of the shape that the budget has chosen. The budget
+  /// must live until the draft is complete.
+  void take_part(const Sequence& sequence, const ShapeBudget& part) {
+    slots_[static_cast<std::size_t>(sequence.slot)].part = &part;
+  }
   /// Adds the children of the fed nodes, and feeds those children that have children of their own. Call it as
   /// DraftLevels::Grow.
   void grow(DraftLevel& level);
@@ -50,6 +56,7 @@ class TreeGrowth {
 
  private:
   struct Slot {
+    const ShapeBudget* part = nullptr;  // null: the whole shape
     SamplingParams sampling;
     std::vector<int> fed;        // nodes of the draft that were fed in the forward in progress
     std::vector<int> in_shape;   // [nodes of the draft], the node of the shape; a draft may lack nodes
@@ -58,6 +65,10 @@ class TreeGrowth {
     std::vector<Token> prefix;
     SiblingDraw siblings;
   };
+  // The number of children of a node of the shape in this draft.
+  int children_of(const Slot& s, int of_shape) const {
+    return s.part != nullptr ? s.part->children(of_shape) : shape_.children(of_shape);
+  }
   void add_children(Slot& s, DraftLevel& level, int row, int node, int count);
 
   TreeGrowthOptions options_;

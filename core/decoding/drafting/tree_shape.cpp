@@ -63,6 +63,16 @@ TreeShape TreeShape::of_widths(std::span<const int> widths, const std::string& w
   return shape;
 }
 
+TreeShape TreeShape::chain(int length) {
+  SPECLAB_CHECK(length >= 1, "a chain of {} tokens", length);
+  std::vector<int> children(static_cast<std::size_t>(length), 1);
+  children.push_back(0);
+  TreeShape shape;
+  shape.where_ = "a chain";
+  shape.number(std::move(children));
+  return shape;
+}
+
 TreeShape TreeShape::read(const std::filesystem::path& path) {
   return of_json(read_json_file(path), path.string());
 }

@@ -19,6 +19,8 @@ class TreeShape {
   /// Every node at depth d has widths[d] children (expansion <k1, ..., km>: Miao et al. 2024, Section 3).
   /// Throws Error, which names `where`, for an empty list and for more than kMostDrafted tokens.
   static TreeShape of_widths(std::span<const int> widths, const std::string& where);
+  /// A chain of `length` >= 1 tokens.
+  static TreeShape chain(int length);
   /// The shape of a tree file (kTreeFormat). Throws Error, which names the file, for another format, when the
   /// parents form no tree, when the ranks of siblings repeat or have gaps, and unless the tree has 1 to
   /// kMostDrafted tokens.

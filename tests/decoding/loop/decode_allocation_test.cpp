@@ -50,6 +50,24 @@ const AllocationCase kAllocationCases[] = {
     {"token_recycling_prefixes", "token_recycling", json::object(), json::object(), 1,
      VerifyWith::batch_of_prefixes},
     {"lookahead", "lookahead", json::object(), json::object()},
+    {"speculative_sampling_budget",
+     "speculative_sampling",
+     {{"gamma", 4}, {"budget", "auto"}},
+     {{"temperature", 1}}},
+    {"tree_speculation_budget",
+     "tree_speculation",
+     {{"widths", {2, 2, 1}}, {"budget", "auto"}},
+     {{"temperature", 1}}},
+    {"dynamic_tree_budget",
+     "dynamic_tree",
+     {{"depth", 3}, {"expand", 3}, {"branches", 2}, {"budget", "auto"}},
+     json::object()},
+    {"prompt_lookup_budget",
+     "prompt_lookup",
+     {{"ngram_min", 1}, {"candidates", 3}, {"budget", "auto"}},
+     json::object()},
+    {"token_recycling_budget", "token_recycling", {{"budget", "auto"}}, json::object()},
+    {"lookahead_budget", "lookahead", {{"W", 3}, {"budget", "auto"}}, json::object()},
     {"lookahead_divided", "lookahead", json::object(), json::object(), 1, VerifyWith::one_pass, 2},
 };
 
@@ -78,6 +96,8 @@ Counted count_second(const AllocationCase& c, const char* numerics, int first, i
   options.batch = c.batch;
   options.verify = c.verify;
   options.devices = c.devices;
+  // Rows are so dear that a budget drafts a part of what it could.
+  options.costs = std::make_shared<const StepCosts>(StepCosts{{10, 10.5, 11, 12}, {.1}});
   options.on_emit = [&](int, const StepRecord& step, TokenSpan) {
     const long made = fixtures::allocations_so_far() - before;
     if (counting && step.emitted > 0) {

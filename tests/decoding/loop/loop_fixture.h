@@ -53,8 +53,11 @@ inline GenerationOptions generation(const json& options) {
   return out;
 }
 
+/// A strategy with these options. It drafts without a budget unless the options ask for one, because a loop
+/// with a budget needs a table of costs (LoopOptions::costs).
 inline StrategyChoice choose(const std::string& name, const json& options = json::object()) {
   StrategyChoice choice(find_strategy(name));
+  if (choice.has_budget()) parse_options(choice.fields(), {{"budget", "fixed"}}, "test");
   parse_options(choice.fields(), options, "test");
   return choice;
 }

@@ -98,7 +98,8 @@ std::vector<ModelPtr> drafts_of(const Case& c, ModelPtr (*table)(int, std::uint6
 
 std::shared_ptr<const StepCosts> costs_of(const Case& c) {
   if (!c.strategy.has_budget()) return nullptr;
-  return std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 14, 19, 25}});
+  return std::make_shared<const StepCosts>(
+      StepCosts{.target_ns = {10, 13, 15.5, 18.4}, .draft_ns = {.5, .6, .7}});
 }
 
 bool takes(const AcceptanceRule& rule, const Case& c) {
@@ -216,6 +217,40 @@ std::vector<Case> small_cases() {
                  {0, 1, 2, 0, 1}});
   all.push_back({"recycled tree with a budget",
                  choose("token_recycling", {{"k", 2}, {"tree", {2, 1, 1}}, {"budget", "auto"}})});
+  // Tokens are drawn, and how much is drafted depends on what earlier steps accepted.
+  const auto with_budget = [](const char* strategy, json options) {
+    options["budget"] = "auto";
+    return choose(strategy, options);
+  };
+  all.push_back({"chain with a budget", with_budget("speculative_sampling", {{"gamma", 3}})});
+  all.push_back({"chain with a budget and a schedule",
+                 with_budget("speculative_sampling",
+                             {{"gamma", 3}, {"schedule", "confidence"}, {"confidence_threshold", .4}})});
+  all.push_back({"tree with a budget", with_budget("tree_speculation", {{"widths", {2, 1}}})});
+  all.push_back({"tree with a budget, independent children",
+                 with_budget("tree_speculation", {{"widths", {2, 2}}, {"children", "independent"}})});
+  all.push_back({"dynamic tree with a budget",
+                 with_budget("dynamic_tree", {{"depth", 2}, {"expand", 2}, {"branches", 2}, {"nodes", 4}})});
+  all.push_back({"n-grams with a budget",
+                 with_budget("ngram_model", {{"gamma", 2}, {"known", 0}}),
+                 {0, 1, 2, 0, 1},
+                 false});
+  all.push_back({"jacobi with a budget", with_budget("jacobi", {{"block", 3}})});
+  all.push_back({"lookahead with a budget",
+                 with_budget("lookahead", {{"W", 1}, {"N", 2}, {"G", 3}, {"pool_from_prompt", true}}),
+                 {0, 1, 2, 0, 1, 0, 2, 1, 1}});
+  all.push_back(
+      {"lookup and draft as a tree with a budget",
+       with_budget("prompt_lookup", {{"length", 2}, {"gamma", 2}, {"fallback", "draft"}, {"merge", "tree"}}),
+       {0, 1, 2, 0, 1}});
+  all.push_back({"composition with a budget",
+                 with_budget("composition", {{"gamma", 2},
+                                             {"product_threshold", .3},
+                                             {"worth", .01},
+                                             {"worth_of_runner_up", .05},
+                                             {"sure", 1},
+                                             {"nodes", 4}}),
+                 {0, 1, 2, 0, 1}});
   all.push_back({"recycled tree", choose("token_recycling", {{"k", 2}, {"tree", {2, 1, 1}}})});
   all.push_back({"copies, chain and runners-up as a tree",
                  choose("composition",

@@ -135,6 +135,20 @@ TEST(Compare, OtherWorkloadsAreRefusedUnlessTheyAreAllowed) {
   EXPECT_THAT(none.cases[0].failures, ElementsAre(Failure::not_compared));
 }
 
+TEST(Compare, AnOptionThatAnOldRecordLacksHasTheValueThatItsAbsenceMeans) {
+  const ComparedRun old = made_run({{}});
+  const auto with_budget = [&](const char* rule) {
+    ComparedRun run = old;
+    run.run.config["cases"][0]["options"]["budget"] = rule;
+    return run;
+  };
+  EXPECT_EQ(refusal(old, with_budget("fixed")), "");
+  EXPECT_EQ(compare_runs(old, with_budget("fixed")).cases[0].verdict, "same");
+  EXPECT_THAT(refusal(old, with_budget("auto")), HasSubstr("budget: \"fixed\", \"auto\" (1 case)"));
+  EXPECT_THAT(refusal(with_budget("auto"), old), HasSubstr("budget: \"auto\", \"fixed\" (1 case)"));
+  EXPECT_EQ(refusal(with_budget("auto"), with_budget("auto")), "");
+}
+
 TEST(Compare, InAnotherWorkloadOnlyTextsThatDraftsCannotChangeArePromised) {
   const auto changed = [](const std::string& loss_class, const std::string& coins, int max_tokens) {
     const MadeCase base{.loss_class = loss_class, .coins = coins};

@@ -62,7 +62,7 @@ TEST_F(Speclab, TheSimulatedGpuGeneratesAndIsMeasured) {
 // Steps that a device runs by itself leave the same record as the host's steps, except for the times.
 TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
   json small = config();
-  small["options"] = {{"max_tokens", 7}, {"temperature", 1}};
+  small["options"] = {{"max_tokens", 7}, {"temperature", 1}, {"budget", "fixed"}};
   small["repeats"] = 1;
   small["cases"] = json::parse(
       R"([{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["small", "skip"], "gamma": 2}, {"strategy": "prompt_lookup"}, {"strategy": "jacobi"}])");
@@ -109,7 +109,7 @@ TEST_F(Speclab, DeviceLoopLeavesTheRecordOfTheHost) {
 // A prediction uses the times that the steps of its case pay: without the download where the device judges.
 TEST_F(Speclab, PredictionsOfADeviceCountTheDownloadsThatAStepMakes) {
   json small = config();
-  small["options"] = {{"max_tokens", 6}};
+  small["options"] = {{"max_tokens", 6}, {"budget", "fixed"}};
   small["repeats"] = 1;
   small["prompts"] = {{"inline", {"1 2 3"}}};
   small["calibration"] = {{"rows", 4}, {"rounds", 2}, {"texts", 1}};

@@ -158,7 +158,7 @@ TEST_F(Hostile, DamagedRecords) {
   fixtures::write_file(
       dir() / "a.json",
       R"({"target": "m", "drafts": {"d": {"layers": [0]}}, "prompts": {"inline": ["1 2", "3 4"]},
-    "repeats": 2, "options": {"max_tokens": 4, "temperature": 1}, "calibration": {"rows": 2},
+    "repeats": 2, "options": {"max_tokens": 4, "temperature": 1, "budget": "fixed"}, "calibration": {"rows": 2},
     "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": "d", "gamma": 2}]})");
   const Result whole = shell(dir(), "$SPECLAB run a.json --out r -q");
   ASSERT_EQ(whole.code, 0) << whole.err;

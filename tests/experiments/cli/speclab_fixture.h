@@ -40,7 +40,7 @@ class Speclab : public ::testing::Test {
     return json::parse(
         R"({"name": "tiny", "target": "target", "drafts": {"small": {"model": "draft"}, "skip": {"layers": [0]}},
       "prompts": {"inline": ["1 2 3", {"id": "two", "category": "b", "turns": ["5 6", "7 8 9"]}, "11"]}, "repeats": 2,
-      "options": {"max_tokens": 24}, "calibration": {"rows": 4, "rounds": 3},
+      "options": {"max_tokens": 24, "budget": "fixed"}, "calibration": {"rows": 4, "rounds": 3},
       "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["small", "skip"], "gamma": [1, 3]}, {"strategy": "prompt_lookup"}]})");
   }
   struct Result {

@@ -95,6 +95,15 @@ TEST(Setting, SetsMakesAndChecksPaths) {
   }
 }
 
+std::string message_of_config(const json& config) {
+  try {
+    parse_experiment(config, "a.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 std::vector<std::string> ids_of(const json& config) {
   std::vector<std::string> ids;
   for (const CaseSpec& spec : parse_experiment(config, "a.json").cases) ids.push_back(spec.id);
@@ -117,6 +126,33 @@ TEST(Experiment, IdsNameTheOptionsOfTheCaseAndTheAxes) {
   EXPECT_EQ(experiment.cases.back().reference, "autoregressive/temperature=1");
   EXPECT_EQ(experiment.cases.back().axes, (json{{"temperature", 1}, {"draft", "skip"}, {"gamma", 2}}));
   EXPECT_EQ(experiment.cases.back().generation.max_tokens, 16);
+}
+
+// Ids do not change when a config shares an option of strategies.
+TEST(Experiment, AnOptionOfStrategiesCanBeShared) {
+  json config = base_config();
+  config["options"] = {{"max_tokens", 16}, {"budget", "fixed"}};
+  config["cases"] = {{{"strategy", "autoregressive"}},
+                     {{"strategy", "speculative_sampling"}, {"draft", "small"}},
+                     {{"strategy", "prompt_lookup"}, {"budget", "auto"}},
+                     {{"strategy", "simulated"}}};
+  const Experiment experiment = parse_experiment(config, "a.json");
+  EXPECT_THAT(ids_of(config), ElementsAre("autoregressive", "speculative_sampling/draft=small",
+                                          "prompt_lookup/budget=auto", "simulated"));
+  EXPECT_EQ(experiment.cases[1].options()["budget"], "fixed");
+  EXPECT_EQ(experiment.cases[2].options()["budget"], "auto");
+  EXPECT_FALSE(experiment.cases[0].options().contains("budget"));
+  EXPECT_FALSE(experiment.cases[3].options().contains("budget")) << "it has no such option";
+  config["options"]["budget"] = {"fixed", "auto"};
+  EXPECT_THAT(ids_of(config), ElementsAre("autoregressive", "speculative_sampling/draft=small/budget=fixed",
+                                          "speculative_sampling/draft=small/budget=auto",
+                                          "prompt_lookup/budget=auto", "simulated"));
+  config["options"] = {{"budgett", "fixed"}};
+  EXPECT_THAT(message_of_config(config), HasSubstr("Did you mean \"budget\"?"));
+  config["options"] = {{"budget", "no"}};
+  EXPECT_THAT(message_of_config(config), HasSubstr("/options/budget"));
+  config["options"] = {{"strategy", "jacobi"}};
+  EXPECT_THAT(message_of_config(config), HasSubstr("/options/strategy"));
 }
 
 TEST(Experiment, AMissingReferenceIsAdded) {

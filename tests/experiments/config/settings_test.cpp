@@ -87,6 +87,12 @@ TEST(SettingName, AnOptionAloneHoldsForAllCases) {
   EXPECT_FALSE(longer["cases"][0].contains("gamma"));
   EXPECT_EQ(longer["cases"][1]["gamma"], (json{1, 2}));
   EXPECT_EQ(longer["cases"][2]["gamma"], (json{1, 2}));
+  EXPECT_FALSE(longer["options"].contains("gamma"));
+  json shares = three_cases();
+  shares["options"]["gamma"] = 7;
+  Settings({"gamma=2"}).apply(shares, config_keys());
+  EXPECT_EQ(shares["options"]["gamma"], 2) << "an option of strategies that the config shares";
+  EXPECT_FALSE(shares["cases"][1].contains("gamma"));
   EXPECT_EQ(with({"cases.1.gamma=+3", "repeats=2."})["cases"][1]["gamma"], 3);
 }
 

@@ -22,7 +22,7 @@ json config() {
   return json::parse(
       R"({"name": "ladder", "targets": {"small": "target", "wide": {"model": "target", "inflate": {"hidden": 128, "ffn": 100, "vocab": 70}}},
     "drafts": {"one": {"model": "draft"}, "skip": {"layers": [0]}, "fat": {"model": "whole", "inflate": {"ffn": 96}}},
-    "prompts": {"inline": ["1 2 3", "5 6"]}, "repeats": 1, "options": {"max_tokens": 20}, "calibration": {"rows": 4, "rounds": 2},
+    "prompts": {"inline": ["1 2 3", "5 6"]}, "repeats": 1, "options": {"max_tokens": 20, "budget": "fixed"}, "calibration": {"rows": 4, "rounds": 2},
     "cases": [{"strategy": "autoregressive"}, {"strategy": "speculative_sampling", "draft": ["one", "skip", "fat"], "gamma": 2}]})");
 }
 

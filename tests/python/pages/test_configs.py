@@ -107,6 +107,23 @@ class Configs(unittest.TestCase):
                     self.assertIs(case.get("ignore_eos"), True, f"{file.name}: {case}")
         self.assertGreater(found, 20)
 
+    def test_every_case_says_how_much_it_drafts(self):
+        """A kept run must not change when the default of the option "budget" does, and a published one had no budget."""
+        without = {"autoregressive", "simulated"}
+        found = 0
+        for file in CONFIGS + PAPER:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            for case in config["cases"]:
+                names = case["strategy"] if isinstance(case["strategy"], list) else [case["strategy"]]
+                if set(names) <= without:
+                    continue
+                found += 1
+                value = {**config["options"], **case}.get("budget")
+                self.assertIsNotNone(value, f"{file.name}: {case}")
+                if file in PAPER:
+                    self.assertEqual(value, "fixed", f"{file.name}: {case}")
+        self.assertGreater(found, 40)
+
     def test_papers_are_cited_and_their_models_have_a_place(self):
         self.assertIn("gpt2_report", {file.stem for file in PAPER})
         for file in PAPER:

@@ -27,10 +27,11 @@ class Budgets : public Speclab {
     write(experiment);
   }
   /// Replaces the table in the record of a run.
-  void set_costs(const std::string& name, const json& target_ns) {
+  void set_costs(const std::string& name, const json& target_ns, const json& draft_ns = nullptr) {
     const fs::path file = dir() / name / "environment.json";
     json environment = read_json_file(file);
     environment["step_costs"]["target_ns"] = target_ns;
+    if (!draft_ns.is_null()) environment["step_costs"]["draft_ns"] = draft_ns;
     std::ofstream(file) << environment.dump();
   }
   /// The drafted tokens of all steps of a case.
@@ -98,11 +99,86 @@ TEST_F(Budgets, ATableThatIsNoneIsRefused) {
   }
 }
 
+/// Strategies whose drafts cost time, with default options.
+json with_draft_models() {
+  return json::parse(
+      R"([{"strategy": ["speculative_sampling", "tree_speculation", "dynamic_tree"], "draft": "small"},
+                         {"strategy": ["lookahead", "jacobi", "ngram_model", "composition"]}])");
+}
+
+TEST_F(Budgets, AutoIsTheDefaultAndKnowsTheCostOfADraftModel) {
+  json experiment = config();
+  experiment["calibration"] = false;
+  experiment["repeats"] = 1;
+  experiment["options"].erase("budget");
+  experiment["cases"] = with_draft_models();
+  write(experiment);
+  measure("first");
+  const json costs = read_json_file(dir() / "first" / "environment.json")["step_costs"];
+  ASSERT_TRUE(costs["draft_ns"].contains("small"));
+  EXPECT_GT(costs["draft_ns"]["small"]["1"].get<double>(), 0);
+  EXPECT_FALSE(costs["draft_ns"].contains("skip")) << "no case uses it";
+  const auto ids = [&](const std::string& name) {
+    std::vector<std::string> out;
+    for (const json& entry : read_json_file(dir() / name / "summary.json")["cases"]) {
+      if (entry["metrics"]["matches_reference"].is_null()) continue;  // the reference itself
+      EXPECT_EQ(entry["metrics"]["matches_reference"], true) << entry["id"];
+      EXPECT_EQ(entry["options"]["budget"], "auto") << entry["id"];
+      out.push_back(entry["id"]);
+    }
+    return out;
+  };
+  set_costs("first", {{"1", 10}, {"2", 10}}, {{"small", {{"1", .001}}}});
+  measure("free", {"--costs", "first"});
+  set_costs("first", {{"1", 1}, {"2", 100}}, {{"small", {{"1", .001}}}});
+  measure("dear", {"--costs", "first"});
+  EXPECT_EQ(ids("free").size(), 7u);
+  for (const std::string& id : ids("dear")) {
+    EXPECT_EQ(drafted("dear", id), 0u) << id;
+    if (id != "composition") {  // it may find nothing to copy
+      EXPECT_GT(drafted("free", id), 0u) << id;
+    }
+  }
+  set_costs("first", {{"1", 10}, {"2", 10}}, {{"small", {{"1", 1000}}}});
+  measure("slow", {"--costs", "first"});
+  for (const std::string& id : ids("slow"))
+    EXPECT_EQ(drafted("slow", id) == 0, id.find("draft=") != std::string::npos) << id;
+}
+
+TEST_F(Budgets, ATableWithoutTheDraftModelIsRefusedWhereItIsNeeded) {
+  json experiment = config();
+  experiment["calibration"] = false;
+  experiment["repeats"] = 1;
+  experiment["options"]["budget"] = "auto";
+  experiment["cases"] = json::parse(R"([{"strategy": "prompt_lookup"}])");
+  write(experiment);
+  measure("old");  // a table as older versions wrote it
+  EXPECT_FALSE(read_json_file(dir() / "old" / "environment.json")["step_costs"].contains("draft_ns"));
+  measure("again", {"--costs", "old"});
+  experiment["cases"] = json::parse(R"([{"strategy": "prompt_lookup", "draft": "small"}])");
+  write(experiment);
+  measure("unused", {"--costs", "old"});
+  experiment["cases"] = json::parse(R"([{"strategy": "speculative_sampling", "draft": "small"}])");
+  write(experiment);
+  expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "old"}),
+               {"without times of the draft model", "An older version"});
+  for (const json& bad :
+       {json{{"small", {{"2", 5}}}}, json{{"small", 3}}, json(3), json{{"small", {{"1", -1}}}}}) {
+    set_costs("old", {{"1", 5}}, bad);
+    expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "old"}), {"old", "step_costs"});
+  }
+}
+
 TEST_F(Budgets, GenerateMeasuresATableOrTakesOne) {
   const Result measured =
       run({"generate", "--model", "target", "--plain", "--prompt", "1 2 3 1 2 3 1 2", "--strategy",
            "prompt_lookup", "--set", "budget=auto", "--set", "max_tokens=8"});
   EXPECT_EQ(measured.code, 0) << measured.err;
+  const Result with_draft =
+      run({"generate", "--model", "target", "--plain", "--prompt", "1 2 3 1 2 3 1 2", "--strategy",
+           "speculative_sampling", "--draft", "layers:0", "--set", "max_tokens=8"});
+  EXPECT_EQ(with_draft.code, 0) << with_draft.err;
+  EXPECT_EQ(with_draft.out, measured.out);
   expect_error(run({"generate", "--model", "target", "--plain", "--prompt", "1 2", "--strategy",
                     "prompt_lookup", "--set", "budget=auto", "--costs", "nowhere"}),
                {"nowhere"});

@@ -38,7 +38,7 @@ class CasesWithMemory : public Speclab {
     config["calibration"] = false;
     config["warmup"] = 0;
     config["teacher_forced"] = false;
-    config["options"] = {{"max_tokens", 40}, {"temperature", 1}, {"coins", "gumbel"}};
+    config["options"] = {{"max_tokens", 40}, {"temperature", 1}, {"coins", "gumbel"}, {"budget", "fixed"}};
     return config;
   }
   /// Emitted and drafted tokens of each line of the cases with memory.

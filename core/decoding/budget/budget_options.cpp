@@ -1,0 +1,26 @@
+#include "core/decoding/budget/budget_options.h"
+
+#include <string>
+
+#include "core/base/error.h"
+#include "core/decoding/budget/step_costs.h"
+
+namespace speclab {
+
+void BudgetOptions::fields(OptionVisitor& visit) {
+  visit("budget", rule, {{BudgetRule::fixed, "fixed"}, {BudgetRule::automatic, "auto"}},
+        "how much is drafted and verified. fixed: as much as the other options say. auto: at most that much, "
+        "namely as much as is expected to give the most tokens per time, by the measured times of forwards "
+        "and the acceptance in the text so far; this may be nothing");
+  visit.absent_means("fixed");
+}
+
+void require_draft_costs(const StepCosts* costs, const char* strategy) {
+  if (costs != nullptr && !costs->draft_ns.empty()) return;
+  throw Error({std::string(strategy) + ": budget", "a table of costs without times of the draft model",
+               "times of forwards of the draft model (StepCosts::draft_ns)",
+               "An older version wrote this table, or the run had no such draft. Measure a new table, or set "
+               "budget to fixed."});
+}
+
+}  // namespace speclab

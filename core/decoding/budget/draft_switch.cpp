@@ -1,0 +1,31 @@
+#include "core/decoding/budget/draft_switch.h"
+
+namespace speclab {
+namespace {
+
+constexpr double kMemory = .95;  // factor of old steps
+constexpr double kWeight = 4;    // steps that a first guess counts as
+
+}  // namespace
+
+double DraftSwitch::Steps::rate(double first_tokens, double first_ns) const {
+  return (tokens + kWeight * first_tokens) / (ns + kWeight * first_ns);
+}
+
+bool DraftSwitch::decide(double with_ns, double without_ns) {
+  const double with = with_.rate(1 + settings_.first_guess, with_ns), without = without_.rate(1, without_ns);
+  const bool was_on = on_;
+  on_ = with >= without || trials_.try_now(without_ns, with_ns * (1 - with / without),
+                                           settings_.trial_steps + settings_.idle_steps);
+  on_for_ = on_ ? (was_on ? on_for_ + 1 : 1) : 0;
+  return on_;
+}
+
+void DraftSwitch::observe(int emitted, double ns) {
+  if (on_ && on_for_ <= settings_.idle_steps) return;
+  Steps& steps = on_ ? with_ : without_;
+  steps.tokens = kMemory * steps.tokens + emitted;
+  steps.ns = kMemory * steps.ns + ns;
+}
+
+}  // namespace speclab
