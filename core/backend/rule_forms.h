@@ -21,6 +21,9 @@ enum class AcceptRule : std::int32_t {
   /// p: it is nowhere below p. After a rejection, takes a sample of the row.
   kEnvelope,
   kEnvelopeAgain,  ///< like kEnvelope, but after a rejection draws from q again until a draw is accepted
+  kPaths,          ///< judges whole paths from the leaves to the root (core/decoding/rules/rules_paths.cpp)
+  kLongest,        ///< accepts the longest path whose tokens all meet a condition, see CriterionForm
+  kKSeq,           ///< tests several children of one row in the same way, see GroupSearch
 };
 
 /// The function f(p) of a ratio rule. The rule accepts a token x ~ q with probability min(1, f(p(x)) / q(x)).
@@ -31,7 +34,8 @@ struct RatioForm {
   double scale = 1;
   double power = 1;
   bool plain_residual = false;
-  bool ignore_q = false;  ///< treats every drafted token as one-hot
+  bool ignore_q = false;   ///< treats every drafted token as one-hot
+  bool any_order = false;  ///< tests the children of a node in a random order, see kFirstCoinOfOrder
   bool operator==(const RatioForm&) const = default;
 };
 /// Returns f(p), which is at least p, because the parameters of the ratio rules keep `power` and 1 / scale in
@@ -44,6 +48,56 @@ SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) 
   const double left = (form.plain_residual ? p : boosted(form, p)) - q;
   return left > 0 ? left : 0;
 }
+
+/// A random order of the children of a node has coins of its own. It does not change the law of the text, so
+/// its purpose is that of other such choices (Purpose::simulate), and its numbers begin where no strategy's
+/// end. The choice among n children has the number kFirstCoinOfOrder + n.
+inline constexpr std::uint32_t kFirstCoinOfOrder = 0x80000000;
+
+/// How K-SEQ tests a group of k children: it accepts x with min(1, p(x) / (rho q(x))).
+struct GroupTest {
+  double rho = 1;
+  double beta = 0;   ///< P(one child is accepted): the sum over x of min(q(x), p(x) / rho)
+  double share = 0;  ///< (1 - (1 - beta)^k) / beta; k if beta is 0
+};
+
+/// Finds the test with the smallest rho for which no token gets more than its mass: share <= rho. It lies in
+/// [1, k] and is found by bisection. While the search is not done(), the caller computes the sum of min(q(x),
+/// p(x) / rho()) over all tokens and passes it to tell(). So the sum may be computed in any way.
+class GroupSearch {
+ public:
+  SPECLAB_EXACT explicit GroupSearch(int count) : count_(count) {}
+  SPECLAB_EXACT bool done() const { return done_; }
+  SPECLAB_EXACT double rho() const { return rho_; }
+  SPECLAB_EXACT void tell(double mass) {
+    GroupTest tried;
+    tried.rho = rho_;
+    tried.beta = mass < 1 ? mass : 1;
+    double all_fail = 1;
+    for (int i = 0; i < count_; ++i) {
+      tried.share += all_fail;
+      all_fail *= 1 - tried.beta;
+    }
+    ++tests_;
+    if (tests_ <= 2 || tried.share <= tried.rho) found_ = tried;  // the share is at most k
+    else low_ = rho_;
+    if (tests_ == 1) {
+      rho_ = count_;
+      done_ = tried.share <= 1;
+      return;
+    }
+    rho_ = low_ + (found_.rho - low_) / 2;
+    done_ = !(found_.rho - low_ > 1e-15 * low_) || rho_ <= low_ || rho_ >= found_.rho;
+  }
+  SPECLAB_EXACT GroupTest found() const { return found_; }
+
+ private:
+  int count_;
+  int tests_ = 0;
+  double rho_ = 1, low_ = 1;
+  bool done_ = false;
+  GroupTest found_{};
+};
 
 /// Returns 1 / M of the envelope M q >= p. A row is given by weights; a probability is a weight divided by
 /// the sum of its row's weights, p_sum or q_sum. `least_ratio` is the smallest value of (weight in q) /

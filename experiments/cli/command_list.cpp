@@ -58,11 +58,13 @@ std::string loss_text(const AcceptanceRule& rule, double temperature) {
 }
 
 Listing list_acceptances() {
-  Listing listing{{"name", "loss T=0", "loss T=1", "options", "summary", "source"}, json::array()};
+  Listing listing{{"name", "loss T=0", "loss T=1", "on a GPU", "options", "summary", "source"},
+                  json::array()};
   for (const AcceptanceRule& rule : acceptance_rules()) {
     listing.rows.push_back({{"name", rule.name},
                             {"loss T=0", loss_text(rule, 0)},
                             {"loss T=1", loss_text(rule, 1)},
+                            {"on a GPU", rule.device_form != nullptr ? "yes" : "no"},
                             {"options", fmt::format("{}", fmt::join(option_names(rule), " "))},
                             {"summary", rule.summary},
                             {"source", rule.source}});

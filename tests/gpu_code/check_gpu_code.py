@@ -83,6 +83,9 @@ KERNELS = (
     "Race",
     "Siblings",
     "Accept",
+    "AcceptPaths",
+    "AcceptLongest",
+    "AcceptKSeq",
     "MoveAccepted",
     "Persistent",
 )

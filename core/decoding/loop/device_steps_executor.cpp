@@ -79,6 +79,11 @@ std::string DeviceStepsExecutor::begin(RunningSequence& sequence) {
   const std::optional<DevicePlan> plan = plan_of(sequence);
   if (!plan) return fmt::format("{} has no plan of whole steps for this generation", setting_.strategy_name);
   if (!setting_.reads->hidden.empty()) return fmt::format("{} reads hidden states", setting_.strategy_name);
+  const bool tree =
+      std::any_of(plan->widths.begin(), plan->widths.end(), [](int width) { return width > 1; });
+  if (tree && sequence.rule->require != nullptr)
+    return fmt::format("rule {} does not judge every tree, and the host checks each draft",
+                       sequence.rule->name);
   shape->widths = plan->widths;
   Session* const draft = plan->widths.empty() ? nullptr : sequence.draft_sessions.front();
   if (draft != nullptr) {

@@ -42,6 +42,7 @@ class DeviceVerdictExecutor final : public StepExecutor {
   // the path is emitted.
   void forward(const StepGroup& group) override {
     RunningSequence& sequence = *group.running.front();
+    if (sequence.rule->require != nullptr) sequence.rule->require(sequence.draft);
     const std::vector<Token>& text = sequence.sequence.tokens;
     sequence.decided_from = sequence.sequence.position();
     const RoundQueue queue = sequence.request.options.device_graph == DeviceGraph::off ? RoundQueue::kLaunches

@@ -149,6 +149,9 @@ struct AcceptanceRule {
   /// The rule refuses drafts that are not independent paths: only the pending token may have several
   /// children, and they were drawn independently from one row.
   bool independent_paths_only = false;
+  /// Throws Error if the rule refuses this draft. `verify` calls it first, and so does the host before a
+  /// device judges the draft. Null: `verify` makes all checks.
+  void (*require)(const Draft&) = nullptr;
   void (*verify)(const AcceptanceRule&, const RuleOptions&, const DraftToJudge&,
                  Acceptance&) = verify_by_walk;
 };

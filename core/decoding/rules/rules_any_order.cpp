@@ -7,6 +7,7 @@
 // a copy may have been chosen as a token that was not drawn.
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/decoding/rules/rules.h"
@@ -15,22 +16,25 @@
 namespace speclab::rules {
 namespace {
 
-/// The order needs coins of its own. It does not change the law of the text, so the purpose of its coins is
-/// that of other such choices (Purpose::simulate). Their numbers are larger than those of any strategy's
-/// coins.
-constexpr std::uint32_t kFirstCoinOfOrder = 0x80000000;
-
-void require_independent(std::span<const NodeTest::Child> children) {
+/// Throws Error unless the children of each node were drawn independently, or are only copied ones.
+void require_independent(const Draft& draft) {
   const auto refuse = [](std::string got) {
     throw Error({.what = "acceptance rule rejection_any_order",
                  .got = std::move(got),
                  .expected = "children that were drawn independently, or only copied ones",
                  .advice = "Use the rule rejection, which tests the children in draw order."});
   };
-  const auto drawn = [](const NodeTest::Child& child) { return child.q != nullptr && !child.q->one_hot(); };
-  for (std::size_t i = 1; i < children.size(); ++i) {
-    if (drawn(children[i]) != drawn(children[0])) refuse("drawn and copied children of one node");
-    if (drawn(children[i]) && drawn_without(*children[i - 1].q, children[i - 1].token, *children[i].q))
+  const auto drawn = [&](int node) {
+    const Distribution* q = draft.q_at(node);
+    return q != nullptr && !q->one_hot();
+  };
+  thread_local std::vector<int> previous;  // [nodes], the last child so far; 0: none
+  previous.assign(static_cast<std::size_t>(draft.tree.drafted()) + 1, 0);
+  for (int node = 1; node <= draft.tree.drafted(); ++node) {
+    const int before = std::exchange(previous[static_cast<std::size_t>(draft.tree.parent(node))], node);
+    if (before == 0) continue;
+    if (drawn(node) != drawn(before)) refuse("drawn and copied children of one node");
+    if (drawn(node) && drawn_without(*draft.q_at(before), draft.tree.token(before), *draft.q_at(node)))
       refuse("children that were drawn without replacement");
   }
 }
@@ -51,7 +55,6 @@ void draw_order(const NodeTest& node, std::vector<std::size_t>& order) {
 void arrange(const NodeTest& node, std::vector<int>& nodes) {
   thread_local std::vector<std::size_t> order;
   thread_local std::vector<int> drafted;
-  require_independent(node.children);
   draw_order(node, order);
   drafted = nodes;
   for (std::size_t i = 0; i < order.size(); ++i) nodes[i] = drafted[order[i]];
@@ -59,7 +62,12 @@ void arrange(const NodeTest& node, std::vector<int>& nodes) {
 
 void verify_in_any_order(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
                          Acceptance& out) {
+  require_independent(judged.draft);
   verify_by_walk_arranged(rule, options, judged, arrange, out);
+}
+
+DeviceRule on_device(const RuleOptions&, const SamplingParams&) {
+  return {.rule = AcceptRule::kRatio, .form = {.any_order = true}};
 }
 
 AcceptanceRule rejection_any_order() {
@@ -67,8 +75,9 @@ AcceptanceRule rejection_any_order() {
   rule.name = "rejection_any_order";
   rule.summary = "rejection with the children of a node in a random order; refuses draws without replacement";
   rule.source = "Miao et al. 2024 (SpecInfer) Alg. 2";
-  rule.device_form = nullptr;
+  rule.device_form = on_device;
   rule.independent_children_only = true;
+  rule.require = require_independent;
   rule.verify = verify_in_any_order;
   return rule;
 }

@@ -180,14 +180,19 @@ const std::array<AcceptanceRule, 4> kRules = {{
      sample_target, expected<threshold>, output_law<threshold, false>, on_device<threshold_form>},
 }};
 
+template <CriterionForm (*kForm)(const RuleOptions&)>
+DeviceRule longest_on_device(const RuleOptions& options, const SamplingParams&) {
+  return {.rule = AcceptRule::kLongest, .criterion = kForm(options)};
+}
+
 /// The rule `walks` with the longest path on trees.
-template <Criterion kCriterion>
+template <Criterion kCriterion, CriterionForm (*kForm)(const RuleOptions&)>
 AcceptanceRule longest(std::string_view walks, std::string_view name, std::string_view summary) {
   AcceptanceRule rule = *std::ranges::find(kRules, walks, &AcceptanceRule::name);
   rule.name = name;
   rule.summary = summary;
   rule.test = nullptr;
-  rule.device_form = nullptr;
+  rule.device_form = longest_on_device<kForm>;
   rule.verify = verify_longest<kCriterion>;
   return rule;
 }
@@ -208,10 +213,13 @@ std::span<const AcceptanceRule> criterion() { return kRules; }
 
 std::span<const AcceptanceRule> longest_path() {
   static const std::array<AcceptanceRule, 4> rules = {
-      longest<top_beta>("top_beta", "top_beta_longest", "top_beta; on trees the longest accepted path"),
-      longest<gap>("gap", "gap_longest", "gap; on trees the longest accepted path"),
-      longest<typical>("typical", "typical_longest", "typical; on trees the longest accepted path"),
-      longest<threshold>("threshold", "threshold_longest", "threshold; on trees the longest accepted path")};
+      longest<top_beta, top_beta_form>("top_beta", "top_beta_longest",
+                                       "top_beta; on trees the longest accepted path"),
+      longest<gap, gap_form>("gap", "gap_longest", "gap; on trees the longest accepted path"),
+      longest<typical, typical_form>("typical", "typical_longest",
+                                     "typical; on trees the longest accepted path"),
+      longest<threshold, threshold_form>("threshold", "threshold_longest",
+                                         "threshold; on trees the longest accepted path")};
   return rules;
 }
 

@@ -21,68 +21,35 @@
 #include <array>
 
 #include "core/base/error.h"
+#include "core/decoding/rows/row_kernels.h"
 #include "core/decoding/rules/rules.h"
 #include "core/decoding/rules/sibling_draws.h"
 
 namespace speclab::rules {
 namespace {
 
-/// How a group of children is tested.
-struct GroupTest {
-  double rho = 1;
-  double beta = 0;   ///< P(one child is accepted)
-  double share = 0;  ///< (1 - (1 - beta)^k) / beta, where k is the size of the group; k if beta is 0
-};
-
-GroupTest group_test(const std::vector<double>& law, const std::vector<double>& q, int count, double rho) {
-  double mass = 0;
-  for (std::size_t x = 0; x < q.size(); ++x) mass += std::min(q[x], law[x] / rho);
-  GroupTest out{rho, std::min(1.0, mass), 0};
-  double all_fail = 1;
-  for (int i = 0; i < count; ++i) {
-    out.share += all_fail;
-    all_fail *= 1 - out.beta;
-  }
-  return out;
-}
-
-/// The test with the smallest rho for which no token gets more than its mass: share <= rho.
+/// The test of a group of `count` children with the best rho.
 GroupTest best_test(const std::vector<double>& law, const std::vector<double>& q, int count) {
-  GroupTest found = group_test(law, q, count, 1);
-  if (found.share <= 1) return found;
-  double low = 1;
-  found = group_test(law, q, count, count);  // share is at most k
-  while (found.rho - low > 1e-15 * low) {
-    const double middle = low + (found.rho - low) / 2;
-    if (middle <= low || middle >= found.rho) break;
-    const GroupTest tried = group_test(law, q, count, middle);
-    if (tried.share <= tried.rho) found = tried;
-    else low = middle;
+  GroupSearch search(count);
+  while (!search.done()) {
+    row_kernels::FixedSum mass;
+    for (std::size_t x = 0; x < q.size(); ++x) mass.add(x, std::min(q[x], law[x] / search.rho()));
+    search.tell(mass.total());
   }
-  return found;
+  return search.found();
 }
 
-/// Replaces the law by what is left after all children of the group failed. Leaves it as it is if nothing is
-/// left: then a failure has probability 0 up to rounding.
-void subtract(std::vector<double>& law, const std::vector<double>& q, const GroupTest& group,
-              std::vector<double>& spare) {
+/// Replaces the law by `left`, divided by its sum. Leaves it as it is if nothing is left: then the failure
+/// before this call had probability 0 up to rounding.
+template <typename Left>
+void replace(std::vector<double>& law, std::vector<double>& spare, const Left& left) {
   spare.resize(law.size());
-  double sum = 0;
-  for (std::size_t x = 0; x < law.size(); ++x) {
-    spare[x] = std::max(0.0, law[x] - std::min(q[x], law[x] / group.rho) * group.share);
-    sum += spare[x];
-  }
-  if (!(sum > 0)) return;
-  for (double& weight : spare) weight /= sum;
+  row_kernels::FixedSum sum;
+  for (std::size_t x = 0; x < law.size(); ++x) sum.add(x, spare[x] = left(x));
+  const double all = sum.total();
+  if (!(all > 0)) return;
+  for (double& weight : spare) weight /= all;
   std::swap(law, spare);
-}
-
-void remove_token(std::vector<double>& law, Token token) {
-  double left = 0;
-  for (std::size_t x = 0; x < law.size(); ++x) left += x == static_cast<std::size_t>(token) ? 0 : law[x];
-  if (!(left > 0)) return;
-  law[static_cast<std::size_t>(token)] = 0;
-  for (double& weight : law) weight /= left;
 }
 
 /// The number of children from `first` on that were drawn from the row of the first one.
@@ -113,7 +80,7 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
     if (q == nullptr || q->one_hot()) {
       const double left = law[static_cast<std::size_t>(token)];
       if (passes(child, left, left)) return;
-      remove_token(law, token);
+      replace(law, spare, [&](std::size_t x) { return x == static_cast<std::size_t>(token) ? 0 : law[x]; });
       ++child;
       continue;
     }
@@ -125,7 +92,9 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
       SPECLAB_CHECK(drawn[x] > 0, "token {} was drawn from a row that gives it no mass", x);
       if (passes(child, law[x] / (group.rho * drawn[x]), group.beta)) return;
     }
-    subtract(law, drawn, group, spare);
+    replace(law, spare, [&](std::size_t x) {
+      return std::max(0.0, law[x] - std::min(drawn[x], law[x] / group.rho) * group.share);
+    });
   }
   out.correction = static_cast<Token>(node.coins->categorical(law, {node.position, Purpose::residual, 0}));
 }
@@ -133,6 +102,8 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
 double expected_of_one(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&) {
   return q == nullptr ? row.p->prob(one_hot) : overlap(*row.p, *q);
 }
+
+DeviceRule on_device(const RuleOptions&, const SamplingParams&) { return {.rule = AcceptRule::kKSeq}; }
 
 const std::array<AcceptanceRule, 1> kRules = {{
     {.name = "k_seq",
@@ -145,7 +116,8 @@ const std::array<AcceptanceRule, 1> kRules = {{
      .test = test_k_seq,
      .bonus = sample_target,
      .expected = expected_of_one,
-     .output_law = law_of_target},
+     .output_law = law_of_target,
+     .device_form = on_device},
 }};
 
 }  // namespace

@@ -181,11 +181,10 @@ void verify_paths(const AcceptanceRule& rule, const RuleOptions& options, const 
                  : last.sample(judged.coins, judged.position);
 }
 
-void verify_block(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
-                  Acceptance& out) {
+void require_chain(const Draft& draft) {
   thread_local std::vector<int> children;
   for (int node = 0;;) {
-    judged.draft.tree.children(node, children);
+    draft.tree.children(node, children);
     if (children.empty()) break;
     if (children.size() > 1) {
       throw Error({.what = "acceptance rule block",
@@ -195,8 +194,15 @@ void verify_block(const AcceptanceRule& rule, const RuleOptions& options, const 
     }
     node = children.front();
   }
+}
+
+void verify_block(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
+                  Acceptance& out) {
+  require_chain(judged.draft);
   verify_paths(rule, options, judged, out);
 }
+
+DeviceRule on_device(const RuleOptions&, const SamplingParams&) { return {.rule = AcceptRule::kPaths}; }
 
 double expected(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&) {
   return q == nullptr ? row.p->prob(one_hot) : overlap(*row.p, *q);
@@ -216,7 +222,9 @@ const std::array<AcceptanceRule, 2> kRules = {{
      .bonus = sample_target,
      .expected = expected,
      .output_law = law_of_target,
+     .device_form = on_device,
      .chains_only = true,
+     .require = require_chain,
      .verify = verify_block},
     {.name = "traversal",
      .summary = kSummary,
@@ -229,6 +237,7 @@ const std::array<AcceptanceRule, 2> kRules = {{
      .bonus = sample_target,
      .expected = expected,
      .output_law = law_of_target,
+     .device_form = on_device,
      .verify = verify_paths},
 }};
 

@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/backend/cuda/kernels/acceptance_kernel.h"
+#include "core/backend/cuda/kernels/accept/start_accept.h"
 #include "core/backend/cuda/launch/launch.h"
 #include "core/backend/cuda/simulator/machine.h"
 #include "core/base/error.h"
@@ -97,6 +97,19 @@ inline void check_equal(const cuda::Verdict& v, const cuda::Verdict& w, const ch
                   v.tested_q[i]);
 }
 
+/// Runs the kernel of the rule with scripted coins, in one block.
+inline void accept_scripted(simt::Machine& machine, const cuda::Accept& a, const Coins& coins) {
+  const auto run = [&](const auto& kernel) {
+    machine.run(kernel,
+                {.threads = cuda::law_threads(a.vocab), .shared_bytes = kernel.bytes(a.vocab, false)});
+  };
+  const ScriptedCoins scripted{&coins};
+  if (a.rule == AcceptRule::kPaths) run(cuda::AcceptPathsKernel<ScriptedCoins>{a, scripted});
+  else if (a.rule == AcceptRule::kLongest) run(cuda::AcceptLongestKernel<ScriptedCoins>{a, scripted});
+  else if (a.rule == AcceptRule::kKSeq) run(cuda::AcceptKSeqKernel<ScriptedCoins>{a, scripted});
+  else run(cuda::AcceptKernel<ScriptedCoins>{a, scripted});
+}
+
 /// Does what accept() does, with the kernel. Fills path, next, bonus and tested (node, p, q, accepted).
 /// `moves` gets (from, to) of the cache rows that the commit moves. greedy: the temperature is 0. Scripted
 /// coins need a simulated GPU.
@@ -122,10 +135,10 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
   const DeviceArray<float> d_p(place, p.weights), d_raw(place, raw.weights), d_q(place, q.weights);
   const DeviceArray<cuda::Law> d_p_laws(place, p.laws), d_raw_laws(place, raw.laws), d_q_laws(place, q.laws);
   const DeviceArray<std::int64_t> d_position(place, std::vector<std::int64_t>{position});
-  const DeviceArray<double> residual(place, static_cast<std::size_t>(vocab));
   const DeviceArray<cuda::Verdict> verdict(place, 1);
   SPECLAB_CHECK(rule.device_form != nullptr, "rule {} on the device", rule.name);
   const DeviceRule found = rule.device_form(options, {.temperature = greedy ? 0.0 : 1.0});
+  const DeviceArray<double> residual(place, cuda::accept_scratch(found.rule, nodes, vocab, false));
   cuda::Accept a{.rule = found.rule,
                  .form = found.form,
                  .criterion = found.criterion,
@@ -144,13 +157,12 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
                  .position = d_position.data(),
                  .residual = residual.data(),
                  .verdict = verdict.data()};
-  if (coins.is_scripted()) {
-    place.machine()->run(cuda::AcceptKernel<ScriptedCoins>{a, {&coins}},
-                         {.threads = cuda::law_threads(vocab),
-                          .shared_bytes = cuda::AcceptKernel<ScriptedCoins>::bytes(vocab, false)});
-  } else {
-    cuda::launch(a, place.stream());
-  }
+  const auto launch = [&] {
+    cuda::start_accept(a,
+                       [&](const char*, const auto& arguments) { cuda::launch(arguments, place.stream()); });
+  };
+  if (coins.is_scripted()) accept_scripted(*place.machine(), a, coins);
+  else launch();
   const cuda::Verdict v = verdict[0];
   if (!coins.is_scripted()) {  // neither the sums of the rows nor several blocks change anything
     const DeviceArray<double> sums(place, p.sums);
@@ -161,7 +173,7 @@ inline void accept_on(const cuda::Place& place, const AcceptanceRule& rule, cons
       const DeviceArray<cuda::Verdict> other(place, 1);
       a.verdict = other.data();
       if (several) a.meeting = {best.data(), arrivals.data()};
-      cuda::launch(a, place.stream());
+      launch();
       check_equal(v, other[0], several ? "with several blocks" : "with sums");
       SPECLAB_CHECK(arrivals[0] == 0, "{} arrivals after the launch", arrivals[0]);
     }

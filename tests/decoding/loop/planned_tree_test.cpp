@@ -92,12 +92,36 @@ TEST_P(PlannedTreeRule, DecidesAsOnTheHost) {
 std::vector<std::string> rules_of_trees() {
   std::vector<std::string> names;
   for (const AcceptanceRule& rule : acceptance_rules()) {
-    if (rule.device_form != nullptr) names.emplace_back(rule.name);
+    if (rule.device_form != nullptr && rule.require == nullptr) names.emplace_back(rule.name);
   }
   return names;
 }
 INSTANTIATE_TEST_SUITE_P(Rules, PlannedTreeRule, ::testing::ValuesIn(rules_of_trees()),
                          [](const auto& info) { return info.param; });
+
+// The host drafts trees for rules that do not judge every tree, and checks them before the device judges.
+TEST(PlannedTree, RulesThatRefuseTrees) {
+  const ModelPtr target = table_on_device(90, 1), draft = table_on_device(90, 2, 1);
+  Decode decode{.target = target, .draft = draft, .strategy = tree_of({3, 2}, {{"children", "independent"}})};
+  decode.options = {{"rule", "rejection_any_order"}, {"temperature", 1}, {"max_tokens", 24}};
+  EXPECT_EQ(compare_verdicts(decode).tokens.size(), 24u);
+  for (const char* rule : {"rejection_any_order", "block"}) {
+    decode.options["rule"] = rule;
+    decode.strategy = tree_of({3, 2});
+    std::string refused[2];
+    for (const int on : {0, 1}) {
+      decode.options["device_loop"] = on == 1 ? "on" : "off";
+      try {
+        decode.run();
+        ADD_FAILURE() << rule;
+      } catch (const Error& error) {
+        refused[on] = error.what();
+      }
+    }
+    EXPECT_EQ(refused[0], refused[1]);
+    EXPECT_THAT(refused[0], ::testing::HasSubstr(fmt::format("acceptance rule {}", rule)));
+  }
+}
 
 TEST(PlannedTree, EndsWhereTheHostEnds) {
   const ModelPtr target = table_on_device(40, 3), draft = table_on_device(40, 3, 1.7);

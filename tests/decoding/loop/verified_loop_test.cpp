@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -5,6 +6,7 @@
 #include <numeric>
 #include <random>
 #include <string>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "core/decoding/loop/device_verifier.h"
@@ -17,9 +19,12 @@ namespace speclab::planned_loop_test {
 
 using ::testing::HasSubstr;
 
+/// The drafts of Guesses. alike: the children of a node are all drawn or all copied.
+enum class Form { any, alike, chains };
+
 /// Drafts trees of any form and size, also chains: right tokens, wrong tokens, and tokens drawn from laws
 /// that siblings may share. The text alone determines the draft.
-template <int kMost>
+template <int kMost, Form kForm>
 struct Guesses final : Strategy {
   explicit Guesses(int tokens) : vocab(tokens) {}
   void begin(const Sequence&) override {}
@@ -33,7 +38,7 @@ struct Guesses final : Strategy {
     const std::int64_t position = sequence.position();
     std::mt19937 random(static_cast<unsigned>(position));
     const int nodes = static_cast<int>(random() % kMost);
-    const bool chain = random() % 3 == 0;
+    const bool chain = random() % 3 == 0 || kForm == Form::chains;
     std::vector<char> right(1, 1);
     std::vector<float> logits(static_cast<std::size_t>(vocab));
     while (draft.tree.size() <= nodes) {
@@ -52,14 +57,15 @@ struct Guesses final : Strategy {
                         ? expected
                         : static_cast<Token>(random() % static_cast<unsigned>(vocab));
       int law = Draft::kOneHot;
-      if (random() % 3 == 0) {
+      if (kForm == Form::alike ? parent % 3 != 2 : random() % 3 == 0) {
         const int before = draft.q_of.back();
         if (node > 1 && draft.tree.parent(node - 1) == parent && before != Draft::kOneHot) {
           law = before;
         } else {
           for (float& z : logits) z = static_cast<float>(random() % 8) - 4;
           if (expected >= 0) logits[static_cast<std::size_t>(expected)] = 6;
-          draft.new_q(&law).assign_logits(logits, {.temperature = random() % 8 == 0 ? 0. : 1.}, {}, vocab);
+          const bool greedy = kForm != Form::alike && random() % 8 == 0;
+          draft.new_q(&law).assign_logits(logits, {.temperature = greedy ? 0. : 1.}, {}, vocab);
         }
         const Coins::Address coin{position + depth, Purpose::draft, static_cast<std::uint32_t>(node)};
         token = draft.q[static_cast<std::size_t>(law)].sample(sequence.coins, coin);
@@ -72,11 +78,11 @@ struct Guesses final : Strategy {
   int vocab;
 };
 
-template <int kMost>
+template <int kMost, Form kForm = Form::any>
 StrategyChoice guesses() {
   static const StrategyEntry entry =
       local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
-        return std::make_unique<Guesses<kMost>>(resources.target->config().vocab);
+        return std::make_unique<Guesses<kMost, kForm>>(resources.target->config().vocab);
       });
   return StrategyChoice(entry);
 }
@@ -140,10 +146,17 @@ TEST_P(VerifiedRule, DecidesAsOnTheHost) {
                         {"gap", {{"gap", .7}}},
                         {"typical", {{"epsilon", .05}, {"delta", .5}}},
                         {"threshold", {{"theta", .01}, {"top_k", 20}}},
+                        {"top_beta_longest", {{"beta", 3}}},
+                        {"gap_longest", {{"gap", .7}}},
+                        {"typical_longest", {{"epsilon", .05}, {"delta", .5}}},
+                        {"threshold_longest", {{"theta", .01}, {"top_k", 20}}},
                         {"coupled", {{"coins", "gumbel"}}}};
+  const AcceptanceRule& entry = find_acceptance_rule(rule);
   for (const double temperature : {0.0, 1.0}) {
     SCOPED_TRACE(temperature);
     Decode decode{.target = table_on_device(90, 1), .strategy = guesses<8>()};
+    if (entry.chains_only) decode.strategy = guesses<8, Form::chains>();
+    if (entry.independent_children_only) decode.strategy = guesses<8, Form::alike>();
     decode.options = options.value(rule, json::object());
     decode.options.update({{"rule", rule}, {"temperature", temperature}, {"max_tokens", 30}});
     EXPECT_EQ(compare_verdicts(with_reference(decode)).tokens.size(), 30u);
@@ -297,6 +310,37 @@ TEST(VerifiedLoop, GoesOnWithTheNextText) {
   }
 }
 
+// The sequences of a batch have different trees and end at different steps.
+TEST(VerifiedLoop, ABatchOfSequences) {
+  const ModelPtr target = table_on_device(90, 1);
+  for (const char* rule : {"rejection", "traversal", "typical_longest", "k_seq"}) {
+    SCOPED_TRACE(rule);
+    std::vector<GenerationRecord> alone;
+    std::vector<Decode> decodes;
+    for (int i = 0; i < 3; ++i) {
+      Decode decode{.target = target, .strategy = guesses<8>()};
+      decode.prompt.assign(static_cast<std::size_t>(3 + i), 7 + i);
+      decode.coins = Coins(static_cast<std::uint64_t>(i), 3);
+      decode.options = {{"rule", rule}, {"temperature", 1}, {"max_tokens", 12 + 5 * i}};
+      decode = with_reference(decode);
+      decode.options["device_loop"] = "off";
+      alone.push_back(decode.run());
+      decode.options["device_loop"] = "on";
+      decodes.push_back(decode);
+    }
+    std::vector<Request> requests;
+    for (const Decode& decode : decodes) requests.push_back(decode.request());
+    DecodeLoop loop(target, nullptr, guesses<8>(), {.batch = 3, .capacity = 256});
+    const std::vector<GenerationRecord> together = loop.run(requests);
+    ASSERT_EQ(together.size(), alone.size());
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+      EXPECT_EQ(together[i].tokens, alone[i].tokens) << i;
+      EXPECT_EQ(together[i].steps.size(), alone[i].steps.size());
+      EXPECT_EQ(together[i].verified_steps, static_cast<int>(together[i].steps.size()));
+    }
+  }
+}
+
 TEST(VerifiedLoop, StreamsAndWorksWithoutRows) {
   const ModelPtr target = table_on_device(50, 4);
   std::vector<Token> streamed;
@@ -421,6 +465,38 @@ TEST(VerifiedLoop, InvalidDraftsAreRefused) {
     start.draft = {tokens, parents, laws, {}};
     if (laws[0] == 0) start.draft.laws = {&law, 1};  // although the plan has none
     EXPECT_THROW(rounds->start(start, RoundQueue::kLaunches, false), Bug);
+  }
+}
+
+// Some rules look at nodes beyond the accepted path. The first row that they need must hold numbers.
+TEST(VerifiedLoop, BrokenRowsBeyondTheAcceptedPathAreReported) {
+  const ModelPtr target = on_device(counting_table(true));
+  const auto session = target->open(64);
+  session->prefill(std::vector<Token>(20, 3));
+  Draft draft;
+  draft.reset(3);
+  draft.add(7, 0);  // the row after token 7 holds no numbers
+  draft.add(4, 1);
+  draft.add(4, 0);
+  for (const auto& [rule, greedy, broken] : {std::tuple{AcceptRule::kPaths, false, true},
+                                             {AcceptRule::kPaths, true, true},
+                                             {AcceptRule::kLongest, false, true},
+                                             {AcceptRule::kLongest, true, true},
+                                             {AcceptRule::kExact, true, false}}) {
+    SCOPED_TRACE(fmt::format("rule {}, {}", static_cast<int>(rule), greedy));
+    PlanShape shape;
+    shape.vocab = 20;
+    shape.target_capacity = 64;
+    shape.rule = rule;
+    shape.target.greedy = greedy;
+    const auto verifier = DeviceVerifier::make(shape, *session, 4);
+    std::string found;
+    try {
+      verifier->verify(draft, 20, 3, Coins(1, 1), RoundQueue::kLaunches);
+    } catch (const Error& error) {
+      found = error.what();
+    }
+    EXPECT_EQ(found.find("logits of the target, entry 4") != std::string::npos, broken) << found;
   }
 }
 

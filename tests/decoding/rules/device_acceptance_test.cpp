@@ -16,6 +16,7 @@ using namespace device_step;
 TEST(DeviceAcceptance, ChainsAndTreesAreDecidedAsOnTheHost) {
   std::mt19937 random(5);
   simt::Machine machine(6);
+  Judged judged;
   for (int kind = 0; kind < static_cast<int>(Kind::last); ++kind) {
     for (const int vocab : {1, 2, 3, 7, 63, 64, 65, 1023, 2050}) {
       for (int repeat = 0; repeat < (vocab > 100 ? 1 : 3); ++repeat) {
@@ -23,9 +24,39 @@ TEST(DeviceAcceptance, ChainsAndTreesAreDecidedAsOnTheHost) {
         const std::uint64_t seed = random();
         const int nodes = 1 + static_cast<int>(random() % (vocab > 100 ? 5 : 24));
         const Step step =
-            random_step(static_cast<Kind>(kind), vocab, nodes, random() % 2 == 0, Coins(seed + 1, 3), random);
-        ASSERT_NO_FATAL_FAILURE(compare(machine, step, seed, static_cast<std::int64_t>(random()) << 8));
+            random_step(static_cast<Kind>(kind), vocab, nodes, random() % 2 == 0, Coins(seed + 1, 3), random,
+                        repeat == 1 ? Siblings::alike : Siblings::any);
+        ASSERT_NO_FATAL_FAILURE(
+            compare(machine, step, seed, static_cast<std::int64_t>(random()) << 8, &judged));
       }
+    }
+  }
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.device_form == nullptr || rule.chains_only || rule.name == "lenience") continue;
+    EXPECT_GE(judged[rule.name], 10) << rule.name;
+  }
+}
+
+// Nodes with many children, also below later children, so that several laws R are stored at once.
+TEST(DeviceAcceptance, WideTrees) {
+  std::mt19937 random(15);
+  simt::Machine machine(16);
+  for (const Kind kind : {Kind::generic, Kind::zeros, Kind::near, Kind::by_construction}) {
+    for (const int wide : {3, 4, 9}) {
+      SCOPED_TRACE(fmt::format("rows {}, {} children", static_cast<int>(kind), wide));
+      const std::uint64_t seed = random();
+      Step step = random_step(kind, 40, 1 + 3 * wide, false, Coins(seed + 1, 3), random, Siblings::alike);
+      // The same tokens and rows in a tree in which only the last child of a node has children.
+      Draft draft;
+      draft.reset(step.draft.tree.token(0));
+      for (int node = 1; node < 1 + 3 * wide; ++node) {
+        int index = Draft::kOneHot;
+        Token token = step.draft.tree.token(node);
+        if (const Distribution* q = step.draft.q_at(node)) draft.new_q(&index) = *q;
+        draft.add(token, (node - 1) / wide * wide, index);
+      }
+      step.draft = draft;
+      ASSERT_NO_FATAL_FAILURE(compare(machine, step, seed, 70));
     }
   }
 }
@@ -49,11 +80,13 @@ TEST(DeviceAcceptance, ARejectionIsSharedByTheBlocksOfARow) {
     for (const bool chain : {true, false}) {
       SCOPED_TRACE(fmt::format("rows {}, {}", static_cast<int>(kind), chain ? "chain" : "tree"));
       const std::uint64_t seed = random();
-      const Step step = random_step(kind, kVocab, 5, chain, Coins(seed + 1, 3), random);
+      const Step step = random_step(kind, kVocab, 7, chain, Coins(seed + 1, 3), random, Siblings::alike);
       const TargetRows rows = [&](int node) {
         return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
       };
-      for (const char* name : {"rejection", "non_iterative", "distillspec_exp"}) {
+      for (const char* name : {"rejection", "non_iterative", "distillspec_exp", "rejection_any_order",
+                               "block", "traversal", "top_beta_longest", "typical_longest", "k_seq"}) {
+        if (refuses(find_acceptance_rule(name), step.draft)) continue;
         Acceptance host, device;
         accept(find_acceptance_rule(name), {}, step.draft, rows, Coins(seed, 3), 40, host);
         ASSERT_NO_THROW(
@@ -68,13 +101,15 @@ TEST(DeviceAcceptance, ARejectionIsSharedByTheBlocksOfARow) {
   EXPECT_GE(rejections, 10);
 }
 
-TEST(DeviceAcceptance, OnlyRejectionSamplingHasSeveralBlocks) {
+TEST(DeviceAcceptance, RulesWithSeveralBlocks) {
   simt::u64 best = 0;
   simt::u32 arrivals = 0;
   const float row = 0;
   const auto blocks = [](const cuda::Accept& a) {
     int found = 0;
-    with_kernel(a, [&](const auto&, const cuda::LaunchShape& shape) { found = shape.grid_x; });
+    cuda::start_accept(a, [&](const char*, const auto& arguments) {
+      with_kernel(arguments, [&](const auto&, const cuda::LaunchShape& shape) { found = shape.grid_x; });
+    });
     return found;
   };
   cuda::Accept a{.vocab = 128256, .p = &row, .q = &row, .meeting = {&best, &arrivals}};
@@ -87,12 +122,25 @@ TEST(DeviceAcceptance, OnlyRejectionSamplingHasSeveralBlocks) {
   a.q = &row;
   a.meeting = {};
   EXPECT_EQ(blocks(a), 1);
+  a.nodes = 5;
+  for (const auto& [rule, most] : {std::pair{AcceptRule::kPaths, 32 * 4}, {AcceptRule::kLongest, 5}}) {
+    a.rule = rule;
+    a.meeting = {&best, &arrivals};
+    EXPECT_EQ(blocks(a), most);
+    a.meeting = {};
+    EXPECT_EQ(blocks(a), 1);
+  }
+  a.rule = AcceptRule::kPaths;
+  a.meeting = {&best, &arrivals};
+  a.nodes = 128;
+  EXPECT_EQ(blocks(a), 32 * 8);
+  a.p = nullptr;  // all rows are one-hot
+  EXPECT_EQ(blocks(a), 1);
 }
 
-TEST(DeviceAcceptance, EveryRuleThatWalksRunsOnTheDeviceExceptKSeq) {
+TEST(DeviceAcceptance, EveryRuleRunsOnTheDeviceExceptTheChoiceAmongPaths) {
   for (const AcceptanceRule& rule : acceptance_rules())
-    EXPECT_EQ(rule.device_form != nullptr, rule.verify == verify_by_walk && rule.name != "k_seq")
-        << rule.name;
+    EXPECT_EQ(rule.device_form != nullptr, !rule.independent_paths_only) << rule.name;
 }
 
 // Ties in rank and at the bar, a best token of p that is not the best raw token, and a bar that no token
@@ -157,8 +205,12 @@ TEST(DeviceAcceptance, ADraftWhoseTokenHasNoMassIsReported) {
   const TargetRows rows = [&](int node) {
     return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
   };
-  EXPECT_THROW(
-      accept_on(machine, find_acceptance_rule("rejection"), {}, step.draft, rows, Coins(1, 1), 0, out), Bug);
+  for (const char* rule : {"rejection", "rejection_any_order", "block", "traversal", "k_seq"}) {
+    EXPECT_THROW(accept_on(machine, find_acceptance_rule(rule), {}, step.draft, rows, Coins(1, 1), 0, out),
+                 Bug)
+        << rule;
+    EXPECT_THROW(accept(find_acceptance_rule(rule), {}, step.draft, rows, Coins(1, 1), 0, out), Bug) << rule;
+  }
 }
 
 // The proof that accept() passes (enumeration_test.cpp), for the kernel.
@@ -179,6 +231,7 @@ TEST_P(DeviceLossless, EmitsTheTargetsJointLaw) {
       const int length = static_cast<int>(c.shape.widths.size()) + 1;
       const World world = random_world(c.vocab, length, kind, false, random);
       for (const Draws draws : kAllDraws) {
+        if (!takes(rule, c.shape, draws, kind)) continue;
         const enumerate::Law law = law_of([&](const Coins& coins) {
           return emit(world, c.shape, draws, rule, {.epsilon = 1}, length, coins, verify);
         });
@@ -197,7 +250,8 @@ TEST_P(DeviceLossless, EmitsTheTargetsJointLaw) {
 
 INSTANTIATE_TEST_SUITE_P(Rules, DeviceLossless,
                          testing::Values("rejection", "one_hot_rejection", "sample_match", "non_iterative",
-                                         "distillspec_exp"),
+                                         "distillspec_exp", "rejection_any_order", "block", "traversal",
+                                         "k_seq"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

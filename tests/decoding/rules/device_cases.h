@@ -6,7 +6,9 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
+#include <string_view>
 #include <vector>
 
 #include "core/backend/cuda/kernels/sampling_kernel.h"
@@ -49,10 +51,14 @@ struct Step {
   std::vector<Distribution> p, raw;  ///< raw: what criteria read if p is one-hot
 };
 
+/// The children of a node. any: some are drawn, each from a row of its own or from that of the sibling before
+/// it, and others are copied. alike: all are drawn, or all are copied.
+enum class Siblings { any, alike };
+
 /// A draft of `nodes` nodes, with random parents or as a chain. Its tokens are drawn from q or have no q. Up
 /// to two probes follow.
-inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins& coins,
-                        std::mt19937& random) {
+inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins& coins, std::mt19937& random,
+                        Siblings siblings = Siblings::any) {
   Step step;
   step.draft.reset(static_cast<Token>(random() % static_cast<unsigned>(vocab)));
   const auto add_rows = [&] {
@@ -64,12 +70,19 @@ inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins
   while (step.draft.tree.size() < nodes) {
     const int node = step.draft.tree.size();
     const int parent = chain ? node - 1 : static_cast<int>(random() % static_cast<unsigned>(node));
-    if (random() % 4 == 0) {
+    const bool copied = siblings == Siblings::alike ? parent % 4 == 3 : random() % 4 == 0;
+    if (copied) {
       step.draft.add(static_cast<Token>(random() % static_cast<unsigned>(vocab)), parent);
     } else {
-      int index = -1;
-      Distribution& q = step.draft.new_q(&index);
-      q = row_of(kind, vocab, true, &step.p[static_cast<std::size_t>(parent)], random);
+      int index = step.draft.tree.parent(node - 1) == parent ? step.draft.q_of.back() : Draft::kOneHot;
+      if (index == Draft::kOneHot || random() % 2 == 0) {
+        step.draft.new_q(&index) =
+            row_of(kind, vocab, true, &step.p[static_cast<std::size_t>(parent)], random);
+        // Rows that are one-hot count as copied tokens.
+        if (siblings == Siblings::alike && step.draft.q[static_cast<std::size_t>(index)].one_hot())
+          step.draft.q[static_cast<std::size_t>(index)] = row_of(Kind::generic, vocab, true, nullptr, random);
+      }
+      const Distribution& q = step.draft.q[static_cast<std::size_t>(index)];
       const Token token = q.sample(
           coins, {static_cast<std::int64_t>(node), Purpose::draft, static_cast<std::uint32_t>(node)});
       step.draft.add(token, parent, index);
@@ -83,8 +96,21 @@ inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins
   return step;
 }
 
-/// Compares the kernel with accept() for the same coins.
-inline void compare(const cuda::Place& place, const Step& step, std::uint64_t seed, std::int64_t position) {
+inline bool refuses(const AcceptanceRule& rule, const Draft& draft) {
+  try {
+    if (rule.require != nullptr) rule.require(draft);
+  } catch (const Error&) {
+    return true;
+  }
+  return false;
+}
+
+/// How often each rule judged a draft in which a node has several children.
+using Judged = std::map<std::string_view, int>;
+
+/// Compares the kernel with accept() for the same coins, for all rules that judge the draft.
+inline void compare(const cuda::Place& place, const Step& step, std::uint64_t seed, std::int64_t position,
+                    Judged* judged = nullptr) {
   const RuleOptions options{
       .lenience = .6, .b = .7, .beta = 2, .gap = 1, .epsilon = .8, .delta = .9, .theta = .02, .top_k = 4};
   const auto one_hot =
@@ -95,12 +121,13 @@ inline void compare(const cuda::Place& place, const Step& step, std::uint64_t se
     return TargetRow{&step.p[at], &step.raw[at]};
   };
   for (const AcceptanceRule& rule : acceptance_rules()) {
-    if (rule.device_form == nullptr) continue;
+    if (rule.device_form == nullptr || refuses(rule, step.draft)) continue;
     const std::string_view name = rule.name;
     if (name == "lenience" && one_hot > 0 && !greedy) continue;  // the device's form has one temperature
     if (name == "iterative" && place.machine() != nullptr && step.p[0].vocab() > 100)
       continue;  // too slow: a pass over the row for each redraw
     SCOPED_TRACE(fmt::format("{}, seed {}, position {}", name, seed, position));
+    if (judged != nullptr && step.draft.tree.max_depth() < step.draft.tree.drafted()) ++(*judged)[name];
     const Coins coins(seed, 3);
     Acceptance host, device;
     host.want_expected = false;

@@ -4,8 +4,9 @@
 #include "core/backend/cuda/kernels/row_pieces.h"
 
 // Verifies a draft on the device. The kernel does what accept() of core/decoding/rules/accept.h does for a
-// tree, with any rule that has a form for devices (AcceptanceRule::device_form). If the rows have the same
-// bits as on the host, the decisions, coins and tokens are the same, too (law.h).
+// tree, with the rules that walk, except K-SEQ. If the rows have the same bits as on the host, the decisions,
+// coins and tokens are the same, too (law.h). The other rules have kernels of their own (accept/). Start it
+// with start_accept() (accept/start_accept.h).
 //
 // Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
 // the threads fetch in parallel what it needs of each node: links, token, and p and q of the token
@@ -28,8 +29,8 @@ namespace speclab::cuda {
 
 inline constexpr int kMostNodes = 128;  ///< nodes of a tree, with the pending token and without probes
 
-using speclab::AcceptRule, speclab::boosted, speclab::CriterionForm, speclab::RatioForm,
-    speclab::residual_weight;
+using speclab::AcceptRule, speclab::boosted, speclab::CriterionForm, speclab::GroupSearch, speclab::GroupTest,
+    speclab::kFirstCoinOfOrder, speclab::RatioForm, speclab::residual_weight;
 
 /// The result of the verification of a draft.
 struct Verdict {
@@ -72,7 +73,7 @@ struct Accept {
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< position of node 0
-  double* residual = nullptr;              ///< [vocab] scratch
+  double* residual = nullptr;              ///< scratch of accept_scratch() entries (accept/start_accept.h)
   RowMeeting meeting{};                    ///< of one row. Null arrivals: there is one block
   Verdict* verdict = nullptr;              ///< out
 };
@@ -214,7 +215,7 @@ struct Remainder {
 /// What the walk needs to know of the nodes of a tree, in shared memory.
 class TreeFacts {
  public:
-  static constexpr int kBytes = kMostNodes * (2 * 8 + 4 * 4);
+  static constexpr int kBytes = kMostNodes * (2 * 8 + 5 * 4);
   /// `begin`: offset in the shared memory, a multiple of 8.
   SPECLAB_DEVICE explicit TreeFacts(int begin) : begin_(begin) {}
 
@@ -226,6 +227,13 @@ class TreeFacts {
   /// Both: the number of nodes if there is none.
   SPECLAB_DEVICE int first_child(int node) const { return numbers(kChild)[node]; }
   SPECLAB_DEVICE int next_sibling(int node) const { return numbers(kSibling)[node]; }
+  SPECLAB_DEVICE int parent(int node) const { return numbers(kParent)[node]; }  ///< -1 for node 0
+  SPECLAB_DEVICE int depth(int node) const {
+    int depth = 0;
+    SPECLAB_ROLLED
+    for (; numbers(kParent)[node] >= 0; node = numbers(kParent)[node]) ++depth;
+    return depth;
+  }
 
   /// All threads of a block call it together. It fetches the facts of all nodes, although the walk does not
   /// reach every node.
@@ -257,6 +265,36 @@ class TreeFacts {
     simt::block_sync();
   }
 
+  /// Links the children of a node in a random order (draw_order() in rules_any_order.cpp). All threads of a
+  /// block call it together. The links of the other nodes stay as they are.
+  template <typename Coins>
+  SPECLAB_DEVICE void shuffle_children(const LawSpace& space, int nodes, int node, const Coins& coins,
+                                       std::int64_t position) const {
+    const bool writes = simt::thread_index() == 0;
+    const auto order = numbers(kOrder);
+    int count = 0;
+    for (int child = first_child(node); child < nodes; child = next_sibling(child), ++count) {
+      if (writes) order.set(count, child);
+    }
+    const Entries equal{[](int) { return 0.0f; }, [](int, float) { return 1.0; }};
+    for (int left = count; left > 1; --left) {
+      const int chosen =
+          coins.categorical(space, left, equal, position, static_cast<simt::u32>(Purpose::simulate),
+                            kFirstCoinOfOrder + static_cast<simt::u32>(left));
+      if (!writes) continue;
+      const int last = order[left - 1];
+      order.set(left - 1, order[chosen]);
+      order.set(chosen, last);
+    }
+    simt::block_sync();
+    if (writes && count > 0) {
+      numbers(kChild).set(node, order[0]);
+      for (int i = 0; i < count; ++i)
+        numbers(kSibling).set(order[i], i + 1 < count ? static_cast<int>(order[i + 1]) : nodes);
+    }
+    simt::block_sync();
+  }
+
   /// Returns the row that a node's token was drawn from, or a one-hot row if the token was not drawn.
   SPECLAB_DEVICE static LawRow drawn_from(const Accept& a, int node, int token) {
     const int row = simt::load(a.q_rows + node);
@@ -264,7 +302,7 @@ class TreeFacts {
   }
 
  private:
-  enum { kToken, kParent, kChild, kSibling };
+  enum { kToken, kParent, kChild, kSibling, kOrder };
   SPECLAB_DEVICE simt::Shared<double> p_of() const { return simt::shared<double>(begin_, kMostNodes); }
   SPECLAB_DEVICE simt::Shared<double> q_of() const {
     return simt::shared<double>(begin_ + 8 * kMostNodes, kMostNodes);
@@ -410,6 +448,10 @@ struct AcceptKernel {
         }
         if (accepted < 0) next = chosen;
       } else {
+        if (a.form.any_order) {
+          facts.shuffle_children(space, nodes, node, coins, position);
+          child = facts.first_child(node);
+        }
         Remainder remainder{.p = row, .vocab = a.vocab, .f = a.form, .stored = a.residual};
         for (int i = 0; child < nodes; child = facts.next_sibling(child), ++i) {
           const int token = facts.token(child);

@@ -16,11 +16,13 @@
   apply(Standardise) apply(LargestOfRows) apply(CutRows) apply(Sample) apply(Siblings) apply(LayRows) \
       apply(MoveAccepted) apply(Settle) apply(Stamp) apply(Continue)
 #define SPECLAB_ACCEPT_KERNELS(apply) apply(Accept)
+#define SPECLAB_ACCEPT_RULE_KERNELS(apply) apply(AcceptPaths) apply(AcceptLongest) apply(AcceptKSeq)
 
-#define SPECLAB_KERNELS(apply)  \
-  SPECLAB_LAYER_KERNELS(apply)  \
-  SPECLAB_LINEAR_KERNELS(apply) \
-  SPECLAB_LINEAR_FREE_KERNELS(apply) SPECLAB_SAMPLING_KERNELS(apply) SPECLAB_ACCEPT_KERNELS(apply)
+#define SPECLAB_KERNELS(apply)       \
+  SPECLAB_LAYER_KERNELS(apply)       \
+  SPECLAB_LINEAR_KERNELS(apply)      \
+  SPECLAB_LINEAR_FREE_KERNELS(apply) \
+  SPECLAB_SAMPLING_KERNELS(apply) SPECLAB_ACCEPT_KERNELS(apply) SPECLAB_ACCEPT_RULE_KERNELS(apply)
 
 // The kernels that a persistent kernel can run as tasks (PersistentKernels and FusedKernels in
 // core/backend/cuda/program/persistent_tasks.h). They are listed here so that a task can also be launched

@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "core/backend/cuda/kernels/accept/start_accept.h"
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 #include "core/backend/cuda/kernels/attention_kernel.h"
 #include "core/backend/cuda/kernels/columns_kernel.h"

@@ -1,5 +1,6 @@
 #include "core/backend/cuda/program/cuda_program.h"
 
+#include "core/backend/cuda/kernels/accept/start_accept.h"
 #include "core/backend/cuda/program/planned.h"
 
 namespace speclab::cuda {
@@ -38,7 +39,7 @@ void CudaProgram::settle(Plan& plan) {
   const auto start = [&](const char* kernel, const auto& arguments) { launcher_.start(kernel, arguments); };
   start_laws(target_laws_of(plan), start);
   if (looks_at_raw(plan.shape)) start_laws(raw_laws_of(plan), start);
-  launcher_.start("accept", accept_of(plan));
+  start_accept(accept_of(plan), start);
   if (!plan.shape.is_chain()) {
     if (plan.target_cache.data)
       launcher_.start("move_accepted", move_of(plan, plan.target_cache, plan.shape.target_capacity));

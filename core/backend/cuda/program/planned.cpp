@@ -141,7 +141,7 @@ Standardise target_laws_of(const Plan& plan) {
 }
 
 bool looks_at_raw(const PlanShape& shape) {
-  return shape.target.greedy && shape.rule == AcceptRule::kCriterion;
+  return shape.target.greedy && (shape.rule == AcceptRule::kCriterion || shape.rule == AcceptRule::kLongest);
 }
 
 Standardise raw_laws_of(const Plan& plan) {

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "core/backend/cuda/kernels/accept/start_accept.h"
 #include "core/backend/cuda/program/planned.h"
 #include "core/base/error.h"
 
@@ -141,8 +142,10 @@ std::shared_ptr<Plan> make_plan(Backend& backend, const PlanShape& shape, std::s
   if (!shape.target.greedy) {
     own->p = backend.allocate_buffer<float>(times(nodes, shape.vocab));
     own->p_sums = backend.allocate_buffer<double>(times(nodes, chunks));
-    own->residual = backend.allocate_buffer<double>(static_cast<std::size_t>(shape.vocab));
   }
+  if (const std::size_t scratch = accept_scratch(shape.rule, nodes, shape.vocab, shape.target.greedy);
+      scratch > 0)
+    own->residual = backend.allocate_buffer<double>(scratch);
   if (looks_at_raw(shape)) {
     own->raw = backend.allocate_buffer<float>(times(nodes, shape.vocab));
     own->raw_sums = backend.allocate_buffer<double>(times(nodes, chunks));

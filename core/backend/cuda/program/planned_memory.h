@@ -38,7 +38,7 @@ struct Memory {
   Buffer<float> q, p, raw, draft_logits, target_logits;
   Buffer<Law> q_laws, p_laws, raw_laws;
   Buffer<double> q_sums, p_sums, raw_sums;  ///< see Standardise
-  Buffer<double> residual;
+  Buffer<double> residual;                  ///< Accept::residual
   // The memory of RowMeeting, through which the blocks of a row exchange results; empty if a row has one
   // block. Only one launch of a round uses it at a time.
   Buffer<simt::u64> row_best;
