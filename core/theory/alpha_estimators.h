@@ -9,9 +9,9 @@
 #include "core/measure/stats.h"
 
 /// Estimates acceptance from the rounds (steps) of a run of chain drafts, and tests the i.i.d. assumption of
-/// Leviathan et al. 2023. Rounds of one prompt depend on each other, so every estimate carries a bootstrap
-/// interval over prompts beside the textbook interval. An acceptance test is one decision of the rule about
-/// a drafted token.
+/// Leviathan et al. 2023. Rounds of one prompt depend on each other, so every Estimate has a bootstrap
+/// interval over prompts. Proportions also have the textbook (Wilson) interval. An acceptance test is one
+/// decision of the rule about a drafted token.
 namespace speclab::theory {
 
 /// The rounds of a run, [prompts][rounds]. If a run has several repeats, pass only one of them: repeats reuse
@@ -45,7 +45,8 @@ std::optional<Estimate> alpha_teacher_forced(std::span<const std::vector<double>
 /// Tests whether alpha_mle and alpha_min agree. This is a strong check of the rule, the rows and the
 /// bookkeeping. For each acceptance test let a be 1 if the token is accepted and 0 otherwise, and e the
 /// expected acceptance. Whatever the prefixes are, the sum of (a - e) over all acceptance tests has mean 0,
-/// and its variance is the sum of e (1 - e). So z is distributed like N(0, 1).
+/// and its variance is the sum of e (1 - e). So z, this sum divided by its standard deviation, is
+/// approximately distributed like N(0, 1).
 struct Agreement {
   double difference = 0;  ///< alpha_mle - alpha_min
   double z = 0;           ///< infinite if the two differ although no acceptance test was random
@@ -104,7 +105,8 @@ std::optional<Test> iid_position_test(RunRounds run);
 /// number of accepted tokens per step, pooled over prompts. The mean of each prompt is subtracted first, so
 /// that differences between easy and hard prompts do not look like correlation. This subtraction adds a bias
 /// of -1/n for a prompt of n steps, and this bias is removed. Use the test for runs with one gamma, because a
-/// schedule by itself correlates the numbers of accepted tokens.
+/// schedule by itself correlates the numbers of accepted tokens. Absent if no prompt has more than `lags`
+/// steps, or if all steps of each prompt accept the same number of tokens.
 struct SerialCorrelation {
   double lag1 = 0;
   /// N (N + 2) sum_k rho_k^2 / (pairs at lag k) ~ chi2 with `lags` degrees, where N is the number of steps
@@ -116,7 +118,7 @@ std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags = 5)
 /// Tests whether prompts differ in alpha by more than chance: chi2 = sum over prompts of (A_p - n_p a)^2 /
 /// (n_p a (1 - a)) with (prompts - 1) degrees. Prompt p has n_p tested tokens, A_p of them accepted; a is
 /// alpha over all prompts. factor = chi2 / degrees is about 1 under the null hypothesis. Absent when alpha is
-/// 0 or 1.
+/// 0 or 1, and with fewer than two prompts that have tested tokens.
 struct Dispersion {
   double factor = 1;
   Test chi2;

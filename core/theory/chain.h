@@ -46,12 +46,14 @@ double improvement_lower_bound(double alpha, double c);
 /// context.
 double operations_factor(double alpha, int gamma, double c_hat);
 
-/// Section 3.5: the integer gamma that maximises Theorem 3.8. The objective has a single maximum. Ties go to
-/// the smaller gamma. If no gamma > 0 improves the walltime, the result is gamma = 0 with speedup 1.
+/// Section 3.5: the integer gamma from 0 to max_gamma that maximises Theorem 3.8. The objective has a single
+/// maximum. Ties go to the smaller gamma. If no gamma > 0 improves the walltime, the result is gamma = 0 with
+/// speedup 1.
 struct OptimalGamma {
   int gamma;
   double speedup;
-  bool at_limit;  ///< the objective still grew at max_gamma (always for c = 0 < alpha, and for alpha = 1 > c)
+  bool at_limit;  ///< optimal_gamma(): the objective still grew at max_gamma (always for c = 0 < alpha, and
+                  ///< for alpha = 1 > c)
 };
 OptimalGamma optimal_gamma(double alpha, double c, int max_gamma = 1000);
 
@@ -63,7 +65,8 @@ double break_even_tokens(int gamma, double c, double t_verify = 1);
 /// 1), and for gamma = 0, because every alpha gives tau = 1 there.
 std::optional<double> alpha_from_tokens(double tau, int gamma);
 
-/// The alpha for which Theorem 3.8 gives this speedup; absent when no alpha in [0, 1] does.
+/// The alpha for which Theorem 3.8 gives this speedup. Absent when no alpha in [0, 1] does, and for gamma =
+/// 0.
 std::optional<double> alpha_from_speedup(double speedup, int gamma, double c, double t_verify = 1);
 
 /// The c for which Theorem 3.8 gives this speedup, (tau / speedup - t_verify) / gamma, for gamma >= 1. The

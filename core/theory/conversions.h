@@ -5,8 +5,9 @@
 
 #include "core/theory/predictions.h"
 
-/// Computes numbers that `speclab theory` shows and that no record holds: how much tau varies, what other
-/// engines call acceptance rate, and what a published speedup says about the draft.
+/// Computes predictions that only `speclab theory` shows, not a record: how much tau varies, the draft
+/// utilization (which other engines call acceptance rate), the alpha and the c that follow from published
+/// numbers, and the best gamma for an acceptance by position.
 namespace speclab::theory {
 
 /// Computes the conversions whose inputs are known, in this order. The word in parentheses is

@@ -79,7 +79,7 @@ ForwardCost forward_cost(const DecoderShape& shape, const ForwardSize& size);
 double commit_bytes(const DecoderShape& shape, int rows);
 
 /// Operations for one token and its logits row at a context of C tokens: 2 (body_weights() + head_weights())
-/// + attention.
+/// + attention. At C = 0 attention is left out.
 double flops_per_token(const DecoderShape& shape, double context = 0);
 
 /// c_hat: operations of the draft per token / operations of the target per token. It differs from c: with

@@ -31,7 +31,8 @@ std::string drift_text(const Drift& drift) {
   const std::string slower =
       fmt::format("the machine was {:.1f} % {} for this case than for the reference",
                   percent(std::abs(1 / drift.factor - 1)), drift.factor < 1 ? "slower" : "faster");
-  const std::string with_t = "; they have the case's own row counts, so an error of t(n) is in this term too";
+  const std::string with_t =
+      "; these forwards have the case's own row counts, so an error of t(n) is in this term too";
   switch (drift.source) {
     case DriftSource::lines:
       return fmt::format("by forwards timed inside the lines (drift_every), {}{}", slower, with_t);
@@ -222,9 +223,9 @@ Waterfall explain_rows(const RowsExplainInput& input) {
               fmt::format("logits of some rows are not computed: as many operations as {:.1f} rows",
                           input.equivalent_share * mean_draft_length(input.rows)));
   }
-  terms.add("draft_cost", "draft cost", tau * costs.t_ar / (equivalent + step.draft),
-            fmt::format("what is fed and kept takes {:.1f} % of an autoregressive step",
-                        percent(step.draft / costs.t_ar)));
+  terms.add(
+      "draft_cost", "draft cost", tau * costs.t_ar / (equivalent + step.draft),
+      fmt::format("drafting takes {:.1f} % of an autoregressive step", percent(step.draft / costs.t_ar)));
   terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / step.total(),
             bookkeeping_text(step, costs));
   terms.add_drift(input.drift);

@@ -30,7 +30,7 @@ std::optional<LookaheadCell> of_prompts(const LookaheadCell& cell, const Prompts
   return out;
 }
 
-/// Collects predictions for cells that a fit has not seen, and their errors.
+/// A fit of the law, and the errors of its predictions for cells or prompts that it has not seen.
 class HeldOutTrial {
  public:
   explicit HeldOutTrial(std::span<const LookaheadCell> train) {
@@ -158,9 +158,9 @@ std::vector<LookaheadHoldOut> hold_out_lookahead(std::span<const LookaheadCell> 
   return out;
 }
 
-// Phase one of the simplex method with Bland's rule. It looks for non-negative weights of the
-// points whose sum is 1 and whose mean is the shape. Coordinates are not negative, so the
-// artificial variables are a first solution.
+// Phase one of the simplex method with Bland's rule. It looks for non-negative weights that sum to 1 and give
+// the points the shape as their weighted mean. Coordinates are not negative, so the artificial variables are
+// a first solution.
 bool in_hull(std::span<const LookaheadShape> points, const LookaheadShape& shape) {
   constexpr std::size_t kRows = 4;
   const std::size_t n = points.size();

@@ -30,7 +30,7 @@ struct LookaheadHoldOut {
   /// Empty for "prompts".
   std::vector<std::optional<double>> predicted;
   /// [cells]: true when the cell lies in the convex hull of the fitted cells (in W, N
-  /// and G), false for an extrapolation.
+  /// and G), false for an extrapolation and when too few cells are left to fit.
   std::vector<bool> interpolated;
   /// Errors when fit and test use the same prompts. Absent for "prompts".
   std::optional<LookaheadTest> same_prompts;

@@ -62,7 +62,8 @@ class CostList {
         "layers (d d_q + 2 d d_kv + d_q d + m d d_ff) + vocab d",
         "the weights that a step reads: without the embedding, whose rows are looked up, and without norms");
     add("model_ops_per_token", flops_per_token(in_.target, in_.context), "operations",
-        "2 weights + 4 heads d_h keys", "a multiply-add is two operations");
+        "2 weights + 4 layers heads d_h keys",
+        "a multiply-add is two operations; attention is left out at context 0");
     add("model_kv_bytes_per_token", step(in_.target).kv_write_bytes / in_.batch, "bytes",
         "2 layers kv_heads d_h kv_bytes", "");
   }
@@ -70,7 +71,7 @@ class CostList {
   void per_forward(const ForwardCost& cost, double keys) {
     const char* once = "weights are read once for all rows, each key once for all rows of its sequence";
     add("model_rows", double(rows_) * in_.batch, "rows", "batch (rows of a sequence)", "");
-    add("model_ops", cost.flops(), "operations", "rows 2 weights + batch 4 heads d_h keys",
+    add("model_ops", cost.flops(), "operations", "rows 2 weights + batch 4 layers heads d_h keys",
         "each row has logits");
     add("model_bytes", cost.bytes(), "bytes", "weights + embedding + KV cache + logits", once);
     if (in_.context > 0) {

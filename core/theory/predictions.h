@@ -28,8 +28,8 @@ struct PredictionInputs {
   std::optional<double> c;
   std::optional<double> c_hat;     ///< operations per token, draft / target
   std::optional<RowTimes> target;  ///< measured time of a target forward by number of rows
-  /// Resamples of the calibration, for intervals of the optima, which depend on c and t(n). Empty: no
-  /// intervals.
+  /// Resamples of the calibration, for the intervals of optimal_gamma_measured_t and
+  /// optimal_speedup_measured_t. With fewer than two there are no intervals.
   std::vector<ResampledCosts> resampled;
   std::vector<double> acceptance;  ///< P(accept | tested) by position, [gamma]; empty = unknown
   std::optional<double> tau;       ///< measured tokens per step

@@ -18,7 +18,7 @@ class RowTimes {
  public:
   /// t(n) = t for every n.
   explicit RowTimes(double t = 1);
-  /// Takes measured times by n. Throws Error unless n = 1 is among them and all times are positive.
+  /// Takes measured times by n. Throws Error unless n = 1 is the smallest n and all times are positive.
   explicit RowTimes(std::map<int, double> times);
 
   double at(int rows) const;                                 ///< rows >= 1
@@ -56,11 +56,11 @@ double mixture_speedup(double alpha, double c, const DraftLengths& lengths, cons
 
 /// The integer gamma <= max_gamma that maximises E[tau] / (gamma c + t(gamma + 1)), with t(n) =
 /// target.monotone(). If the slope of t(n) jumps, the objective may have several maxima, so all gammas are
-/// tried. Ties go to the smaller gamma.
+/// tried. Ties go to the smaller gamma. `at_limit` is true if the result is max_gamma > 0.
 OptimalGamma optimal_gamma_at_costs(double alpha, double c, const RowTimes& target, int max_gamma);
 
 /// Finds the best gamma with the positional identity (positional_expected_tokens) in place of Eq. 1. gamma is
-/// at most the number of known positions.
+/// at most the number of known positions; `at_limit` is true if it is this number.
 OptimalGamma optimal_gamma_positional(std::span<const double> acceptance, double c, const RowTimes& target);
 
 /// Mean times of one speculative step, and of an autoregressive step to compare with.
@@ -88,7 +88,7 @@ double chen_ratio(double r, int k, double t_draft, double t_target);
 /// Limit of chen_ratio for t_d -> 0: r'(K + 1) = tau.
 double chen_limit(double r, int k);
 
-/// Lookahead decoding (Fu et al. 2024, Eq. 4 and 7). There are `branches` parallel guesses of `length`
+/// Lookahead decoding (Fu et al. 2024, Eq. 5 and 7). There are `branches` parallel guesses of `length`
 /// tokens, and each token is accepted with probability alpha independently: E = (length + 1) -
 /// sum_{i=1}^{length} (1 - alpha^i)^branches. With one branch this is Eq. 1. If one step in f has a good
 /// guess, the step compression is S = (f - 1 + E) / f.

@@ -74,7 +74,8 @@ struct TreeChoice {
 
 /// The tree that maximises F / (t(n) + d c) over the sizes n <= most_nodes (rows of the target's forward,
 /// with node 0) and depths d <= most_depth. c is the time of the draft's forward of one level in units of
-/// target.at(1), and t(n) = target.ratio(n). Ties go to the smaller tree. (The paper's Section 3.3.)
+/// target.at(1), and t(n) = target.ratio(n). Ties go to the smaller depth, then to fewer nodes.
+/// (The paper's Section 3.3.)
 TreeChoice best_tree(const RankAcceptance& acceptance, const RowTimes& target, double c, int most_nodes,
                      int most_depth);
 

@@ -72,7 +72,7 @@ void for_sets_of_draws(std::span<const double> q, int k, const Visit& visit) {
   }
 }
 
-/// The tokens by ascending p/q. A token without mass in p and q comes first.
+/// The tokens by ascending p/q. A token without mass in p and q counts as ratio 0.
 std::vector<int> by_ratio(std::span<const double> p, std::span<const double> q) {
   std::vector<double> ratio(p.size());
   for (std::size_t x = 0; x < p.size(); ++x)

@@ -10,7 +10,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The calibrated step costs of a case; null when the case could not be run.
+/// The calibrated step costs of a case; null without a calibration, and when the case failed in it.
 const json* step_costs(const json& table, const std::string& id) {
   if (table.is_null()) return nullptr;
   const json& cases = table.at("cases");

@@ -13,7 +13,7 @@ namespace speclab {
 ///   "positions": {"p_value"}: alpha is the same at all positions of the draft;
 ///   "prompts": {"dispersion", "p_value"}: alpha is the same for all prompts;
 ///   "steps": {"lag1", "lags", "p_value"}: the steps of a prompt are not correlated (Ljung-Box). Tested only
-///   if all drafts have the same length, because a schedule by itself correlates steps.
+///   if the case has a constant_gamma(), because a schedule by itself correlates steps.
 /// A test that cannot be computed from these steps is left out. Null when no test can be computed, and for
 /// cases whose steps feed probes.
 nlohmann::json iid_tests(const CaseData& data);

@@ -20,10 +20,10 @@ std::optional<theory::Drift> case_drift(const CaseData& data, const theory::RowT
 using ModelledSpeedup =
     std::function<double(std::span<const std::size_t> drawn, const theory::Calibration& calibration)>;
 
-/// Returns how far noise alone could move the unexplained part of the speedup. The bootstrap draws both the
-/// prompts and the calibration rounds anew. A drawn prompt brings its tokens and draft lengths with it. Empty
-/// intervals without resampled calibrations, or when `prompts` is not the number of prompts that the case and
-/// its reference share.
+/// Returns 95 % intervals of the unexplained share of a step's time, before and after drift is taken out. The
+/// bootstrap draws both the prompts and the calibration rounds anew. A drawn prompt brings its tokens and
+/// draft lengths with it. The intervals are absent without resampled calibrations, and when `prompts` is not
+/// the number of prompts that the case and its reference share.
 theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t prompts,
                                              const ModelledSpeedup& modelled);
 

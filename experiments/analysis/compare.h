@@ -46,8 +46,8 @@ struct TextComparison {
 /// One case of two runs.
 struct CaseComparison {
   std::string id;
-  /// "faster", "slower", "same", "unclear: REASON" (with gates: "equal" or "differs"), or "lost equality",
-  /// "failed", "missing", "only in new", "not compared: REASON".
+  /// "faster", "slower", "same", "unclear", "unclear: REASON" (with gates: "equal" or "differs"), or "lost
+  /// equality", "failed", "missing", "only in new", "not compared: REASON".
   std::string verdict;
   double ratio = 0;  ///< time per emitted token, base / new: above 1 the new run is faster; 0: not known
   std::optional<stats::Interval> ci;

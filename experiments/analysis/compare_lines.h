@@ -22,7 +22,7 @@ struct CommonLines {
 /// The common lines of a case. `work`: the texts that both runs planned.
 CommonLines common_lines(const CaseData& base, const CaseData& fresh, const CommonWork& work);
 
-/// Counts equal and changed texts of the first repeat.
+/// Compares the texts of the first repeat. Fills in all fields but `promised`.
 TextComparison compare_line_texts(const CommonLines& lines);
 
 /// The noise floor of a run's decode times; absent without repeats.

@@ -10,7 +10,7 @@ namespace speclab {
 /// Gates compare counts that do not depend on the speed of the machine. Continuous integration uses them to
 /// compare a new version exactly with a committed record. The gates are tau, alpha, rows and calls.
 
-/// Reads names separated by commas. Throws Error for an unknown name.
+/// Reads names separated by commas. Throws Error for an unknown name, and when there is no name.
 std::vector<std::string> parse_gates(const std::string& text);
 
 /// One metric of a gate in both runs. Counts are totals over all prompts and seeds of one repeat.

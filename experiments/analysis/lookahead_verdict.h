@@ -16,8 +16,8 @@ const nlohmann::json& largest_lookahead_fit(const nlohmann::json& summary);
 /// setting of the run itself ("fastest in the run"), if it differs. Throws Error without a calibration.
 nlohmann::json lookahead_candidates(const nlohmann::json& summary);
 
-/// A config that measures the candidates with several repeats. It takes target, prompts and options from the
-/// run's config.json.
+/// A config that measures autoregressive decoding and the candidates with several repeats. It takes target,
+/// prompts and seeds from the run's config.json, and options from a fitted case of the summary.
 nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann::json& summary);
 
 /// The verdict on a run and on the follow-up that was measured after it. Both arguments are summaries. The
@@ -29,7 +29,9 @@ nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann
 /// - ratio_noise: how far the same speedup differs between repeats of the follow-up (ratio_noise.h).
 /// - never_slower: true when the recommendation is certainly at most 5 % slower than autoregressive decoding,
 ///   false when it is certainly slower, else null. It is true when the recommendation is autoregressive.
-/// - regret: 1 - speedup of the recommendation / best speedup measured in the follow-up.
+/// - regret: 1 - speedup of the recommendation / best speedup in the follow-up. Autoregressive decoding
+/// counts
+///   with speedup 1.
 /// - free_rows: largest number of rows whose forward costs at most 5 % more than one row on this machine.
 /// - by_free_rows: the recommendation for machines on which that many rows cost no more than one.
 /// With `follow_up` null, the fields that need a follow-up are null or empty.

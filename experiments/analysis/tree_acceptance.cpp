@@ -16,8 +16,9 @@ namespace {
 using nlohmann::json;
 using Ranks = std::vector<std::vector<double>>;
 
-/// Nodes of a depth may have different numbers of children, and then the numbers of their ranks come from
-/// different nodes. Their sum may exceed 1 a little.
+/// Scales p(d, k) so that its sum over k is at most 1 at each depth d. The sum may exceed 1 a little if nodes
+/// of a depth have different numbers of children, because p of different ranks then comes from different
+/// nodes.
 Ranks with_sums_of_one(Ranks by_depth) {
   for (std::vector<double>& ranks : by_depth) {
     double sum = 0;

@@ -20,8 +20,8 @@ class RankCounts {
     double reached = 0;   ///< nodes that a step reached and that have a child of this rank
     double accepted = 0;  ///< of these, the nodes whose child of this rank was accepted
   };
-  /// Counts the nodes that the step reached. If the end of the text cut the step, the nodes after the cut do
-  /// not count.
+  /// Counts the children of the nodes that the step reached. If the end of the text cut the step, the
+  /// children after the cut do not count.
   void add(const StepRecord& step);
   void add(const RankCounts& other);
   void subtract(const RankCounts& other);                                    ///< takes back what was added
@@ -46,7 +46,7 @@ RankCounts rank_counts(const CaseData& data);
 
 /// Predicts tau, and with a calibration also the speedup, of a case that drafts trees. The acceptance of a
 /// prompt's steps is that of the other prompts, so that no step predicts itself. The trees of the steps are
-/// those of the record. Empty if the case drafts no trees or has a single prompt.
+/// those of the record. Empty if the case drafts no trees, or if fewer than two prompts have counts.
 ///   tree_by_rank (tau): p(k), the assumption of Chen et al. 2024 (Sequoia);
 ///   tree_by_rank_and_depth (tau): p(d, k); tree_speedup (speedup): from p(d, k), t(n) and c.
 std::vector<theory::Prediction> tree_predictions(const CaseData& data);

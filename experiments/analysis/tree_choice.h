@@ -10,7 +10,7 @@
 /// Chooses the tree that a pair of models should draft on a machine: `speclab optimize tree`.
 namespace speclab {
 
-/// How the trees are drafted whose children are counted, and how large the chosen tree may be.
+/// What is measured for the choice of a tree, and how large the chosen tree may be.
 struct TreeWish {
   std::string draft;       ///< name of a draft of the config; "": its only one
   int width = 8;           ///< children whose acceptance is measured
@@ -23,17 +23,21 @@ struct TreeWish {
 };
 
 /// Makes the config of a run that measures acceptance by rank and depth, t(n) and c, from a config with a
-/// target, drafts, prompts and options. The cases of that config are replaced: one draft of `width` children
-/// after 0, 1, ... tokens of a chain. Throws Error when the config has no such draft.
+/// target, drafts, prompts and options. The cases of that config are replaced by the autoregressive case and
+/// one case for each n below `measured_depth`, which drafts a chain of n tokens and then `width` children.
+/// Throws Error when the config has no target or no such draft, and when it has several drafts and the wish
+/// names none.
 nlohmann::json tree_calibration_config(const nlohmann::json& config, const TreeWish& wish);
 
 /// Finds the best tree for the cases of a run that draft trees with a draft model. Returns the contents of a
 /// tree file (core/decoding/drafting/tree_shape.h) with
-///   "predicted": {"tau", "speedup", "chain": {"gamma", "tau", "speedup"}}   of the tree, and of the best
-///   chain; "acceptance": [depth][rank], "reached": [depth][rank], "c", "t": {"n": ratio}; "target", "draft",
-///   "device", "numerics", "rule", "sampling", "run".
+///   "nodes", "depth"; "predicted": {"tau", "speedup", "chain": {"gamma", "tau", "speedup"}} of the tree and
+///   of the best chain; "acceptance": [depth][rank], "reached": [depth][rank], "c", "t": {"n": ratio};
+///   "target", "draft", "device", "numerics", "run"; "draws": {"draft", "rule", options} (how children are
+///   drawn and judged).
 /// "parents" is empty when no tree is faster than autoregressive decoding. Throws Error when the run has no
-/// trees, trees of different draws, or no calibration.
+/// trees, when its trees are drawn or judged in different ways, when no step reached a child, and when the
+/// run has no calibration, unless the wish has both t(n) and c.
 nlohmann::json optimized_tree(const RunData& run, const TreeWish& wish);
 
 /// A tree of optimized_tree() as text.

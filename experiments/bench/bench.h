@@ -11,9 +11,9 @@
 #include "experiments/run/model_set.h"
 
 /// The program speclab_bench. It holds Google Benchmarks of the CPU engine on the shapes of a real model, and
-/// of a GPU's kernels (--backend cuda). Each benchmark counts the bytes that it must read and the
-/// floating-point operations that it must do. It reports their rates as shares of the machine's read
-/// bandwidth and arithmetic peak, which the same process measures.
+/// of a GPU's kernels (--backend cuda). The benchmarks of kernels and forwards count the bytes that they must
+/// read and the floating-point operations that they must do. They report the rates as shares of the machine's
+/// read bandwidth and arithmetic peak, which the same process measures.
 namespace speclab::bench {
 
 /// What the benchmarks run on.
@@ -51,8 +51,7 @@ void add_copies(
 /// draft. On the simulated GPU the kernels run at tiny sizes.
 void add_device(const Setting& setting, int device);
 
-/// Repetitions of a benchmark on a device. Each repetition is a batch of launches that takes about two
-/// milliseconds.
+/// Repetitions of a benchmark on a device. Each repetition is a batch of launches or of draft steps.
 inline constexpr int kDeviceRepeats = 5;
 
 }  // namespace speclab::bench

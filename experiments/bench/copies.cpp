@@ -187,10 +187,11 @@ void add_steps(const Setting& setting, const StrategyEntry& entry, const std::st
   }
 }
 
-/// Times draft and observe of a strategy that reads the target's rows, in wall time. It needs real decoding,
-/// because the time depends on where the forward has left the rows. `host_us` adds everything else that is
-/// neither forward nor acceptance (trees, masks, commit, record). `of_step` is the share of `host_us` in a
-/// step. All are medians over the steps. The first steps are left out, because there is little to draft yet.
+/// Times draft and observe of a strategy that reads the target's rows, in wall time. This takes real
+/// decoding, because the time depends on where the forward has left the rows. `host_us` is this time plus
+/// that of everything else that is neither forward nor acceptance (trees, masks, commit, record). `of_step`
+/// is the share of `host_us` in a step. All are medians over the steps. The first steps are left out, because
+/// there is little to draft yet.
 void add_decoding(const Setting& setting, const StrategyEntry& entry, const std::string& label,
                   const json& options) {
   add(

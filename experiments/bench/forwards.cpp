@@ -96,8 +96,8 @@ void add_prefill(const Setting& setting) {
 
 /// Times forwards of the draft as they occur in decoding: after a verification by the target, which has
 /// evicted the draft's weights from the caches. The first forward of a step feeds two tokens (the last
-/// accepted one and the new one), later forwards feed one. "hot" repeats the forward without a target forward
-/// in between, for profiles.
+/// accepted one and the new one), later forwards feed one. "hot" repeats a later forward without a target
+/// forward in between, for profiles.
 void add_draft(const Setting& setting) {
   if (!setting.has_draft) return;
   constexpr int kContext = 512;

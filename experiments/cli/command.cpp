@@ -116,8 +116,7 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
           ->default_value(chosen == nullptr || *chosen == '\0' ? "auto" : chosen)
           ->notifier([&](const std::string& name) { choice.backend = parse_backend_kind(name); }),
       "cpu, cuda, host-simt (the GPU's kernels simulated on the CPU, slow), or auto (cuda if a GPU is "
-      "usable, "
-      "else cpu). SPECLAB_BACKEND in the environment sets the default")(
+      "usable and --numerics is auto, else cpu). SPECLAB_BACKEND in the environment sets the default")(
       "device", po::value(&choice.device)->default_value(0), "index of the backend's device")(
       "numerics", po::value(&choice.numerics)->default_value("auto"),
       "numerics class; results are bitwise equal within a class (speclab numerics lists the classes)")(

@@ -57,8 +57,9 @@ InflateShape parse_inflate_text(const std::string& text);
 /// throws an Error about the record. Without this, the command would report a bug of the program.
 int reading_records(const Command& command, const std::function<int()>& work);
 
-/// True after SIGINT (Ctrl-C), SIGTERM or SIGHUP. A second signal ends the process at once. Call
-/// catch_interrupts() first. An interrupted command returns kInterrupted, whichever of these signals came.
+/// True after SIGINT (Ctrl-C), SIGTERM or SIGHUP (unless SIGHUP is ignored, as under nohup). A second signal
+/// ends the process at once. Call catch_interrupts() first. An interrupted command returns kInterrupted,
+/// whichever of these signals came.
 bool interrupted();
 void catch_interrupts();
 

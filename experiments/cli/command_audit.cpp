@@ -26,8 +26,8 @@ struct AuditedRule {
   }
 };
 
-/// The rules with these names. Without names: every rule that is lossless and can be enumerated; the others
-/// of the lossless rules go into `left_out`.
+/// The rules with these names. Without names: every rule that is lossless and can be enumerated; the other
+/// lossless rules go into `left_out`.
 std::vector<const AcceptanceRule*> chosen_rules(const std::vector<std::string>& names,
                                                 std::vector<const AcceptanceRule*>& left_out) {
   std::vector<const AcceptanceRule*> rules;
@@ -54,7 +54,7 @@ std::string optional_number(const std::optional<double>& value) {
   return value ? fmt::format("{:.7g}", *value) : "—";
 }
 
-/// An error as text. Smaller errors than `tolerance` are rounding.
+/// An error as text; "0" if it is at most `tolerance`, which is rounding.
 std::string error_text(double error, double tolerance) {
   return error <= tolerance ? "0" : fmt::format("{:.4g}", error);
 }

@@ -193,7 +193,8 @@ int run_compare(const Command& command, const std::vector<std::string>& argument
 
 const Command kCompareCommand = {"compare", "BASE NEW [options]",
                                  "Compares texts and times of two runs. Exit code 1: a case is slower, "
-                                 "changed, missing or not compared, or a gate differs; 2: the runs differ in "
+                                 "failed, changed, missing, not compared or no longer equal to its "
+                                 "reference, or a gate differs; 2: the runs differ in "
                                  "machine, models or workload.",
                                  "speclab compare results/baselines/epyc-avx512-2cores/quickstart "
                                  "results/runs/quickstart-20260101-120000 --gate "

@@ -24,7 +24,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Reads --draft: PATH, keep:N or layers:0-4,29. Throws Error for anything else.
+/// Reads --draft: PATH, keep:N or layers:0-4,29. Throws Error if the text after keep: or layers: is
+/// malformed.
 DraftSpec draft_of(const std::string& text) {
   const auto fail = [&] {
     throw Error({.what = "--draft",
@@ -156,7 +157,7 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
                                                    "seed of the coins")(
       "json", "print the record as JSON instead of the text")(
       "profile-steps",
-      "let a profiler record the steps after the prompt alone (ncu --profile-from-start off, "
+      "let a profiler record only the steps after the prompt (ncu --profile-from-start off, "
       "nsys --capture-range=cudaProfilerApi); no effect without a GPU");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);

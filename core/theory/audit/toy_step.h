@@ -59,18 +59,18 @@ using Verify = std::function<void(const AcceptanceRule&, const RuleOptions&, con
 /// True if the rule judges drafts of this shape whose children are drawn in this way.
 bool takes(const AcceptanceRule& rule, const Shape& shape, Draws draws, Rows rows);
 
-/// One step of speculative decoding by the real code: draws the tree, verifies it, and returns the result of
-/// accept().
+/// One step of speculative decoding: the drafted tree, the result of accept(), and the emitted tokens.
 struct Step {
   Draft draft;
   Acceptance acceptance;
   Outcome emitted;
 };
+/// Runs one step with the code that decoding uses: draws the tree and verifies it. Overwrites `step`.
 void run_step(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
               const RuleOptions& options, const Coins& coins, Step& step, const Verify& verify = accept);
 
-/// The tokens of a step. If they are fewer than `length`, tokens drawn from the target follow; if they are
-/// more, the rest is cut.
+/// The tokens of a step. If they are fewer than `length`, tokens that the rule's `bonus` draws from the
+/// target's rows follow. If they are more, the rest is cut.
 Outcome emit(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
              const RuleOptions& options, int length, const Coins& coins, const Verify& verify = accept);
 

@@ -85,7 +85,7 @@ StepLaw compare(const World& world, const Emitted& emitted, std::size_t length, 
         found.push_back(h.found > 0 ? longer.found / h.found : 0);
         next.push_back(std::move(longer));
       }
-      // The error of a text is at most the sum of these along it.
+      // The error of a text is at most the sum of `wrong` over its tokens.
       if (wrong > tolerance / static_cast<double>(length) && !law.failure) {
         std::vector<double> expected;
         p.probabilities(expected);
@@ -150,7 +150,8 @@ class Auditor {
  private:
   int length() const { return static_cast<int>(shape_.widths.size()) + 1; }
 
-  /// The largest vocabulary that a tree of this shape is enumerated with: its drafts are vocab^nodes.
+  /// The largest vocabulary with which drafts of this shape are enumerated. A tree has vocab^nodes
+  /// possible drafts.
   int most_tokens() const {
     int nodes = 0, level = 1;
     for (const int width : shape_.widths) nodes += level *= width;

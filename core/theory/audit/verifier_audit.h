@@ -18,10 +18,10 @@ using enumerate::World;
 
 /// How much is enumerated.
 struct Settings {
-  int max_gamma = 3;        ///< chains of 1 to max_gamma drafted tokens, and trees of at most this depth
-  int max_vocab = 4;        ///< vocabularies of 2 to max_vocab tokens
-  int tables = 2;           ///< tables of each kind (Rows), vocabulary and way to draft
-  unsigned seed = 1;        ///< the tables are a function of the seed
+  int max_gamma = 3;  ///< chains of 1 to max_gamma drafted tokens, and trees of at most this depth
+  int max_vocab = 4;  ///< vocabularies of 2 to max_vocab tokens; for trees at most 4, 3 or 2, by their size
+  int tables = 2;     ///< tables of each kind (Rows), vocabulary and way to draft
+  unsigned seed = 1;  ///< the tables are a function of the seed
   double tolerance = 1e-9;  ///< largest error that counts as rounding
 };
 
@@ -33,8 +33,9 @@ struct Failure {
   std::vector<double> expected;  ///< the target's row after this history, [vocab]
 };
 
-/// The law of the tokens that steps emit on one table. If a step emits fewer than `length` tokens, its text
-/// is completed with draws from the target. The later steps of a lossless verifier have this law.
+/// The law of the tokens that steps emit on one table. `length` is the depth of the shape + 1. If a step
+/// emits fewer tokens, its text is completed with draws from the target. The later steps of a lossless
+/// verifier have this law.
 struct StepLaw {
   double first_error = 0;  ///< largest |P(x) - p(x)| over the first token x
   double joint_error = 0;  ///< largest |P(text) - p(text)| over all texts of `length` tokens
@@ -62,15 +63,15 @@ struct Finding {
   double cut = 0;                           ///< largest over the tables
   std::optional<double> golden_tau;         ///< E[tau] of a sampled draft on the golden pair (toy_step.h)
   std::optional<double> golden_optimum;     ///< for chains: best_tokens_of_chain() of the golden pair
-  std::optional<double> excess;             ///< for chains: largest E[tau] minus its optimum over the tables
-  std::optional<Failure> failure;           ///< on the first table that failed
-  bool exact = true;                        ///< no table failed
+  std::optional<double> excess;    ///< for sampled chains: largest E[tau] minus its optimum over the tables
+  std::optional<Failure> failure;  ///< on the first table that failed
+  bool exact = true;               ///< no table failed
 };
 
 /// Why the rule cannot be enumerated, as a sentence; empty if it can.
 std::string not_enumerable(const AcceptanceRule& rule);
 
-/// Options with which the rules of the family "lenience" are lossless.
+/// Options with which the rules lenience, uniform_b and distillspec_* are lossless.
 RuleOptions lossless_options();
 
 /// Audits a rule for which not_enumerable() is empty. A rule whose runs do not end (`iterative`) gets tables
