@@ -4,7 +4,7 @@ from figures import Figure, style
 from figures.record import NotApplicable
 from figures.sampling import number
 
-MOST_CURVES = 6
+MOST_CURVES = len(style.COLOURS)
 MOST_TEMPERATURES = 4
 
 

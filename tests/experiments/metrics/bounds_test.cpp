@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "core/base/error.h"
 #include "core/theory/audit/toy_step.h"
 #include "experiments/analysis/table.h"
 #include "experiments/metrics/bound_verdict.h"
