@@ -255,16 +255,19 @@ TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
   for (const json& setting : settings) {
     SCOPED_TRACE(setting.dump());
     Decode wanted = decode({{"temperature", 1}, {"coins", "gumbel"}});
+    LoopOptions options{.capacity = 256};
+    options.costs = std::make_shared<const StepCosts>(StepCosts{{10, 11, 12.5, 14}, {.5}});  // for a budget
+    wanted.loop = options;
     try {
       wanted.strategy = chosen(setting);
-      DecodeLoop(target, draft, wanted.strategy, {.capacity = 64});
+      DecodeLoop(target, draft, wanted.strategy, options);
     } catch (const Error&) {
       continue;  // it contradicts the other defaults
     }
     const bool declared = wanted.strategy.carries_memory();
     with_memory += declared;
     const GenerationRecord expected = wanted.run();
-    DecodeLoop loop(target, draft, wanted.strategy, {.capacity = 256});
+    DecodeLoop loop(target, draft, wanted.strategy, options);
     bool same = true;
     for (const std::vector<Token>& prompt :
          {wanted.prompt, std::vector<Token>{9, 2, 6, 3, 1}, wanted.prompt}) {

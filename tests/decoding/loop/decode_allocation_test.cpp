@@ -67,7 +67,10 @@ const AllocationCase kAllocationCases[] = {
      {{"ngram_min", 1}, {"candidates", 3}, {"budget", "auto"}},
      json::object()},
     {"token_recycling_budget", "token_recycling", {{"budget", "auto"}}, json::object()},
-    {"lookahead_budget", "lookahead", {{"W", 3}, {"budget", "auto"}}, json::object()},
+    {"lookahead_budget",
+     "lookahead",
+     {{"W", 2}, {"N", 3}, {"pool_from_prompt", true}, {"budget", "auto"}},
+     json::object()},
     {"lookahead_divided", "lookahead", json::object(), json::object(), 1, VerifyWith::one_pass, 2},
 };
 
