@@ -13,7 +13,7 @@
 #include "core/decoding/loop/generation.h"
 #include "core/decoding/rows/processors.h"
 #include "core/decoding/loop/step_states.h"
-#include "core/decoding/loop/stop_strings.h"
+#include "core/decoding/stop_strings.h"
 #include "core/decoding/strategy.h"
 
 namespace speclab {
