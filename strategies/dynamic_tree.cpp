@@ -7,8 +7,9 @@
 //              follow the cost of rows.
 // Draft cost:  one draft forward per depth over at most `expand` nodes.
 // Loses when:  the draft's confidence is not its accuracy. The children are not drawn, so their q is one-hot:
-//              above temperature 0 a step accepts the target's probability of the children, which is less
-//              than for drawn children when draft and target agree.
+//              above temperature 0 one of the children is accepted with the probability that the target
+//              gives to all of them together. This is less than for drawn children when draft and target
+//              agree.
 //
 // The tree is a function of the text and the models alone, so every lossless rule stays exact.
 
