@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Takes a fresh Debian 12 to a measured table: installs packages, makes a Release build, gets the target model, runs the experiment
+# Takes a fresh Debian 12 to a measured table: installs packages, gets the target model, makes a Release build, runs the experiment
 # configs/quickstart.json, and makes figures and a report. A second call skips what is already there. Each run of the experiment gets its
 # own folder.
 #   scripts/quickstart.sh [CONFIG]   runs another experiment instead of configs/quickstart.json

@@ -52,7 +52,7 @@ COLUMNS = [
     ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
 ]
 
-FEW_PROMPTS = 10  # an interval over fewer prompts shows their number; same as in experiments/analysis/table.cpp
+FEW_PROMPTS = 10  # an interval over fewer prompts shows their number; same as kFewClusters in core/measure/stats.h
 LEAST_PROMPTS = 3  # prompts that a noise floor needs
 MEANINGLESS_NOISE = 0.5
 OTHER_TEXTS = " *"  # mark after a speedup
@@ -223,7 +223,7 @@ def waterfalls(run):
 
 
 def flattened(environment):
-    """Rows for the page; long lists are joined."""
+    """Rows for the page; each list is joined into one text."""
     for key, value in environment.items():
         if isinstance(value, dict):
             for inner, content in flattened(value):

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that SpecLab needs. quickstart.sh, test.sh and .ci/run use this list.
-# Does nothing and needs no network if they are installed. Exit status 2: a package is missing and the user is not root.
+# Installs the Debian packages that SpecLab needs. quickstart.sh, test.sh, .ci/run and other scripts call it.
+# Does nothing and needs no network if they are installed. Exit status 2: a package is missing and cannot be installed.
 #   scripts/setup.sh           install what is missing
 #   scripts/setup.sh --check   print what is missing; exit status 2 if something is
 #   scripts/setup.sh --list    print the list

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds SpecLab and runs all fast tests. The last line is "N passed, N failed, N skipped". The exit status is 0 if nothing failed.
 #   scripts/test.sh            downloads the target model; fails without it
-#   scripts/test.sh --offline  uses no network; skips (and counts) tests whose model or Python packages are missing
+#   scripts/test.sh --offline  uses no network; skips (and counts) tests that need the target model, and Python tests if their packages are missing
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

@@ -6,11 +6,11 @@
 // probability of its first token reaches the option `sure`. `order: first` lets the best copy draft alone if
 // it is sure, otherwise the model. `order: tree` drafts the copies alone if the best one is sure; otherwise
 // it makes one small tree of the model's chain, its runner-ups (second best tokens) and the copies.
-// `order: listed` asks the sources one after the other; the first one that finds anything drafts. A token is
-// drafted only if it is worth a row of the target: the probability of its path must reach an option
-// (`worth`, `worth_of_draft` or `worth_of_runner_up`). With "budget": "auto" the model's chain is no longer
-// than it is worth by the measured costs and the acceptance so far, and the rest of the tree is cut to what
-// is worth its time.
+// `order: listed` asks the sources one after the other; the first one that finds anything drafts. A token
+// that was not drawn at random is drafted only if it is worth a row of the target: the probability of its
+// path must reach an option (`worth`, `worth_of_draft` or `worth_of_runner_up`). With "budget": "auto" the
+// model's chain is no longer than it is worth by the measured costs and the acceptance so far, and the rest of
+// the tree is cut to what is worth its time.
 //
 // Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
 //              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in
@@ -235,7 +235,7 @@ class Composition final : public Strategy {
   };
   struct Slot {
     std::array<Copy, kSources - 1>
-        copies;  // the first `found` are copies of sources that found something, best first
+        copies;  // the first `found` are copies of sources that found something, in the order of look_up()
     std::size_t found = 0;
     int by_model = 0;  // nodes of the current draft that belong to the model's chain
   };

@@ -12,8 +12,9 @@
 //              accepted is learned for each range of the draft's probability. A draft model that is not worth
 //              its time is only tried now and then.
 // Loses when:  the draft's confidence is not its accuracy. The children are not drawn, so their q is one-hot:
-//              above temperature 0 a step accepts the target's probability of the children, which is less
-//              than for drawn children when draft and target agree.
+//              above temperature 0 one of the children is accepted with the probability that the target
+//              gives to all of them together. This is less than for drawn children when draft and target
+//              agree.
 //
 // The tree is a function of the text and the models alone, so every lossless rule stays exact.
 

@@ -41,7 +41,7 @@ struct Options {
           "window of constant length after the text so far");
     visit("block", block, Range<int>{1, 512},
           "tokens of a block or window, including the pending token; parallel ignores it and guesses all "
-          "remaining tokens, at most 512");
+          "remaining tokens, at most 511");
     visit("keep_tail", keep_tail,
           "true: keep the predictions after the first wrong guess as the next guesses; false: start with new "
           "guesses");
@@ -130,7 +130,7 @@ class Jacobi final : public Strategy {
     std::optional<ShapeBudget> budget;
     std::vector<Token> guess;  // guesses for the tokens after the pending one
     std::vector<Token> next;
-    int left = 0;  // tokens of the block that are not final yet
+    int left = 0;  // tokens of the block from the pending one on; 0: a new block begins
   };
 
   Token anything(const Sequence& sequence, int draw) const {

@@ -3,7 +3,7 @@
 
     scripts/pages/lookahead_page.py RUN... --out results/lookahead.md [--no-times]
 
-RUN: folders that `speclab run` wrote. Either their config has "published" (lookahead_ablation, leaderboard_draft_free, jacobi),
+RUN: folders that `speclab run` wrote. Either their config has "published" (such as lookahead_ablation and jacobi),
 or their summary has a law of lookahead decoding (lookahead_wng, lookahead_scaling). A verdict that
 `speclab lookahead RUN --measure` left in a run is shown too. --no-times leaves out everything that depends on the load of
 the machine; tokens per step remain. Uses the standard library only.
@@ -265,7 +265,7 @@ def main(arguments=None):
     parser.add_argument("runs", nargs="+", type=pathlib.Path)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument(
-        "--no-times", action="store_true", help="show tokens per step only, for a run on a busy machine"
+        "--no-times", action="store_true", help="leave out everything that depends on the load of the machine"
     )
     options = parser.parse_args(arguments)
     try:

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prints the CMake options with which scripts/quickstart.sh configures build/release. They build only the program, with code for the GPUs
-# of this machine if it has any. A folder that was configured with tests keeps the tests, so that nothing is compiled twice.
+# of this machine if nvcc is installed and a GPU has sm_80 or newer. A folder that was configured with tests keeps the tests,
+# so that nothing is compiled twice.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -8,7 +8,8 @@ The target writes in rounds. Each round makes one shard, `text-00012.npz`, of S 
   features   float16 [M, D]  target's last hidden state after its final norm, for positions starts .. length - 2
   lse        float32 [M]     log-sum-exp of the target's logits at these positions: p = exp(head . feature - lse)
   temperature float32 [S], kind int32 [S] (index in prompts.KINDS)
-A round is a pure function of the seed, its number and, for tasks over passages, the passages of earlier rounds.
+A round is a pure function of its number, the options --seed, --slots and --round and, for tasks over passages, the passages of
+earlier rounds.
 """
 
 import argparse
@@ -55,8 +56,8 @@ def is_looping(ids):
 def sample(logits, temperature, min_p, coins):
     """Samples one token for each row of logits [n, V]. Returns the tokens [n] and the log-sum-exp [n] of the rows.
 
-    temperature [n] (0 = greedy), min_p [n], coins [n] in [0, 1). Inverts the cumulative distribution in two levels (block, then token), with
-    one exponential per logit. Overwrites logits.
+    temperature [n] in [0, 1] (0 = greedy), min_p [n], coins [n] in [0, 1). Inverts the cumulative distribution in two levels (block, then
+    token), with one exponential per logit, or two at a temperature between 0 and 1. Overwrites logits.
     """
     best, greedy = logits.max(1)
     logits -= best[:, None]

@@ -453,7 +453,7 @@ def prompt(rng, kind, passages):
 
 
 def tasks(rng, size, passages):
-    """Draws about `size` prompts. Kinds that use passages are left out while there are fewer than 40 passages."""
+    """Draws `size` prompts. Kinds that use passages are left out while there are fewer than 40 passages."""
     kinds = [k for k in SHARES if len(passages) >= 40 or k not in SAMPLES]
     for _ in range(size):
         kind = rng.choices(kinds, [SHARES[k] for k in kinds])[0]

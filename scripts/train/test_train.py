@@ -65,7 +65,7 @@ class TargetTest(unittest.TestCase):
             self.assertRaises(SystemExit, drafts.load, directory, self.file)
 
     def test_initial_weights_copy(self):
-        """In the second half of a repeated random sequence, the circuit finds the next token before any training."""
+        """In the second half of a repeated random sequence, the circuit often finds the next token before any training."""
         g = torch.Generator().manual_seed(1)
         vocab = torch.arange(500, 500 + SIZE["draft_vocab"])
         draft = drafts.Draft(self.target.embed, vocab, SIZE)

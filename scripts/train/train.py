@@ -2,8 +2,8 @@
 
 Loss at a position: -sum_v p(v) log q(v) over the draft vocabulary, with p normalised over the full vocabulary, so that positions with
 mass outside the draft vocabulary weigh less. p keeps its 64 largest entries. Matrices inside the blocks are trained with Muon (Jordan
-et al. 2024: momentum, orthogonalised by a Newton-Schulz iteration), all other weights with Adam. The learning rate is constant at
-first, then decays linearly to zero.
+et al. 2024: momentum, orthogonalised by a Newton-Schulz iteration), all other weights with Adam. The learning rate rises for
+20 steps, stays constant until 40 % of the training is done, then decays linearly to zero.
 """
 
 import argparse
@@ -282,7 +282,7 @@ def main():
         "--workers",
         type=int,
         default=None,
-        help="processes that share a batch (default: one per core, at most 4, on a GPU 1)",
+        help="processes, each with its own batch in a step (default: one per core, at most 4, on a GPU 1)",
     )
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs one file of the Python tests with the project's .venv; a CTest entry: run.py FOLDER/test_NAME.py.
 
-Exit 77 means skipped (CTest's SKIP_RETURN_CODE): the environment is absent and SPECLAB_OFFLINE is set.
+Exit 77 means skipped (CTest's SKIP_RETURN_CODE): the environment or its packages are missing, and SPECLAB_OFFLINE is set.
 """
 
 import os
