@@ -9,10 +9,11 @@
 // tokens of the chain that draft i reviews come from draft j.
 //
 // A review inside is greedy: the draft keeps the tokens up to the first one that is not its best token. With
-// `lenience` above 1 it also keeps a token x with p(x) > q(x) / lenience, where p is the probability that the
-// reviewing draft gives x and q the one that the proposing draft gave it (1 for a copy). The target is never
-// lenient: it verifies the chain with the rule of the case. No token is drawn at random. So the chain is a
-// function of the text, every token is one-hot, and every exact rule stays exact at every temperature.
+// `inner_lenience` above 1 it also keeps a token x with p(x) > q(x) / inner_lenience, where p is the
+// probability that the reviewing draft gives x and q the one that the proposing draft gave it (1 for a copy).
+// The target is never lenient: it verifies the chain with the rule of the case. No token is drawn at random.
+// So the chain is a function of the text, every token is one-hot, and every exact rule stays exact at every
+// temperature.
 //
 // Paper:       Chen et al. 2023, "Cascade Speculative Drafting for Even Faster LLM Inference" (arXiv
 //              2312.11462), Algorithm 1. Two differences: a chain is never longer than K says (there, the
@@ -52,7 +53,7 @@ constexpr std::string_view kMaxGram = "max_gram";
 struct Options {
   std::vector<int> k;
   bool max_gram = true;
-  double lenience = 1;
+  double inner_lenience = 1;
   void fields(OptionVisitor& visit) {
     visit(
         "k", k, Range<int>{0, kMostTokens},
@@ -60,10 +61,10 @@ struct Options {
         "tokens from each draft in the chain for the target; row i: those in the chain that draft i reviews. "
         "Empty: 4 on and above the diagonal");
     visit("max_gram", max_gram, "add the max-gram as the last draft");
-    visit(
-        "lenience", lenience, Range<double>{1, 1000},
-        "a draft that reviews keeps a token x if p(x) > q(x) / lenience; 1: only its best token. The target "
-        "is not affected");
+    visit("inner_lenience", inner_lenience, Range<double>{1, 1000},
+          "a draft that reviews keeps a token x if p(x) > q(x) / inner_lenience; 1: only its best token. The "
+          "target "
+          "is not affected");
   }
 };
 
@@ -214,10 +215,10 @@ class Cascade final : public Strategy {
       }
       best_.assign_logits(row, {}, config.head_ids, config.vocab);
       const Token token = best_.argmax();
-      const bool lenient = options_.lenience > 1;
+      const bool lenient = options_.inner_lenience > 1;
       if (lenient) soft_.assign_logits(row, kSoft, config.head_ids, config.vocab);
       if (kept < proposed && text_[at] != token &&
-          !(lenient && soft_.prob(text_[at]) > q_[at] / options_.lenience)) {
+          !(lenient && soft_.prob(text_[at]) > q_[at] / options_.inner_lenience)) {
         text_.resize(at);
         more = false;
       }

@@ -43,13 +43,23 @@ bool branches(const StepRecord& step) {
   return false;
 }
 
-/// Time of a draft forward / time of a target forward over one row; absent if it was not measured.
+/// Time of a draft forward / time of a target forward over one row; absent if it was not measured. With
+/// several draft models: the mean over all forwards of drafts.
 std::optional<double> cost_of_a_level(const CaseData& data) {
-  if (data.config["draft"].is_null()) return 0.0;
+  const std::vector<std::string> names = draft_names(data.config);
+  if (names.empty()) return 0.0;
   const json& drafts = data.calibration.at("drafts");
-  const auto found = drafts.find(data.config["draft"].get<std::string>());
-  if (found == drafts.end()) return std::nullopt;
-  return found->at("c").get<double>();
+  const std::vector<Work> works = work_by_draft(data);
+  if (names.size() > 1 && works.size() != names.size()) return std::nullopt;
+  double cost = 0, calls = 0;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    const auto found = drafts.find(names[i]);
+    if (found == drafts.end()) return std::nullopt;
+    const double count = names.size() > 1 ? static_cast<double>(works[i].calls) : 1;
+    cost += count * found->at("c").get<double>();
+    calls += count;
+  }
+  return calls > 0 ? cost / calls : 0.0;
 }
 
 }  // namespace

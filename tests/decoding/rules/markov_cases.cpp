@@ -269,7 +269,7 @@ std::vector<Case> small_cases() {
   all.push_back(
       {"cascade, a model reviews copies", choose("cascade", {{"k", {2, 1, 0, 2}}}), {0, 1, 2, 0, 1}});
   all.push_back({.name = "cascade of two models, lenient inside",
-                 .strategy = choose("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"lenience", 2}}),
+                 .strategy = choose("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"inner_lenience", 2}}),
                  .prompt = {0, 1, 2, 0, 1},
                  .drafts = 2});
   all.push_back({"staged chain", choose("staged", {{"widths", {1, 1}}, {"ahead", 2}, {"known", 0}})});

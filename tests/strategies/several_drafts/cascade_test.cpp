@@ -108,7 +108,8 @@ TEST(Cascade, LenienceKeepsTokensThatAreLikelyEnough) {
   const Models models;
   const double lenience = 30;
   const GenerationRecord record =
-      decode(models, {models.one}, choose("cascade", {{"k", {6, 0, 0, 3}}, {"lenience", lenience}})).run();
+      decode(models, {models.one}, choose("cascade", {{"k", {6, 0, 0, 3}}, {"inner_lenience", lenience}}))
+          .run();
   int kept_others = 0;
   for_steps(record, [&](std::vector<Token> text, const StepRecord& step, int left) {
     if (left <= 7) return;
@@ -170,7 +171,7 @@ TEST(Cascade, TextIsTheTargetsOwn) {
     const GenerationRecord plain = decode(models, {}, choose("autoregressive"), options).run();
     for (const json& strategy :
          {json{{"k", {4, 2, 3, 0, 3, 2, 0, 0, 4}}}, json{{"k", {0, 5, 0, 3}}, {"max_gram", false}},
-          json{{"k", {2, 2, 2, 0, 1, 5, 0, 0, 5}}, {"lenience", 4}}}) {
+          json{{"k", {2, 2, 2, 0, 1, 5, 0, 0, 5}}, {"inner_lenience", 4}}}) {
       const GenerationRecord record =
           decode(models, {models.two, models.one}, choose("cascade", strategy), options).run();
       EXPECT_EQ(record.tokens, plain.tokens) << strategy << options;
