@@ -23,6 +23,9 @@ PLACES = {
     "Sample": 4,
     "Siblings": 5,
     "Accept": 40,
+    "AcceptPaths": 10,
+    "AcceptLongest": 19,
+    "AcceptKSeq": 9,
     "PersistentKernel": 8,
 }
 

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <malloc.h>
 
 #include "core/backend/cuda/runtime/gpu.h"
@@ -163,6 +164,31 @@ TEST_F(OnDeviceDecoding, PlannedStepsAreThoseOfTheHost) {
           EXPECT_EQ(record.stamped_ns == 0, drafts);
         }
       }
+    }
+  }
+}
+
+// Acceptance rules, among them those with kernels of their own, on drafts of a model: whole steps on the
+// device, on chains for rules that refuse trees.
+TEST_F(OnDeviceDecoding, RulesJudgeAsOnTheHost) {
+  for (const Models& each : models()) {
+    for (const AcceptanceRule& rule : acceptance_rules()) {
+      const bool own_kernel = rule.name == "traversal" || rule.name == "block" ||
+                              rule.name == "typical_longest" || rule.name == "k_seq";
+      if (rule.device_form == nullptr || (!on_gpu() && !own_kernel)) continue;
+      const Setting tree{"tree_speculation", {{"widths", {3, 2}}}},
+          chain{"speculative_sampling", {{"gamma", 3}}};
+      json options{{"temperature", .9}, {"top_p", .95}, {"rule", rule.name}};
+      if (rule.coins == CoinUse::gumbel) options["coins"] = "gumbel";
+      SCOPED_TRACE(fmt::format("{}, {}", each.name, rule.name));
+      Decode decoding = decode(each, rule.require == nullptr ? tree : chain, options);
+      const GenerationRecord expected = decoding.run();
+      decoding.options["device_loop"] = "on";
+      const GenerationRecord record = decoding.run();
+      EXPECT_EQ(record.tokens, expected.tokens);
+      EXPECT_EQ(record.row_hashes, expected.row_hashes);
+      EXPECT_EQ(record.steps.size(), expected.steps.size());
+      EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
     }
   }
 }

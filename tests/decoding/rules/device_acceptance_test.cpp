@@ -101,6 +101,43 @@ TEST(DeviceAcceptance, ARejectionIsSharedByTheBlocksOfARow) {
   EXPECT_GE(rejections, 10);
 }
 
+// Only the first levels are summed ahead; the block that walks sums the others.
+TEST(DeviceAcceptance, AChainLongerThanTheLevelsAhead) {
+  constexpr int kVocab = cuda::kRowPiece + 70, kNodes = 13;
+  static_assert(cuda::levels_ahead(kNodes) < kNodes - 2);
+  simt::Machine machine(23);
+  std::vector<double> p(kVocab), q(kVocab);
+  for (int x = 0; x < kVocab; ++x) {
+    p[static_cast<std::size_t>(x)] = 4 + x % 3;
+    q[static_cast<std::size_t>(x)] = 4 + x % 5;
+  }
+  Step step;
+  step.p.resize(kNodes);
+  for (Distribution& row : step.p) row.assign_weights(p);
+  const TargetRows rows = [&](int node) {
+    return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
+  };
+  int deep = 0;
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    step.draft.reset(0);
+    for (int node = 1; node < kNodes; ++node) {
+      int index = -1;
+      step.draft.new_q(&index).assign_weights(q);
+      const Token token = step.draft.q[static_cast<std::size_t>(index)].sample(
+          Coins(seed, 2), {0, Purpose::draft, static_cast<std::uint32_t>(node)});
+      step.draft.add(token, node - 1, index);
+    }
+    Acceptance host, device;
+    accept(find_acceptance_rule("block"), {}, step.draft, rows, Coins(seed, 3), 40, host);
+    ASSERT_NO_THROW(
+        accept_on(machine, find_acceptance_rule("block"), {}, step.draft, rows, Coins(seed, 3), 40, device));
+    EXPECT_EQ(device.path, host.path) << seed;
+    EXPECT_EQ(device.next, host.next) << seed;
+    deep += !host.bonus && static_cast<int>(host.path.size()) >= cuda::levels_ahead(kNodes) ? 1 : 0;
+  }
+  EXPECT_GE(deep, 3);
+}
+
 TEST(DeviceAcceptance, RulesWithSeveralBlocks) {
   simt::u64 best = 0;
   simt::u32 arrivals = 0;
@@ -190,6 +227,58 @@ TEST(DeviceAcceptance, CriteriaAtTheirEdges) {
     EXPECT_EQ(decide("lenience", {.lenience = .5}, token, tied, true), true) << token;
   for (const Token token : {0, 1, 2})
     EXPECT_EQ(decide("lenience", {.lenience = 1}, token, tied, true), token == 1) << token;
+}
+
+// Two accepted paths of one length at temperature 0: the raw row decides, not p, which is one-hot.
+TEST(DeviceAcceptance, TheRawRowOrdersLongestPaths) {
+  simt::Machine machine(21);
+  Step step;
+  step.draft.reset(0);
+  step.draft.add(1, 0);
+  step.draft.add(2, 0);
+  step.p.resize(3);
+  step.raw.resize(3);
+  for (Distribution& p : step.p) p.assign_one_hot(1, 3);
+  for (Distribution& raw : step.raw) raw.assign_weights(std::vector<double>{.125, .375, .5});
+  const TargetRows rows = [&](int node) {
+    return TargetRow{&step.p[static_cast<std::size_t>(node)], &step.raw[static_cast<std::size_t>(node)]};
+  };
+  Acceptance host, device;
+  const AcceptanceRule& rule = find_acceptance_rule("top_beta_longest");
+  accept(rule, {.beta = 2}, step.draft, rows, Coins(1, 1), 0, host);
+  accept_on(machine, rule, {.beta = 2}, step.draft, rows, Coins(1, 1), 0, device, nullptr, true);
+  EXPECT_EQ(host.path, std::vector<int>{2});
+  EXPECT_EQ(device.path, host.path);
+}
+
+// Rows with equal sums and other weights are not one row.
+TEST(DeviceAcceptance, KSeqComparesWholeRows) {
+  simt::Machine machine(22);
+  Step step;
+  step.p.resize(3);
+  for (Distribution& p : step.p) p.assign_weights(std::vector<double>{.25, .25, .5});
+  const TargetRows rows = [&](int node) {
+    return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
+  };
+  int later = 0;
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    step.draft.reset(0);
+    for (const std::vector<double>& weights : {std::vector<double>{.75, .125, .125}, {.125, .75, .125}}) {
+      int index = -1;
+      step.draft.new_q(&index).assign_weights(weights);
+      const auto node = static_cast<std::uint32_t>(step.draft.tree.size());
+      const Token token =
+          step.draft.q[static_cast<std::size_t>(index)].sample(Coins(seed, 2), {0, Purpose::draft, node});
+      step.draft.add(token, 0, index);
+    }
+    Acceptance host, device;
+    accept(find_acceptance_rule("k_seq"), {}, step.draft, rows, Coins(seed, 3), 0, host);
+    accept_on(machine, find_acceptance_rule("k_seq"), {}, step.draft, rows, Coins(seed, 3), 0, device);
+    EXPECT_EQ(device.path, host.path) << seed;
+    EXPECT_EQ(device.next, host.next) << seed;
+    later += host.path == std::vector<int>{1} ? 0 : 1;
+  }
+  EXPECT_GE(later, 50);
 }
 
 TEST(DeviceAcceptance, ADraftWhoseTokenHasNoMassIsReported) {
