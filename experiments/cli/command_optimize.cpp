@@ -156,7 +156,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   BackendChoice backend;
   TreeWish wish;
   const LayerWish layers;
-  po::options_description options("Both");
+  po::options_description options("tree and layers");
   options.add_options()("out", po::value(&out), "the file to write");
   po::options_description of_layers("layers");
   of_layers.add_options()("model", po::value<std::string>(), "target: a GGUF file or a directory")(
