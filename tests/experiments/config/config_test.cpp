@@ -148,7 +148,7 @@ TEST(Experiment, AnOptionOfStrategiesCanBeShared) {
                                           "speculative_sampling/draft=small/budget=auto",
                                           "prompt_lookup/budget=auto", "simulated"));
   config["options"] = {{"budgett", "fixed"}};
-  EXPECT_THAT(message_of_config(config), HasSubstr("Did you mean \"budget\"?"));
+  EXPECT_THAT(message_of_config(config), HasSubstr("/options/budgett"));
   config["options"] = {{"budget", "no"}};
   EXPECT_THAT(message_of_config(config), HasSubstr("/options/budget"));
   config["options"] = {{"strategy", "jacobi"}};
