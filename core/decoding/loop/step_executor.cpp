@@ -13,7 +13,7 @@
   ENTRY(device_verdict, true)    \
   ENTRY(exit, false)             \
   ENTRY(divided, false)          \
-  ENTRY(prefix, false)           \
+  ENTRY(sequences, false)        \
   ENTRY(tree, false)
 
 namespace speclab {
