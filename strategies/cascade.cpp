@@ -5,8 +5,9 @@
 // Vertical cascade: a draft does not generate token by token. It reviews a chain that the smaller drafts
 // made, in one forward, and adds one token of its own. Horizontal cascade: the first tokens of a chain come
 // from a larger draft, later tokens from smaller ones, because later tokens are accepted less often. The
-// matrix K holds the lengths: K[0][j] tokens of the chain for the target come from draft j, and K[i + 1][j]
-// tokens of the chain that draft i reviews come from draft j.
+// matrix K holds the lengths. With drafts numbered from 0, K[0][j] tokens of the chain for the target come
+// from draft j, and K[i + 1][j] tokens of the chain that draft i reviews come from draft j. If a draft has
+// fewer tokens, the drafts after it may fill its place.
 //
 // A review inside is greedy: the draft keeps the tokens up to the first one that is not its best token. With
 // `inner_lenience` above 1 it also keeps a token x with p(x) > q(x) / inner_lenience, where p is the
@@ -22,8 +23,7 @@
 // Draft cost:  one forward of a draft for each of its reviews. `speclab theory --alpha2` has the expected
 //              speedup (EWIF) of both cascades.
 // Loses when:  the smaller draft is not much cheaper than the larger one, or its tokens do not pass the
-// review:
-//              each review then costs a forward and gives one token, as a plain chain does.
+//              review: each review then costs a forward and gives one token, as a plain chain does.
 
 #include <algorithm>
 #include <cmath>
@@ -58,7 +58,8 @@ struct Options {
     visit(
         "k", k, Range<int>{0, kMostTokens},
         "the matrix K, row by row, [n x n] for n drafts, max-gram included; zeros below the diagonal. Row 0: "
-        "tokens from each draft in the chain for the target; row i: those in the chain that draft i reviews. "
+        "tokens from each draft in the chain for the target; row i: those in the chain that the i-th draft "
+        "reviews. "
         "Empty: 4 on and above the diagonal");
     visit("max_gram", max_gram, "add the max-gram as the last draft");
     visit("inner_lenience", inner_lenience, Range<double>{1, 1000},

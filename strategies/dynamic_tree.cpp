@@ -7,10 +7,9 @@
 //              follow the cost of rows.
 // Draft cost:  one draft forward per depth over at most `expand` nodes.
 // Budget:      with "budget": "auto" a node is verified while its marginal expected token is worth more than
-// its
-//              marginal time, and a level is drafted while it can be worth its forward. How often a token is
-//              accepted is learned for each range of the draft's probability. A draft model that is not worth
-//              its time is only tried now and then.
+//              its marginal time, and a level is drafted while it can be worth its forward. How often a token
+//              is accepted is learned for each range of the draft's probability. A draft model that is not
+//              worth its time is only tried now and then.
 // Loses when:  the draft's confidence is not its accuracy. The children are not drawn, so their q is one-hot:
 //              above temperature 0 one of the children is accepted with the probability that the target
 //              gives to all of them together. This is less than for drawn children when draft and target
@@ -169,8 +168,8 @@ class DynamicTree final : public Strategy {
     return std::min(static_cast<std::size_t>(std::sqrt(q) * kShares), kShares - 1);
   }
 
-  // Whether the draft model runs in this step. A chain of three tokens stands for a draft that was never
-  // seen.
+  // Whether the draft model runs in this step. The time of a step with a draft is estimated as that of a
+  // chain of three tokens.
   bool is_worth_a_draft(Slot& s, const Sequence& sequence) {
     s.decided = std::min<std::int64_t>(sequence.depth_limit, levels_.room(sequence)) > 0;
     if (!s.decided) return false;
@@ -255,9 +254,9 @@ class DynamicTree final : public Strategy {
     return costs_ ? costs_->draft(static_cast<int>(s.fed.size())) : options_.c;
   }
 
-  /// Expected tokens of a step with the n most likely nodes, divided by its time: F / (t(1 + n) + d c). The
-  /// draft's probabilities stand for those of the target, or with a budget the acceptance learned for them.
-  /// Returns the best n and its rate.
+  /// Returns the n with the highest rate, and this rate: the expected tokens of a step with the n most likely
+  /// nodes, divided by its time. The draft's probabilities stand for those of the target, or with a budget
+  /// the acceptance learned for them.
   std::pair<int, double> best_count(const Slot& s, int depth) const {
     std::pair<int, double> best{0, 1 / step_time(s, 0, depth)};
     double tokens = 1;
@@ -270,9 +269,9 @@ class DynamicTree final : public Strategy {
     return best;
   }
 
-  // The next level adds at most one token to a step, and only if a step reaches one of the fed nodes. It
-  // takes the time of a draft forward, in which the nodes so far emit that time times their rate. The draft
-  // is longer only if the level can be worth more than that.
+  // The next level adds at most one token to a step, and only if the step reaches one of the fed nodes. It
+  // takes the time of a draft forward. In this time, steps with only the nodes so far emit (time * rate)
+  // tokens. So the level is drafted only if the probability to reach a fed node is larger than that.
   bool worth_a_level(Slot& s, int depth) const {
     if (!by_cost_) return true;
     if (s.fed.empty()) return false;

@@ -9,7 +9,7 @@
 // Draft cost:  none besides the target's rows of the block.
 // Loses when:  nearly always. A wrong token changes all predictions after it, and correct tokens often appear
 //              at the wrong positions. With "budget": "auto" a step guesses fewer tokens of the block, mostly
-//              none. Guesses that were not verified stay the guesses of the next step.
+//              none. With keep_tail, guesses that were not verified stay the guesses of the next step.
 
 #include <algorithm>
 #include <memory>

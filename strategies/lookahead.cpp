@@ -8,10 +8,9 @@
 // Draft cost:  W (N - 1) rows in every forward. Guesses that share a prefix share its rows, so a step has at
 //              most (W + G)(N - 1) rows.
 // Budget:      with "budget": "auto" a step feeds the window only while the steps with it give more tokens
-// per
-//              time than the steps without it, and it verifies only the guesses that are worth their rows.
-//              Without the window a step is autoregressive, apart from guesses that the pool still has. Now
-//              and then the window is tried anew.
+//              per time than the steps without it, and it verifies only the guesses that are worth their
+//              rows. Without the window a step is autoregressive, apart from guesses that the pool still has.
+//              Now and then the window is tried anew.
 // Emulation:   the option `emulate` repeats the steps of lade (the authors' code) or of llama.cpp. One
 //              thing of lade is not emulated: lade fills its first level during the prompt's forward, which
 //              saves it one step per text. The first window is not emulated either: both programs draw it in

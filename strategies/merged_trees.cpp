@@ -9,13 +9,12 @@
 // below both hangs below the first. At temperature 0 equal tokens are one node.
 //
 // The tree has at most `nodes` nodes. The weight of a node is `trust` of its draft times the probability that
-// this draft gives the node's path. Temperature 0: the nodes of least weight are pruned. Higher temperatures:
-// a drawn token must not be left out because of its value, so nothing is pruned. A chain stops before a draw
-// when its weight is below `worth`, or when `nodes` tokens have been drawn.
+// this draft gives the node's path. At every temperature a chain stops when its weight is below `worth`.
+// Temperature 0: the nodes of least weight are pruned. Higher temperatures: a drawn token must not be left
+// out because of its value, so nothing is pruned, and all chains stop when `nodes` tokens have been drawn.
 //
 // Paper:       Miao et al. 2024, "SpecInfer" (arXiv 2305.09781): merge-based tree construction (Section 3),
-// token
-//              trees from several small models, multi-step speculative sampling (Algorithm 2).
+//              token trees from several small models, multi-step speculative sampling (Algorithm 2).
 // Draft cost:  the forwards of all draft models, one after the other.
 // Loses when:  the drafts propose the same tokens: all models are paid for, and the tree is one chain.
 
@@ -147,8 +146,8 @@ class MergedTrees final : public Strategy {
   };
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
 
-  // Draws one token after each fed node; at depth 0 one for each chain. All decisions depend on tokens that
-  // were drawn before. So each drawn token has the law q, given all that led to the draw.
+  // Draws one token after each fed node; at depth 0 one for each chain. Whether a token is drawn depends only
+  // on tokens that were drawn before. So each drawn token has the law q, given all that led to the draw.
   void grow(DraftLevel& level) {
     const Sequence& sequence = level.sequence();
     Slot& slot = slot_of(sequence);
@@ -259,8 +258,8 @@ class MergedTrees final : public Strategy {
 
   static bool drawn(const Draft& draft) { return draft.q_used > 0; }
 
-  // Keeps the nodes of the largest weights. No node weighs more than its parent, whose chain is at least as
-  // long.
+  // Keeps the nodes of the largest weights. Each node first gets at least the weight of its children. So the
+  // parent of a kept node is kept.
   void prune(Draft& draft) {
     if (drawn(draft) || draft.tree.drafted() <= options_.nodes) return;
     for (int node = draft.tree.size() - 1; node > 1; --node) {

@@ -71,7 +71,7 @@ Error wrong(const char* option, std::string got, std::string expected, std::stri
       {fmt::format("self_speculation: {}", option), std::move(got), std::move(expected), std::move(advice)});
 }
 
-/// The layers that drafts run, when they skip some; empty when they run all of them.
+/// The layers that drafts run, if they skip some. Empty if they skip none, and for an early exit.
 std::vector<int> kept_layers(const Options& options, const Model& target) {
   if (options.draft_by == DraftBy::early_exit) {
     if (!options.skip.empty() || !options.skip_file.empty())

@@ -5,14 +5,15 @@
 //
 // The second stage decides only which rows are computed together. Each token is drawn from the draft model's
 // own row with the coin of its node, whatever was guessed. So the drafts are those of tree_speculation with
-// the same widths, bit for bit, at every temperature, and each node has the q of the draft model.
+// the same widths and "budget": "fixed", bit for bit, at every temperature, and each node has the q of the
+// draft model.
 //
 // Paper:       Spector and Re 2023, "Accelerating LLM Inference with Staged Speculative Decoding" (arXiv
 //              2308.04623). The second stage there, a Katz trigram model, is drawn from and verified by
 //              rejection; here a guess counts when it equals the token that the draft model draws.
-// Draft cost:  one forward of the draft model for each guess that is wrong and for the tokens behind the last
-//              right one; its rows grow by the guesses. Each guess of a second model costs a forward of it; a
-//              guess of the n-gram model costs microseconds.
+// Draft cost:  one forward of the draft model for the pending token, and one for each level with a token that
+//              must be fed and was not guessed. The guesses add rows to these forwards. Each guess of a
+//              second model costs a forward of it; a guess of the n-gram model costs microseconds.
 // Loses when:  the guesses are often wrong, or rows of the draft model are not free.
 
 #include <algorithm>
@@ -48,7 +49,7 @@ struct Options {
     visit("ahead", ahead, Range<int>{0, DraftLevel::kMostGuesses},
           "tokens that the second stage guesses below a node; 0: no second stage");
     visit("branches", branches, Range<int>{1, kMostFed},
-          "nodes of a level below which the second stage guesses, the first ones of the tree");
+          "the second stage guesses below this many nodes of a level, the first ones");
     visit("order", order, Range<int>{1, NgramCounts::kMostOrder},
           "largest n-gram of the second stage, a Katz model of the text so far; not used with a second draft "
           "model");

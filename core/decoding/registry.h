@@ -115,7 +115,7 @@ const StrategyEntry& baseline_strategy();
 /// The strategy that drafts the trees of `speclab optimize tree` (StrategyInfo::drafts_any_shape).
 const StrategyEntry& tree_strategy();
 
-/// The strategy that drafts with the layers of `speclab optimize layers` (StrategyInfo::skips_layers).
+/// The strategy that skips the layers that `speclab optimize layers` finds (StrategyInfo::skips_layers).
 const StrategyEntry& layer_strategy();
 
 void register_strategy(const StrategyEntry& entry);

@@ -44,14 +44,15 @@ double horizontal_tokens(const HorizontalCascade& cascade);
 /// EWIF = E[tau] / (1 + k1 c1 + k2 c2).
 double horizontal_improvement(const HorizontalCascade& cascade);
 
-/// The inputs of `speclab theory`. With `rounds` the cascade is vertical, otherwise horizontal; `gamma` is
-/// then k1.
+/// The inputs of `speclab theory`. With `rounds` the cascade is vertical: draft 1 makes `rounds` reviews of
+/// `gamma2` tokens. Otherwise it is horizontal: `gamma` is k1, and `gamma2` is k2.
 struct CascadeInputs {
   std::optional<double> alpha, alpha2, c, c2;
   std::optional<int> gamma, gamma2, rounds;
 };
 /// The formulas whose inputs are known: cascade_vertical (tau), cascade_vertical_ewif (speedup),
-/// cascade_horizontal (tau), cascade_horizontal_ewif (speedup). Empty without alpha, alpha2 and gamma2.
+/// cascade_horizontal (tau), cascade_horizontal_ewif (speedup). Empty if alpha, alpha2 or gamma2
+/// is absent.
 std::vector<Prediction> cascade_predictions(const CascadeInputs& inputs);
 
 }  // namespace speclab::theory

@@ -9,9 +9,10 @@
 #include "core/theory/step_costs.h"
 
 /// Searches the layers that a layer-skip draft should leave out (Draft & Verify: Zhang et al. 2024, arXiv
-/// 2309.08168, Section 3.3). The paper searches by Bayesian optimisation of measured time per token. This
-/// search predicts the time from the acceptance and from a linear cost instead, so its result does not depend
-/// on the clock. Then one layer after the other can be removed, and no optimiser is needed.
+/// 2309.08168, Section 3.3). The paper searches by Bayesian optimisation of the time per token, which it
+/// measures for each set of layers. This search predicts the time from the acceptance and from given costs,
+/// to which each layer adds the same. So its result does not depend on times that are measured during the
+/// search. It can remove one layer after the other, and needs no optimiser.
 namespace speclab::theory {
 
 /// Acceptance and predicted speed of one set of skipped layers.
@@ -53,8 +54,9 @@ struct SkipSearchResult {
 /// First removes one layer after the other: the first round tries every layer, later rounds try the `tries`
 /// layers that were best when they were last tried. The rounds end when the predicted speedup has not grown
 /// for several rounds. Then random changes of the best set (one layer more, one less, or one exchanged) are
-/// kept when they are faster, until all evaluations are used up. The result follows from the arguments alone.
-/// Throws Error for fewer than two layers and for options below 1.
+/// kept when they are faster, until all evaluations are used up or many changes in a row lead to known sets.
+/// The result follows from the arguments alone. Throws Error for fewer than two layers, evaluations < 1 and
+/// tries < 1.
 SkipSearchResult search_skips(std::span<const int> layers, const SkipCosts& costs,
                               const SkipSearchOptions& options, const SkipAcceptance& acceptance);
 

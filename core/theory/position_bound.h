@@ -12,7 +12,7 @@ namespace speclab::theory {
 
 /// How the children of one node were drawn, as far as their rows tell (core/decoding/rules/sibling_draws.h).
 enum class ChildrenDrawn {
-  copied,               ///< no child was drawn; each is a token without a row
+  copied,               ///< no child was drawn; each has no row or a one-hot row
   iid,                  ///< all from one row
   without_replacement,  ///< each from the row of the one before without its token
   mixed                 ///< anything else; no closed form is known

@@ -14,8 +14,8 @@ class Residual {
  public:
   explicit Residual(const Distribution& p) : p_(&p) {}
   double prob(Token x) const { return law_.empty() ? p_->prob(x) : law_[static_cast<std::size_t>(x)]; }
-  /// Replaces R by (rho R - q)+, normalised, and returns its sum before. q null: all mass on `one_hot`.
-  /// Leaves R as it is if the sum is 0.
+  /// Replaces R by (rho R - q)+, normalised, and returns the sum of (rho R - q)+. q null: all mass on
+  /// `one_hot`. Leaves R as it is if the sum is 0.
   double subtract(double rho, const Distribution* q, Token one_hot) {
     if (law_.empty()) p_->probabilities(law_);
     next_.resize(law_.size());

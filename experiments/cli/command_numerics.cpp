@@ -100,7 +100,7 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
   fmt::print(
       "{}Compared with class f32 on texts that f32 decodes greedily. KL(p_f32 || p_class) in nats at "
       "temperature 1.\n"
-      "logits within: largest difference of a logit, divided by the largest logit of its row.\n",
+      "logits within: largest difference of a logit, divided by the largest |logit| of its row.\n",
       to_text(table));
   return kOk;
 }

@@ -25,7 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-/// An option of whole numbers within a range.
+/// Returns the value of an option. Throws Error if it is not from `least` to `most`.
 int whole_number(const po::variables_map& values, const char* name, int least, int most) {
   const int value = values[name].as<int>();
   if (value < least || value > most) {
@@ -37,7 +37,8 @@ int whole_number(const po::variables_map& values, const char* name, int least, i
   return value;
 }
 
-/// Measures what the choice needs. Returns the exit code of a run that did not finish.
+/// Measures what the choice needs. Returns kOk, or the exit code of a run that was interrupted or has lines
+/// that failed or differ from their reference.
 int measure(const po::variables_map& values, const fs::path& source, const fs::path& folder,
             const BackendChoice& backend, const TreeWish& wish) {
   std::vector<std::string> settings;
@@ -168,10 +169,10 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
                                                       "longest chain whose acceptance is measured")(
       "temperature", po::value<double>()->default_value(layers.temperature), "of target and draft")(
       "evaluations", po::value<int>()->default_value(layers.search.evaluations),
-      "sets of layers whose acceptance is measured")("tries",
-                                                     po::value<int>()->default_value(layers.search.tries),
-                                                     "layers that are tried in each round after the first")(
-      "seed", po::value<int>()->default_value(1), "of the random changes, and of sampled answers")(
+      "largest number of sets of layers whose acceptance is measured")(
+      "tries", po::value<int>()->default_value(layers.search.tries),
+      "layers that are tried in each round after the first")("seed", po::value<int>()->default_value(1),
+                                                             "of the random changes, and of sampled answers")(
       "per-layer", po::value<double>(),
       "choose for this time of one layer / time of a forward of one row; default: measured");
   po::options_description of_tree("tree");
@@ -225,9 +226,11 @@ const Command kOptimizeCommand = {
     "optimize", "tree CONFIG|RUN --out FILE | layers --model PATH --prompts FILE --out FILE [options]",
     "tree: chooses the tree of drafted tokens that is predicted to be fastest on this machine (Sequoia) and "
     "writes it to a file. With a CONFIG, first measures acceptance by rank and depth on its prompts, t(n) "
-    "and "
-    "c; with a RUN, takes them from that run. Exit code 1: no tree is worth its time. layers: searches the "
-    "layers that a draft on the target's own cache should skip (Draft & Verify), and writes them to a file.",
+    "and c; with a RUN, takes them from that run. Exit code 1: no tree is worth its time, or lines of the "
+    "run "
+    "failed. layers: searches the layers that a draft on the target's own cache should skip (Draft & "
+    "Verify), "
+    "and writes them to a file.",
     "speclab optimize tree configs/quickstart.json --draft distilled --out tree.json", run_optimize};
 
 }  // namespace speclab

@@ -33,8 +33,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The project's checkout, which holds scripts/: the current directory, or the folder that the binary was
-/// built in.
+/// The project's checkout, which holds scripts/: the current directory, or the folder that is one or two
+/// levels above the folder of the binary.
 fs::path project_root() {
   std::error_code code;
   const fs::path binary = fs::read_symlink("/proc/self/exe", code), here = fs::current_path(code);
@@ -189,8 +189,8 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
                         "write all metrics of all cases to this file; - is standard output")(
       "latex", po::value(&latex), "write the table as LaTeX to this file; - is standard output")(
       "out", po::value(&out),
-      "write the report to this HTML file, and its figures to the folder FILE-figures beside it")(
-      "json", "print the summary as JSON; it is computed from the lines if the run has them")(
+      "write the report to this HTML file, and its figures to a folder beside it: NAME-figures for "
+      "NAME.html")("json", "print the summary as JSON; it is computed from the lines if the run has them")(
       "prompts", "for each prompt: print the share of copied text, tau and the speedup")(
       "export", po::value(&tool),
       "print the metrics as JSON lines, with the names that another tool uses: vllm, sglang, spec-bench or "

@@ -166,7 +166,8 @@ std::vector<theory::Prediction> naming_options(
 }
 
 /// Every formula that the options allow: bounds for verifiers, closed forms, conversions, and the costs of a
-/// model. Rows give alpha.
+/// model. If `rows` is given, alpha is the sum of min(p, q) of these rows. If c_hat is not given, it comes
+/// from the shapes in `model`.
 std::vector<theory::Prediction> evaluate_all(theory::PredictionInputs inputs,
                                              std::optional<double> utilization, theory::CascadeInputs cascade,
                                              const std::optional<theory::RowInputs>& rows,

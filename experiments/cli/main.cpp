@@ -103,7 +103,8 @@ int main(int argc, char** argv) {
   open_standard_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit then gives an ordinary write error
   std::signal(SIGPIPE, SIG_IGN);
-  // This buffer holds the whole output of a command. So the first write, which may fail, comes after the exit
+  // If stdout is not a terminal, this buffer holds the output of a command until finish(), unless the output
+  // is larger or the command flushes it. So the first write, which may fail, usually comes after the exit
   // code is known.
   static char buffer[1 << 18];
   if (::isatty(STDOUT_FILENO) == 0) std::setvbuf(stdout, buffer, _IOFBF, sizeof buffer);

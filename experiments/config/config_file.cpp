@@ -23,7 +23,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The keys of a config that are not scalar settings.
+/// The keys of a config that are not fields of Header.
 const std::vector<std::string> kSections = {"target",  "drafts", "prompts",     "seed",     "seeds",
                                             "options", "cases",  "calibration", "published"};
 

@@ -24,7 +24,7 @@ struct CaseSpec {
   std::string id;  ///< "speculative_sampling/draft=distilled/gamma=4"
   StrategyChoice strategy;
   GenerationOptions generation;
-  /// Name of the draft, or the names of several joined by "+"; empty: none. Records name the case's draft so.
+  /// Name of the draft, or the names of several joined by "+"; empty: none. Records have it as "draft".
   std::string draft;
   std::vector<std::string> drafts;  ///< names of the drafts, in the order of the case
   VerifyWith verify = VerifyWith::one_pass;
@@ -73,8 +73,7 @@ struct Experiment {
   bool bounds = false;         ///< compute the bounds of each step's draft (core/theory/step_bounds.h)
   CalibrationOptions calibration;
   std::vector<CaseSpec> cases;
-  /// Numbers that others published, by case:
-  /// [{"case", "source", "metrics": {name: x}, "predictions": {name: x}}].
+  /// Numbers that others published, by case (experiments/config/published.h).
   nlohmann::json published = nlohmann::json::array();
   nlohmann::json source;  ///< the config itself with --set applied
 

@@ -45,7 +45,7 @@ bool is_list(const std::vector<OptionInfo>& infos, std::string_view key) {
                      [&](const OptionInfo& info) { return info.list && info.name == key; });
 }
 
-/// The keys of the shared options that are options of strategies, but not of the one with these options.
+/// The keys of `shared` that are options of other strategies and not of the strategy whose options are `own`.
 std::vector<std::string> of_other_strategies(const json& shared, const std::vector<OptionInfo>& own) {
   std::vector<std::string> keys;
   const std::vector<std::string> own_names = names_of(own), of_strategies = strategy_option_names();

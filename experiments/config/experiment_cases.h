@@ -19,7 +19,7 @@ void expand_cases(Experiment& experiment, const nlohmann::json& cases, const nlo
 std::vector<std::string> strategy_option_names();
 
 /// Names of the options that a case of any strategy may set: generation options, "strategy", "draft",
-/// "verify", "devices".
+/// "drafts", "verify", "devices".
 std::vector<std::string> common_case_keys();
 
 }  // namespace speclab

@@ -91,7 +91,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-/// The options that all cases may share: the keys of "options" in a config.
+/// The keys that "options" of a config may have and that hold for the cases of every strategy.
 std::vector<std::string> shared_options() {
   std::vector<std::string> names = common_case_keys();
   std::erase_if(names, [](const std::string& name) {

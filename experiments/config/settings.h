@@ -12,9 +12,10 @@ namespace speclab {
 /// (configs/README.md, "--set").
 ///
 /// NAME is a dotted path into the config ("prompts.limit", "cases.0.gamma"), or the bare name of an option. A
-/// generation option is written into "options" and removed from every case, so that it holds for all cases.
-/// An option of a strategy is written into every case whose strategy has it. VALUE is JSON, and numbers may
-/// be written as .3, 3. or +3; anything that is not JSON is a text.
+/// generation option, "verify", "devices" and an option that "options" has already are written into "options"
+/// and removed from every case, so that they hold for all cases. Any other option of a strategy is written
+/// into every case whose strategy has it. VALUE is JSON, and numbers may be written as .3, 3. or +3; anything
+/// that is not JSON is a text.
 class Settings {
  public:
   explicit Settings(std::vector<std::string> texts) : texts_(std::move(texts)) {}

@@ -23,13 +23,13 @@ struct SweepPoint {
 /// of all axes in the order of keys, the last key varies fastest. `is_list(key)` is true if a single value
 /// of this key is an array; an axis of the key is then an array of arrays. A text "=KEY" ties the key to
 /// another key of the same object: it then has the value of KEY at every point. `where` locates the object
-/// for messages ("a.json: /cases/0"). Throws Error for an empty axis, a tie to a missing or tied key, and
-/// more than 10,000 points.
+/// for messages ("a.json: /cases/0"). Throws Error for an empty axis, a tie to a missing or tied key or
+/// to the draft, and more than 10,000 points.
 std::vector<SweepPoint> expand_sweep(const nlohmann::json& object,
                                      const std::function<bool(std::string_view)>& is_list,
                                      const std::string& where);
 
-/// A value as it is written in a case id: a text without quotes, anything else as JSON.
+/// A value as it is written in a case id: a text without quotes, 1.0 as 1, anything else as JSON.
 std::string id_text(const nlohmann::json& value);
 
 }  // namespace speclab

@@ -18,15 +18,17 @@ struct StepAgainstBound {
 
 /// The tokens of each step and their bound. Chains: the optimum of all verifiers that use p and q on the
 /// path. Trees: 1 + the optimum of each position that the step visited. A rule that decides one position
-/// after the other cannot exceed this; a rule over whole paths may, so its list is empty. It is also empty if
-/// the record has no bounds, or none for some position.
+/// after the other cannot exceed the latter; a rule over whole paths may, so its list is empty if a draft is
+/// a tree. The list is also empty if the record has no bounds, or none for some position of a tree.
 std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data);
 /// For steps with a draft: whether a drafted token was emitted (1 or 0), and the optimum of the first
-/// position. No lossless rule can exceed it, whatever it looks at.
+/// position. No lossless rule can exceed this optimum on average. Empty if the optimum of some step is not
+/// known.
 std::vector<StepAgainstBound> first_tokens_against_bound(const CaseData& data);
 
-/// The mean of reached - bound. With the past of a step given, its mean is at most 0 for a lossless rule, so
-/// the differences of all steps are uncorrelated, and the standard error needs no model of the text.
+/// The mean of reached - bound. For a lossless rule, the expected difference of a step, given the steps
+/// before it, is at most 0. If it is 0, the differences of the steps are uncorrelated, so the standard error
+/// needs no model of the text.
 struct Excess {
   double mean = 0, standard_error = 0;
   double deviations() const { return standard_error > 0 ? mean / standard_error : 0; }
@@ -34,7 +36,8 @@ struct Excess {
 std::optional<Excess> excess_over_bound(const std::vector<StepAgainstBound>& steps);
 
 /// A mean excess of this many standard errors is not chance: a rule that reaches its bound exactly would show
-/// it in one case of 30,000. (It lies above its 95 % interval in one case of 40, and runs have many cases.)
+/// it in one case of 30,000. (The 95 % interval of such a rule lies above 0 in one case of 40, and runs have
+/// many cases.)
 inline constexpr double kWrongDeviations = 4;
 
 /// Null, or for a rule that claims to be lossless and emits more than any lossless rule can:

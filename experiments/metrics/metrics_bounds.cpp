@@ -139,10 +139,12 @@ MetricValue path_gain_at(const CaseData& data) {
 }
 
 const std::array kBoundMetrics = {
-    Metric{"tau_bound", "tokens/step",
-           "largest tau of a lossless verifier of the same drafts: on chains of any that uses p and q on the "
-           "path; on trees of one that decides one position after the other, at the positions it visited",
-           kHigh, false, tau_bound},
+    Metric{
+        "tau_bound", "tokens/step",
+        "largest tau of a lossless verifier of the same drafts: on chains, of any verifier that uses p and "
+        "q on the path; on trees, of one that decides one position after the other, at the positions that "
+        "the steps visited",
+        kHigh, false, tau_bound},
     Metric{"tau_of_bound", "ratio", "tau / tau_bound", kHigh, false, tau_of_bound},
     Metric{"tau_excess", "tokens/step",
            "tau - tau_bound, with an interval over steps; above 0 by more than chance: the verifier is wrong",

@@ -9,11 +9,12 @@ namespace speclab {
 // uses them later need not check. Each function throws Error that names the file and the field when the file
 // is missing or is not JSON, or when a field has another type.
 
-/// Reads config.json. Every field that the code reads must be there.
+/// Reads config.json. Every field that the code cannot do without must be there.
 nlohmann::json read_run_config(const std::filesystem::path& folder);
 /// Reads environment.json. Fields may be missing, but present ones must have the right type.
 nlohmann::json read_run_environment(const std::filesystem::path& folder);
-/// Reads summary.json. Every field that tables and reports show must be there.
+/// Reads summary.json. Every field that tables and reports need must be there. If a case lacks an optional
+/// field, the field is added with an empty value.
 nlohmann::json read_run_summary(const std::filesystem::path& folder);
 
 }  // namespace speclab

@@ -32,8 +32,9 @@ struct CaseData {
   std::shared_ptr<const CaseData> reference;
 
   nlohmann::json environment;
-  nlohmann::json calibration;  ///< see calibration_costs; null without a calibration
-  std::shared_ptr<const std::vector<nlohmann::json>> resampled_calibrations;  ///< see resampled_costs
+  nlohmann::json calibration;  ///< see costs_as_paid; null without a calibration
+  /// See resampled_costs and costs_as_paid.
+  std::shared_ptr<const std::vector<nlohmann::json>> resampled_calibrations;
   std::shared_ptr<const MachineDrift> drift;  ///< of the run; null without a calibration
   /// From teacher.jsonl (experiments/run/teacher.h), by prompt: the sum of the rule's expected acceptance and
   /// the number of positions.
@@ -69,7 +70,7 @@ struct RunData {
 RunData load_run(const std::filesystem::path& folder);
 
 /// A value of the lines of two cases, [prompts][repeats], summed over seeds. It covers the prompts that both
-/// cases have and the repeats that all of these prompts have.
+/// cases have with equally many seeds, and the repeats that all of these prompts have.
 struct PairedTimes {
   stats::Times base, test;
 };

@@ -21,11 +21,12 @@ namespace speclab {
 /// between the lines, not in one long round before them. The reason is that other processes change the speed
 /// of the machine from second to second. The rounds must meet the same speeds as the lines.
 ///
-/// A round times forwards after the run's mean number of cached tokens: the target over n rows (n from 1 to 5
-/// several times in every round, larger n less often) and each draft model over 1 and 2 rows. Over all rounds
-/// together, each case also decodes a few short texts that are not lines. These texts show what a step costs
-/// besides the target's forward. The rounds are written to calibration.jsonl (results/SCHEMA.md). The
-/// function calibration_costs computes one table from them.
+/// A round times forwards after as many cached tokens as the run has on average, or as
+/// CalibrationOptions::context says: the target over n rows (n from 1 to 5 several times in every round,
+/// larger n less often) and each draft model over 1 and 2 rows. Over all rounds together, each case also
+/// decodes a few short texts that are not lines. These texts show what a step costs besides the target's
+/// forward. The rounds are written to calibration.jsonl (results/SCHEMA.md). The function calibration_costs
+/// computes one table from them.
 class Calibration {
  public:
   /// Takes the ids of an autoregressive case and of a prompt, and a seed. Returns the finished line, or null.
@@ -46,8 +47,8 @@ class Calibration {
   /// times a forward of as many rows as the step fed and appends the time to `drift`. The first such step is
   /// the one with index drift_every / 2. The number of rows matters, because slow reads of weights slow
   /// down a forward of many rows less than a forward of few rows. The function skips steps of more rows
-  /// than the calibration measures (rows_). The result is empty when drift_every is 0. It is also empty on a
-  /// device, because the host must not delay the device's steps.
+  /// than the calibration measures (rows_). The result is empty when drift_every is 0 or the calibration is
+  /// disabled. It is also empty on a device, because the host must not delay the device's steps.
   std::function<void(const StepRecord&)> drift_watch(std::vector<TimedForward>& drift);
 
  private:

@@ -14,10 +14,11 @@ namespace speclab {
 
 /// Measures the table from which the option "budget": "auto" chooses the size of drafts: the median times of
 /// forwards at a context of 256 tokens, of the target over 1 to 128 rows and of each draft model over 1 to 32
-/// rows. `drafts`: by name. `repeats` times each size. Times that fall as rows grow are noise and are
-/// averaged. The result is {"context", "target_ns": {"<rows>": ns}, "draft_ns": {"<draft>": {"<rows>": ns}}},
-/// "step_costs" of environment.json (results/SCHEMA.md); without drafts it has no "draft_ns". Takes about 100
-/// forwards of one row of the target for each repeat.
+/// rows. A model with a short context is measured at half its context and over fewer rows. `drafts` holds the
+/// draft models by name. Each size is measured `repeats` times. Times that fall as rows grow are noise and
+/// are averaged. The result is {"context", "target_ns": {"<rows>": ns}, "draft_ns": {"<draft>": {"<rows>":
+/// ns}}}, "step_costs" of environment.json (results/SCHEMA.md); without drafts it has no "draft_ns". Each
+/// repeat takes about as long as 100 forwards of the target over one row.
 nlohmann::json measure_cost_table(const Model& target, const std::map<std::string, const Model*>& drafts,
                                   int repeats);
 

@@ -10,13 +10,13 @@
 /// Checks and estimates that need no loaded model.
 namespace speclab {
 
-/// Checks that the files which the experiments name exist: targets, the drafts of cases, datastores and
-/// n-gram counts. Throws Error that names all missing files.
+/// Checks that the files which the experiments name exist: targets, the drafts of cases and the files
+/// that options of strategies name, such as datastores. Throws Error that names all missing files.
 void require_files(std::span<const Experiment> experiments);
 
 /// Returns a sentence with a rough estimate of the time that the lines of a shard take. The sentence also
 /// says how the estimate was made. Opens the target's files and measures the memory bandwidth for half a
-/// second.
+/// second. If `choice` is a device, the sentence only says why there is no estimate.
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice);
 
 }  // namespace speclab

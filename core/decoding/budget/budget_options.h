@@ -20,7 +20,7 @@ struct BudgetOptions {
 /// that were not drawn. The registry puts such a strategy into a BudgetedStrategy.
 struct CutBudgetOptions : BudgetOptions {};
 
-/// Throws Error, which names `strategy`, if the table has no times of the draft model.
+/// Throws Error, which names `strategy`, if there is no table or it has no times of the draft model.
 void require_draft_costs(const StepCosts* costs, const char* strategy);
 
 }  // namespace speclab

@@ -22,7 +22,7 @@ namespace speclab {
 /// draft, also with the tokens that were not verified. So the estimates stay up to date while the budget
 /// keeps nothing, and no step is spent on trying.
 ///
-/// The first nodes may belong to a draft model (Draft::must_keep). They are always kept. All other nodes are
+/// The first Draft::must_keep nodes are always kept. They may belong to a draft model. All other nodes are
 /// one-hot: their tokens were not drawn. So the text keeps its law. If a drawn token could be removed, the
 /// choice of the tokens that are verified would depend on the draws, and the text would be biased.
 class DraftBudget {

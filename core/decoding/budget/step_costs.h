@@ -19,7 +19,7 @@ struct StepCosts {
   /// Time of a target forward over n >= 1 rows. Beyond the table the slope of the table's second half
   /// continues.
   double target(int rows) const { return at(target_ns, rows); }
-  /// The same for the draft model. The table has its times (require_draft_costs).
+  /// The same for the draft model. The table must have its times, see require_draft_costs().
   double draft(int rows) const { return at(draft_ns, rows); }
 
  private:

@@ -69,7 +69,8 @@ void TreeGrowth::grow(DraftLevel& level) {
   }
 }
 
-// Adds `count` children of a node, which is fed node `row`; fewer if the draft has fewer tokens.
+// Adds `count` children of a node, which is fed node `row`; fewer if the draft model can draw fewer tokens,
+// none if the processors ban every token.
 void TreeGrowth::add_children(Slot& s, DraftLevel& level, int row, int node, int count) {
   const Sequence& sequence = level.sequence();
   Draft& draft = level.draft();

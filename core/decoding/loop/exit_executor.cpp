@@ -1,7 +1,8 @@
 // Verifies drafts whose first layers have run already: the strategy drafted with an early exit on the
 // target's own session (TargetUse::exit). The rows in flight keep the K/V of these layers and the hidden
 // states at the exit, so the verifying forward runs only the remaining layers for them. The last drafted
-// token was not fed while drafting. Its first layers run before, in a forward without the output head.
+// token was not fed while drafting. Its first layers run before the verifying forward, in a forward without
+// the output head.
 // Logits and cache have the same bits as after one forward of the whole draft (LayerPart).
 #include <algorithm>
 
@@ -60,8 +61,8 @@ class ExitExecutor final : public StepExecutor {
     }
   }
 
-  // A sequence that drafted nothing has no rows in flight. It takes part in none of the first two forwards,
-  // so what is counted for it does not depend on the other sequences.
+  // A sequence that drafted nothing has no rows in flight. It takes part in neither of the first two
+  // forwards, so what is counted for it does not depend on the other sequences.
   void forward(const StepGroup&) override {
     for (const std::vector<Feed>* feeds : {&missing_, &rest_, &whole_}) {
       if (!feeds->empty()) setting_.target->forward(*feeds);

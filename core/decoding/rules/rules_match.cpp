@@ -82,8 +82,8 @@ double coupling_mass(const Distribution& p, const Distribution& q, int streams) 
 
 /// Expected acceptance of a child: the probability that the target's token equals the child's, given that the
 /// target's token is none of the tokens that failed before. It is the mean over the draw of the child. For
-/// coupled siblings after the first, this assumes independent draws. That is an approximation, because
-/// siblings share the noise.
+/// coupled siblings after the first, this assumes independent draws. That is an approximation: with one
+/// stream, siblings share the noise; with several, the target uses the largest noise of all streams.
 template <bool kCoupled>
 double match_mass(const Distribution& p, const Distribution* q, Token token,
                   std::span<const NodeTest::Child> failed, int streams) {

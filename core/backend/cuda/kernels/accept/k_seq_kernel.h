@@ -6,9 +6,9 @@
 // explains groups of children, rho and beta, and the decisions here have the same bits.
 //
 // One block walks the tree. The bisection for the rho of a group of several children makes about 50 passes
-// over p and q. For a vocabulary of 128,256, whose two rows have 1 MiB, each takes the block about 8 us or
-// more, so a node with such a group takes about half a millisecond (predicted). Groups of one child need one
-// pass, and only if the child is rejected.
+// over p and q. One pass over the two rows, 1 MiB for a vocabulary of 128,256, takes the block about 8 us or
+// more, so a node with such a group takes about half a millisecond (predicted). A group of one child needs
+// one pass before its test, and another one if the child is rejected.
 
 namespace speclab::cuda {
 

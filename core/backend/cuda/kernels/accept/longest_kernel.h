@@ -6,9 +6,9 @@
 // Verifies a draft by a criterion and accepts the longest path (AcceptRule::kLongest). The host's side is
 // verify_longest() of core/decoding/rules/rules_criterion.cpp, and the decisions have the same bits.
 //
-// A criterion judges each token on its own. So with memory through which blocks meet (Accept::meeting) a
-// block judges the children of each node, and the last block that arrives looks for the path. Otherwise one
-// block does all.
+// A criterion judges each token on its own. So with memory through which blocks meet (Accept::meeting) each
+// node has a block, which judges its children, and the last block that arrives looks for the path. Otherwise
+// one block does all.
 
 namespace speclab::cuda {
 
@@ -28,7 +28,7 @@ struct AcceptLongestKernel {
   Accept a;
   Coins coins;
 
-  /// The shared memory of a block: LawSpace, TreeFacts, and the nodes that were found (Found).
+  /// The shared memory of a block: LawSpace, TreeFacts, and the nodes that longest() finds.
   SPECLAB_BOTH static constexpr int facts_at(int vocab) { return LawSpace(vocab).bytes(); }
   SPECLAB_BOTH static constexpr int bytes(int vocab, bool) {
     return facts_at(vocab) + TreeFacts::kBytes + kMostNodes * (8 + 2 * 4);
@@ -50,8 +50,8 @@ struct AcceptLongestKernel {
   }
 
   /// Returns the last node of the longest accepted path. Among paths of one length it has the largest sum of
-  /// log p, and among equal sums it is the first one, level by level in draw order. Returns the first node
-  /// whose row is needed and holds no numbers, if there is one. One thread calls it.
+  /// log p, and among equal sums it is the first one, level by level in draw order. If an invalid row
+  /// (Law::invalid) is needed, returns the first node with such a row instead. One thread calls it.
   SPECLAB_DEVICE int longest(const TreeFacts& facts, int nodes) const {
     const int found_at = facts_at(a.vocab) + TreeFacts::kBytes;
     const auto log_p = simt::shared<double>(found_at, kMostNodes);

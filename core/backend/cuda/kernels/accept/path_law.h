@@ -60,7 +60,7 @@ struct PathLaw {
   double rho = 1;                     // of the node, now
   double sum = 1;                     // of the weights, unless kRow
   LawRow q{};                         // kDifference: the row of the removed child
-  double before = 1;                  // kDifference: rho when it was removed
+  double before = 1;                  // kDifference: rho before this child was removed
   double p_factor = 1, q_factor = 1;  // kDifference
   const double* stored = nullptr;     // kStored
 

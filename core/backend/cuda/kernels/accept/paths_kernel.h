@@ -243,7 +243,7 @@ struct AcceptPathsKernel {
       in_space = remove(space, facts, states, node, failed);
       child = facts.next_sibling(failed);
     }
-    // The path to a row that holds no numbers becomes the accepted one, so that Settle finds the row.
+    // The path to an invalid row becomes the accepted one, so that Settle finds the row.
     int next = 0;
     const bool bonus = facts.first_child(node) == nodes;
     if (valid && fault < 0) {
