@@ -14,7 +14,7 @@ expand  makes a run folder with raw lines from a committed run.
 pages   writes results/README.md, results/lookahead.md and the measured parts of README.md again.
 check   exits with 1 if the pages are not what `pages` would write.
 
-Every number on a page comes from a committed summary.json.
+Every number on a page comes from a committed record.
 """
 
 import argparse
@@ -112,7 +112,8 @@ def table(run, explained=False, cases=None):
 
 
 def by_category(run):
-    """For each category: the share of its text that is copied, and the speedup of each case. "" if the record has neither."""
+    """For each category: the share of its text that is copied, and the speedup of each case. "" if there are fewer than two
+    categories, or if a category has no such share."""
     first = run.cases[0]
     copied = {name: part["metrics"].get("copied_4grams") for name, part in (first.categories or {}).items()}
     if len(copied) < 2 or None in copied.values():

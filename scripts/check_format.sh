@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Fails when a C++ or Python source is not formatted as .clang-format and ruff.toml say, or when ruff finds a mistake.
+# Fails when a C++ or CUDA file of core, strategies, experiments or tests is not formatted as .clang-format says, when a
+# Python file of scripts or tests is not formatted as ruff.toml says, or when ruff finds a mistake there.
 #   scripts/check_format.sh         reports what is wrong
-#   scripts/check_format.sh --fix   formats the files in place
+#   scripts/check_format.sh --fix   formats the files in place, and corrects the mistakes that ruff can correct
 # clang-format and ruff come from .venv (scripts/setup_python.sh); other versions format differently.
 # Without .venv the exit status is 1, or 77 (skipped) if SPECLAB_OFFLINE is set.
 set -euo pipefail

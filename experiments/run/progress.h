@@ -6,14 +6,16 @@
 
 namespace speclab {
 
-/// Shows the progress of a run on stderr. A terminal gets a bar with elapsed and remaining time; anything
-/// else gets plain lines, at most one every five seconds. A quiet Progress prints warnings only.
+/// Shows the progress of a run on stderr. A terminal gets a bar with elapsed and remaining time. Anything
+/// else gets plain lines: one at the start, at most one every five seconds, and one when all is done. A quiet
+/// Progress prints only the lines of warn().
 class Progress {
  public:
   explicit Progress(bool quiet);
   ~Progress();
   void note(std::string_view message);  ///< prints a line
-  void warn(std::string_view message);  ///< prints a line even if quiet; says why the exit code is not 0
+  /// Prints a line even if quiet: why the exit code is not 0, or why there is no table.
+  void warn(std::string_view message);
   void start(std::string_view what, int total, int done);
   void advance(std::string_view detail);
   void finish();

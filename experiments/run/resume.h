@@ -22,8 +22,8 @@ struct RecordedRun {
   bool several = false;
 };
 /// Builds the experiments of a recorded run again, with the same cases, and applies `settings` (--set). If
-/// the settings change the config, RunFolder refuses to resume. Throws Error when the folder holds no run or
-/// its record lacks the config.
+/// the settings change the config, RunFolder or TargetsFolder refuses to resume. Throws Error when the folder
+/// holds no run or its record lacks the config.
 RecordedRun read_recorded_run(const std::filesystem::path& folder, const std::vector<std::string>& settings);
 
 /// Returns the contents of targets.json for a run of several targets: the config with --set applied, and the

@@ -18,8 +18,8 @@ class RunFolder {
   /// Locks the folder and checks everything that can be checked before a model is loaded.
   /// A new run (`resume` false) makes the folder. Then the constructor throws Error when the folder holds a
   /// run or lines of a run, or cannot be written. For a resumed run, it throws Error when the folder holds no
-  /// run or a run with another config. In either case it throws Error when another process writes into the
-  /// folder.
+  /// run or a run with another config, or when its cases/ cannot be written. In either case it throws Error
+  /// when another process writes into the folder.
   RunFolder(const std::filesystem::path& path, bool resume, nlohmann::json config,
             const std::vector<std::string>& command_line);
   /// Removes the folders that the constructor made, unless begin() was called.
@@ -27,8 +27,8 @@ class RunFolder {
   RunFolder(const RunFolder&) = delete;
 
   /// Call this before the first line. A new run writes environment.json and config.json. A resumed run throws
-  /// Error when it was begun with another binary, machine, backend or model, because the record would then
-  /// mix the numbers of two environments.
+  /// Error when it was begun with another binary, CPU, backend, device, numerics class, number of threads or
+  /// model, because the record would then mix the numbers of two environments.
   void begin(const nlohmann::json& environment);
 
   const std::filesystem::path& path() const { return path_; }

@@ -30,7 +30,7 @@ class RunLines {
   /// Returns fingerprint_of() for the turns of a line whose case carries memory; null when the line is
   /// missing or failed.
   const std::string* fingerprint(const LineKey& key) const;
-  /// Writes a line. It is on the disk when the call returns.
+  /// Appends a line to the file of its case. The line is in the file when the call returns.
   void add(LineRecord line);
 
   int failures() const { return static_cast<int>(failed_.size()); }

@@ -173,8 +173,8 @@ std::optional<LineRecord> measure(const Bench& bench, const PlannedLine& planned
     line.turns = *std::move(turns);
     if (bench.gpu != nullptr) line.gpu = to_json(bench.gpu->end());
     bench.memory.finished(planned);
-    // Before the line itself: if the run is killed in between, the line is measured again, and readers take
-    // the first of two equal entries.
+    // The bounds are written before the line. If the run is killed in between, the line is measured again,
+    // and the bounds are in the file twice. Readers take the first ones.
     if (!bounds.empty()) bench.bounds->append(bounds_line(line.case_id, line.prompt, line.seed, bounds));
     if (planned.repeat > 0) {
       for (GenerationRecord& turn : line.turns) turn.context.clear();

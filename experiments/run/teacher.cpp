@@ -32,7 +32,7 @@ bool drafts_from_model(const CaseSpec& spec) {
          spec.strategy.info().needs_draft && spec.options().contains("draft_temperature");
 }
 
-/// One acceptance estimate. Cases that differ only in gamma or max_tokens share it.
+/// One acceptance estimate. Cases that differ only in gamma, budget or max_tokens share it.
 struct Estimate {
   std::vector<std::string> cases;
   GenerationOptions generation;

@@ -1,4 +1,4 @@
-"""Coins that walk every branch: a program whose only randomness they are runs once for each sequence of their outcomes.
+"""Coins that walk every branch: a program that gets all its randomness from them runs once for each sequence of outcomes.
 
 The probability of a run is the product of the probabilities of its outcomes. So the law of the program is exact, and no
 run is sampled. Outcomes of probability zero are left out.

@@ -25,7 +25,7 @@ class Finding:
     joint_error: float = 0.0
     golden_tau: float | None = None
     golden_optimum: float | None = None
-    excess: float | None = None  # largest E[tau] minus its optimum
+    excess: float | None = None  # largest E[tau] - optimum of the same table
     exact: bool = True
     failure: enumeration.Failure | None = None
 

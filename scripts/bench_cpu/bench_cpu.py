@@ -4,7 +4,8 @@
     scripts/bench_cpu/bench_cpu.py [--model PATH] [--draft PATH] [--out DIR] [--repetitions N]     (see bench_cpu.sh)
 
 The benchmarks of a process take turns in random order. Each has N repetitions, and the median counts. The script itself
-measures the peak memory of a generation, and greedy steps while another process keeps one core busy.
+measures `speclab generate` as a process: the time until the first token, and the peak memory. It also repeats the greedy
+steps with one thread, and while another process keeps one core busy.
 """
 
 import argparse

@@ -363,7 +363,8 @@ def measure(args, programs, prompts):
             )
             before, begin = engine.cpu_reading(), time.monotonic()
             got = programs[name](name, prompt, args.tokens)
-            if not name.startswith("transformers"):  # the CPU time of this process is known only after its end
+            # The CPU time of the transformers process is known only after its end.
+            if not name.startswith("transformers"):
                 others.append(engine.others_use(before, engine.cpu_reading(), time.monotonic() - begin))
             got["same_text"] = same_text(got, prompt)
             runs[name][prompt["id"]].append(
@@ -374,7 +375,8 @@ def measure(args, programs, prompts):
 
 
 def same_text(got, prompt):
-    """Compares ids if the program prints them, otherwise texts. Compares only up to the end of the shorter one."""
+    """Compares ids if the program prints them, up to the end of the shorter list. Otherwise the program's text must begin with
+    SpecLab's greedy text."""
     if "ids" in got:
         length = min(len(got["ids"]), len(prompt["greedy"]["ids"]))
         return got["ids"][:length] == prompt["greedy"]["ids"][:length]

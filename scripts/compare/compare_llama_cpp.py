@@ -221,7 +221,8 @@ def homes(args):
 
 
 def measure(args, engines):
-    """Runs all processes of all repeats. Returns name -> list of outputs, in the order of repeats."""
+    """Runs all processes of all repeats. Returns three things: name -> list of outputs, in the order of repeats; name -> command
+    line; and for each repeat the names in the order in which they ran."""
     contexts, rows = args.context, args.rows
     commands = {
         report.OURS: [

@@ -70,7 +70,7 @@ def publish(out, page, record, homes):
 
 
 def leave(main, name):
-    """Runs `main` and ends the process with 0, or with 2 and a one-line message if something outside is missing."""
+    """Runs `main`. If it raises Problem, prints the message and ends the process with 2. Ctrl-C ends it with 130."""
     try:
         main()
     except Problem as problem:

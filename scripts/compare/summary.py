@@ -31,7 +31,8 @@ def interval(theirs, ours, seed):
 
 
 def summarise(outputs, peers, seed):
-    """One entry for each line of the table: medians over repeats, ratios and spreads. The time of a repeat is its process's median; in ms."""
+    """Returns one entry for each line of the table (medians over repeats in ms, ratios and spreads), and the read bandwidth. The time
+    of a repeat is its process's median."""
     per_repeat = {
         name: [
             {line: statistics.median(samples) * 1e-6 for line, samples in lines_of(got["contexts"]).items()}

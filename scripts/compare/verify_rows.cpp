@@ -160,8 +160,8 @@ int main(int argc, char** argv) {
       }
     }
     const double cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin, wall = now(CLOCK_MONOTONIC) - wall_begin;
-    // Such a forward is a verification of the text itself, so the best token of row i should be the next token
-    // of the text. Counts how often it is; compare_llama_cpp.py refuses the result if fewer than half agree.
+    // One more forward, over the text itself, counts the rows whose best token is the next token of the text.
+    // All should be. compare_llama_cpp.py refuses the result if fewer than half are.
     const int drafted = std::min(most, steps);
     peer.keep(context);
     peer.forward(text.data(), drafted, context, true);

@@ -1,8 +1,8 @@
 """Coins for code that draws with PyTorch: while `drawing_from(coins)` is active, PyTorch's random functions take coins.
 
-- torch.rand, torch.rand_like, Tensor.uniform_: numbers that may be compared with a tensor. Each element is coins.uniform().
+- torch.rand, torch.rand_like: numbers that may be compared with a tensor. Each element is coins.uniform().
 - torch.multinomial and Tensor.multinomial with num_samples=1: one coins.categorical() for each row.
-- Every other random function of the list below raises, because its law cannot be enumerated.
+- Tensor.uniform_, the functions REFUSED of torch and REFUSED_METHODS of Tensor raise, because their laws are not enumerated.
 """
 
 import contextlib

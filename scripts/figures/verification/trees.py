@@ -62,7 +62,7 @@ def rank_counts(steps):
 
 
 def acceptance(counts):
-    """p(depth, rank) as a function. Where too few nodes were reached it is that of the rank at all depths."""
+    """Returns p(depth, rank) as a function, and the largest rank. Where too few nodes were reached, p is that of the rank at all depths."""
     pooled = collections.defaultdict(lambda: [0, 0])
     for (_, rank), (accepted, reached) in counts.items():
         pooled[rank][0] += accepted
@@ -106,7 +106,7 @@ def nodes_and_depth(steps):
 
 
 def largest_group(run):
-    """The tree cases of one draft, temperature and way to draw children: those with the most sizes."""
+    """The tree cases of one draft, temperature, rule and way to draw children: those with the most sizes."""
     groups = collections.defaultdict(list)
     for case, steps in tree_cases(run):
         options = case.options or {}

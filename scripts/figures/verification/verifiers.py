@@ -14,7 +14,7 @@ def temperature(case):
 
 
 def verifier(case):
-    """What judged the draft: the rule, or the coins that are shared."""
+    """What judged the draft: "coupled" for coupled sampling, otherwise the rule."""
     return "coupled" if case.coins == "gumbel" else (case.rule or "").replace("_", " ")
 
 
@@ -74,7 +74,7 @@ def draw_temperature(run):
             handles[name] = style.error_bars(axes, x, cases, "tau", **style.curve_style(names.index(name)))
             labels[name] = name
             lowest += [case.metric("tau") for case in cases]
-        # Cases with the same draft have nearly the same bound; that of the best verifier is drawn.
+        # Cases with the same draft have nearly the same bound; the largest one at each temperature is drawn.
         bounds = {}
         for points in verifiers.values():
             for t, case in points:
@@ -98,7 +98,7 @@ def draw_temperature(run):
 
 
 def draw_gain(run):
-    """path_gain_at of the longest chain at each temperature, and measured differences between the two rules."""
+    """Draws path_gain_at of the longest chain at each temperature."""
     chains = {}
     for verifiers in by_draft(run).values():
         for points in verifiers.values():
