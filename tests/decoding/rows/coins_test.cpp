@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/philox.h"
+#include "core/decoding/rows/distribution.h"
 
 namespace speclab {
 namespace {
