@@ -70,8 +70,9 @@ TEST_F(BoundsRun, SampledRulesStayBelowTheirBound) {
     EXPECT_GT(metrics["position_bound"].get<double>(), .1) << id;
     EXPECT_LE(metrics["position_bound"].get<double>(), 1) << id;
     EXPECT_EQ(metrics["tau_bound"].is_null(), entry["rule"] == "traversal") << id;
-    if (!metrics["path_gain_at"].is_null())
+    if (!metrics["path_gain_at"].is_null()) {
       EXPECT_GE(metrics["path_gain"].get<double>(), 0) << id << ": on a chain, no step loses";
+    }
     EXPECT_NEAR(metrics["tau_" + std::string(entry["rule"] == "rejection" ? "token" : "path") + "_rule"]
                     .get<double>(),
                 metrics["tau"].get<double>(), .45)
