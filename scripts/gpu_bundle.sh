@@ -7,8 +7,9 @@
 # A "call" is one use of the other machine: it carries at most one transfer there and runs one command. build/gpu/transferNN/ holds the files of call NN.
 # --transfer: most MiB that a call may carry, default 64. --tree: how many of these MiB the checkout takes, if every call carries the checkout too.
 # The default is its size; 0 means that the calls carry no checkout.
-# --check: brings the transfers to an empty folder as the calls do, and runs tests and a dry run there with the commands of the manifest.
-# build/gpu/manifest.json names the files (bytes, SHA-256, call) and the commands; build/gpu/commands.txt and the last output list the commands.
+# --check: copies the transfers to an empty folder, as the calls do, and runs some stages there as dry runs, with run_part.sh of the last transfer.
+# build/gpu/manifest.json names the files (bytes, SHA-256, call) and the commands. This script also writes the commands to build/gpu/commands.txt
+# and prints them.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

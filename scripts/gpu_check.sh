@@ -5,17 +5,18 @@
 # Needs bash, coreutils, the CUDA toolkit and the driver. Builds nothing: the programs come from a bundle (scripts/gpu_bundle.sh) or from an
 # earlier build in build/release.
 # After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh). If the status of a stage is not "ok",
-# the end of its output is in check-partN.log. A stage that runs again replaces its result. If there is a python3, results/gpu/README.md is
-# written at the end.
+# the end of its output is in check-partN.log. A stage that runs again replaces its result. If the results are under
+# results/gpu and there is a python3, results/gpu/README.md is written at the end.
 # If a stage did not finish, its status says why: "unavailable" (a program, a device or a tool is missing, or no time was left), "capped"
-# (its time limit was reached) or "failed". Exit status: 1 if a stage failed, 2 if nothing could begin, else 0.
+# (its time limit was reached, or the check was interrupted) or "failed". Exit status: 1 if a stage failed, 2 if nothing could begin, 130 if the
+# check was interrupted, else 0.
 #   scripts/gpu_check.sh [--part 1|2|3] [--stages NAME,NAME] [--model FILE | --model-parts FILE,FILE] [--device N] [--seconds N] [--cap N] [--out DIR]
 # --part: this part alone; otherwise all of them, one after the other. --stages: these stages alone; "tests" stands for all tests_*.
 # --seconds: time limit of each part. --cap: time limit of each stage, unless its own limit is shorter.
 #   scripts/gpu_check.sh --plan   prints parts, stages and limits. Exit status 1 unless the limits of the stages of each part add up to less than the limit of the part (--seconds).
-#   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/. Options for dry runs alone:
-# --draft DRAFT: the draft of a --model that is not the default. --plant hang=STAGE,slow=STAGE,sticky=SUITE: makes a stage hang or last too
-# long, or makes the tests of a suite fail as after a CUDA error that stays: every later CUDA call of the process fails too.
+#   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/.
+# --draft DRAFT: the draft of a --model that is not the default. --plant hang=STAGE,slow=STAGE,sticky=SUITE (dry runs alone): makes a stage
+# hang or last too long, or makes the tests of a suite fail as after a CUDA error that stays: every later CUDA call of the process fails too.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 2

@@ -6,6 +6,7 @@
 #   logit.
 # - Audits the verifier of transformers (docs/audit.md).
 # - Computes the bounds for verifiers again with linear programs.
+# - Makes the engine's Unicode tables again. They must be equal.
 # Takes about 15 minutes and 6 GB of packages. The fast tests compare the engine with the golden files and need none of this.
 #   scripts/oracle.sh            makes .venv-oracle from scripts/oracle/requirements.txt
 #   SPECLAB_ORACLE_PYTHON=PYTHON scripts/oracle.sh   uses an environment that has these packages

@@ -34,8 +34,8 @@ def grid(run):
 
 
 def law(fit, w, n, g):
-    """Tokens per step by Fu et al. 2024, Eq. 5 and 7, with W = G guesses. For other W, the number W^share G^(1 - share)
-    of guesses is ours."""
+    """Tokens per step by Fu et al. 2024, Eq. 5 and 7, which assume W = G. If W and G differ, W^share G^(1 - share)
+    stands for the number of guesses; this is not from the paper."""
     share = 0.5 if fit["share"] is None else fit["share"]
     branches = w**share * g ** (1 - share)
     expected = n - sum((1 - fit["alpha"] ** i) ** branches for i in range(1, n))
@@ -187,7 +187,7 @@ def draw_pool(run):
 
 
 def one_step(case):
-    """The recorded step with a full window and the most accepted tokens, and its line."""
+    """The recorded step with a full window and the most accepted tokens: (its line, its place in the text, the step)."""
     best = None
     for line in case.lines():
         if line["repeat"] != 0 or "pieces" not in line:
@@ -297,7 +297,7 @@ def draw_step(run):
 
 
 def draw_devices(run):
-    """Draws the setting that was measured on the most different numbers of devices."""
+    """Draws the setting that was measured at the most values of `devices`."""
     settings = {}
     for each in run.summary.get("lookahead_devices") or []:
         if each["speedup"] is not None:

@@ -1,4 +1,4 @@
-"""Acceptance and speed against temperature, and against any other numeric setting of an acceptance rule."""
+"""Acceptance and speed against the temperature, against lenience, and against the upper end b of the coin."""
 
 from figures import Figure, style
 from figures.record import NotApplicable

@@ -6,7 +6,7 @@ from figures import Figure, style
 from figures.record import NotApplicable
 
 MOST_CURVES = 6  # more curves could not be told apart
-SAME_PLACE = 1.15  # targets whose c differs by less share a label
+SAME_PLACE = 1.15  # targets whose c differ by a smaller factor share a label
 
 
 def places(points, order):

@@ -7,7 +7,7 @@ TOKENS = 24  # number of tokens that are shown
 
 
 def pick(run):
-    """[(case, line)]: the autoregressive case, a short chain and a long chain, on one prompt that all of them decoded."""
+    """[(case, line)] of a long draft, a short draft and autoregressive decoding, on one prompt that all of them decoded."""
     sweeps = [members for members in run.gamma_sweeps().values() if members[0].draft is not None]
     if not sweeps or not run.baselines:
         raise NotApplicable("needs autoregressive decoding and a draft model at two or more draft lengths")
@@ -22,7 +22,7 @@ def pick(run):
     ]
     if not shared:
         raise NotApplicable(f"no prompt with {TOKENS} tokens in every case")
-    # Takes the shared prompt on which the long chain has its median speed, neither the best nor the worst.
+    # Takes the shared prompt on which the long draft has its median speed, neither the best nor the worst.
     speed = lambda prompt: lines[0][prompt]["wall_ns"] / max(1, sum(s["emitted"] for s in lines[0][prompt]["steps"]))
     prompt = sorted(shared, key=speed)[len(shared) // 2]
     return [(case, own[prompt]) for case, own in zip(cases, lines)]

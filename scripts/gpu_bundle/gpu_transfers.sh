@@ -1,8 +1,9 @@
 # Cuts the bundle for a machine with a GPU into transfers, for gpu_bundle.sh.
 
 # transfers FOLDER LIMIT PART MODEL BUNDLE: fills FOLDER/transfer01/, transfer02/, ... with at most LIMIT bytes each. First come the parts
-# of the model (model.part01, ... of at most PART bytes), then the bundle (bundle.part01, ...). The bundle stays in one part if the last
-# transfer of the model has room for it. Otherwise it is cut so that its parts fill the room that the model leaves in all transfers.
+# of the model (model.part01, ... of at most PART bytes), then the bundle (bundle.part01, ...). The bundle stays in one part if it has at most
+# PART bytes and the last transfer of the model has room for it. Otherwise it is cut into parts of at most PART bytes, one for each transfer
+# that has room; new transfers follow if this room is not enough.
 transfers() {
   local folder=$1 limit=$2 most=$3 model=$4 bundle=$5 left transfer=1 room=$2 piece=0 at=0 size of place
   rm -rf "$folder"/transfer*

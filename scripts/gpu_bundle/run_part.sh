@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # run_part.sh PART OUT [OPTION...]: runs one part of the GPU check on the machine with the GPU. It lies beside the transfers of gpu_bundle.sh, as
 # transferNN/run_part.sh with transferNN/files.sha256. Checks that all files have arrived, unpacks the bundle unless an earlier part has done
-# so, and leaves the rest of the 580 seconds to scripts/gpu_check.sh. Exit status 2: files are missing or damaged.
+# so, and leaves what remains of 580 seconds to scripts/gpu_check.sh. Exit status 2: files are missing or damaged.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/.." || exit 2

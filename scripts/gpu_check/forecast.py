@@ -282,7 +282,8 @@ def cut_kernels(vocab, n):
 
 
 def cut(device, vocab, n, form="launches"):
-    """Seconds that top-k or top-p adds with several blocks a row, and at least with one block a row, which makes 16 passes over it."""
+    """Seconds that top-k or top-p adds: with several blocks a row; and, as a lower bound, with one block a row. One block
+    makes 16 passes over the row."""
     several = sum(kernel.launches * (kernel.time(device) + GAPS[form][0]) for kernel in cut_kernels(vocab, n))
     return {"several_blocks": several, "one_block_at_least": CUT[0]["passes"] * vocab * 4 / device.one_block}
 
@@ -385,7 +386,7 @@ def speedup_share(device, shape, gamma=4):
     return (one + gamma * draft) / (forward(device, shape, gamma + 1, CONTEXT) + gamma * draft + rest)
 
 
-# The goals of gpu_page.py by their texts: seconds, ratios or shares, in the unit in which gpu_page.py reads them.
+# The goals of gpu_page.py by their texts: seconds, microseconds, ratios or shares, in the unit in which gpu_page.py reads them.
 GOALS = {
     "8B shape, n = 1, share of read bandwidth": lambda d: share(d, SHAPES["8b"], "launches"),
     "1B shape, n = 1, share of read bandwidth": lambda d: share(d, SHAPES["1b"], "launches"),

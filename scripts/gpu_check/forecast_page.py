@@ -19,8 +19,9 @@ def over(measured, predicted):
 
 
 def comparison(name, forwards, linear_times):
-    """A table of every measured time that has a prediction, with the ratio measured / predicted. `forwards(stage)`
-    gives the Forwards of gpu_page.py, and linear_times is the result of its linear_times()."""
+    """A table of measured times and bandwidths that have a prediction, with the ratio measured / predicted.
+    `forwards(name)` gives the Forwards of gpu_page.py for the stage forwards_<name>, and linear_times is the result of its
+    linear_times()."""
     gpu, rows = forecast_of(name), []
     if gpu is None:
         return f"There is no forecast for this GPU; there is one for {', '.join(forecast.DEVICES)}."

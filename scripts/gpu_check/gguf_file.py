@@ -1,7 +1,7 @@
-"""Reads metadata and tensors of a GGUF file with NumPy alone. Reads the tensor types F32, F16, Q4_1 and Q8_0, which the target has.
+"""Reads metadata and tensors of a GGUF file with NumPy alone. Reads the tensor types F32, Q4_1 and Q8_0, which the target has, and F16.
 
-Layout: magic, version, counts, then key/value pairs, tensor descriptions (name, sizes from the innermost, type, offset), and the data
-behind the next multiple of the alignment (the GGUF specification of ggml). Integers are little-endian.
+Layout: magic, version, counts, then key/value pairs, tensor descriptions (name, sizes from the innermost, type, offset), and the data,
+which begin at the next multiple of the alignment (the GGUF specification of ggml). Integers are little-endian.
 """
 
 import struct

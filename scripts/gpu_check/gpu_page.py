@@ -18,8 +18,9 @@ Uses the standard library only, because the machine may have nothing else. Every
     kernels              Google Benchmark's JSON; each goal names its benchmark
     profile, gaps        results of ncu and nsys for a short decode
 
-Goals and t(n) are those of the device's clock. Predicted numbers come from forecast.py, and each is marked as
-predicted. Each measured number that has a prediction is also shown as the ratio measured / predicted.
+t(n), and the goals that are times or ratios of forwards, are by the device's clock. Predicted numbers come from
+forecast.py, and each is marked as predicted. Each measured number that has a prediction is also shown as the ratio
+measured / predicted.
 """
 
 import argparse
@@ -158,7 +159,8 @@ def best_greedy(device, shape):
 
 
 def idle_share(device, shape):
-    """The share of decode time between the steps that the device drafts and runs by itself; the largest of all cases."""
+    """The share of decode time between the steps that the device drafts and runs by itself; the largest of all cases
+    with a draft."""
     cases = device.data(f"speculation_{shape}").get("cases", [])
     busy = [case["metrics"].get("gpu_busy_share") for case in cases if case["draft"]]
     return max((1 - share for share in busy if share is not None), default=None)

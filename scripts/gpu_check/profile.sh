@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # profile.sh COMMAND...: profiles the command with ncu and prints {"launches", "kernels": [...]}: the three kernels that take the most time,
-# each with its duration and its shares of memory bandwidth and of the tensor pipe. ncu records 400 launches inside the range that the command
-# marks (speclab generate --profile-steps). This range has neither the packing of weights nor the prefill. Does not change clocks. Exit status 77:
-# ncu cannot read counters, or the command marked no range.
+# each with its duration and its shares of memory bandwidth and of the tensor pipe. ncu records at most 400 launches inside the range that the command
+# marks (speclab generate --profile-steps). This range has neither the packing of weights nor the prefill. ncu does not change clocks. Exit status
+# 77: there is no ncu, it cannot read counters, or the command failed or marked no range.
 set -uo pipefail
 source scripts/gpu_check/json.sh
 command -v ncu > /dev/null || { echo "there is no ncu" >&2; exit 77; }

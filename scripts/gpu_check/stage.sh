@@ -3,8 +3,8 @@
 declare -A part_of=() cap_of=() planted=()
 names=() mode=list current=0 part_begin=0 stage_process=''
 
-# What SpecLab's programs print when there is no usable device or too little free memory on it; they then end with status 2. Every other error
-# with this status is a failure. For example, the status is also 2 if CUDA refuses a launch.
+# What SpecLab's programs print when there is no usable device, when it has too little free memory, or when the program lacks the backend or an
+# option; they then end with status 2. Every other error with this status is a failure. For example, the status is also 2 if CUDA refuses a launch.
 cannot_run='backend cuda: got|--device: got|GPU .*: got (it is busy|compute capability)|memory of .* MiB more: got|unknown option|the program was built without'
 
 part() { current=$1 part_begin=$SECONDS; }
@@ -14,8 +14,8 @@ wanted_stage() {  # NAME
 }
 
 # stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is the JSON file that it writes, or "-" for
-# its standard output. If that is no JSON, because the command was stopped, DATA is $kept, where some commands write each result
-# as soon as they have it. Exit status of the command: 0: ok. 77 or 127: it cannot run here. 2: it cannot run here if it says so
+# its standard output. If the stage is not ok and its standard output is no JSON, the data come from $kept, where some commands write
+# each result as soon as they have it. Exit status of the command: 0: ok. 77 or 127: it cannot run here. 2: it cannot run here if it says so
 # (cannot_run), otherwise it failed. 124 or 137: it was stopped at its limit. Anything else: it failed.
 stage() {
   local name=$1 cap=$(($2 * slower)) data=$3

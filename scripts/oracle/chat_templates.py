@@ -121,8 +121,9 @@ LLAMA2 = (
 
 
 def mistral(user, answer, system=None, where="loop.last"):
-    """A template of the Mistral kind. user: (text before the user's message, text after it); answer: an expression; system: text between the
-    system message and the user's message."""
+    """A template of the Mistral kind. user: (text before the user's message, text after it); answer: the tag that writes an
+    answer; system: text between the system message and the user's message; where: the condition for the message of the
+    user that gets the system message."""
     before, after = user
     plain = f"'{before}' + message['content'] + '{after}'"
     body = "{{ " + plain + " }}"

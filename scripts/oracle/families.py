@@ -3,8 +3,9 @@
     scripts/oracle/families.py [NAME ...]     writes tests/golden/families/NAME/{config.json,model.safetensors,golden.json}
 
 All weights, also of norms and biases, are random numbers, so that a test notices if one is left out. bf16 holds them exactly. The
-golden file has token ids and the logits of some positions. "prefill" comes from one forward over all tokens. "steps" comes from a
-prefill of the first tokens and single cached steps after it. tests/model/net/family_oracle_test.cpp compares the engine with them.
+golden file has token ids and the logits of some positions. "prefill" comes from one forward over all tokens (in the case
+llama_dynamic, over the first tokens). "steps" comes from a prefill of the first tokens and single cached steps after it.
+tests/model/net/family_oracle_test.cpp compares the engine with them.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""The command line that the tokenizer oracles share. Each oracle takes strings that the Generator of tokenizer.py makes,
+"""The command line that several tokenizer oracles share. Each of them takes strings that the Generator of tokenizer.py makes,
 and writes one golden file. With --check it only compares."""
 
 import argparse
@@ -24,7 +24,7 @@ def parse(description, golden_name, strings, **flags):
 
 
 def finish(options, golden, summary):
-    """Writes `golden`, or with --check compares it with the committed file. Ends the program."""
+    """Writes `golden`. With --check, compares it with the file instead and ends the program."""
     text = dump(golden)
     if options.check:
         same = options.write.exists() and options.write.read_text() == text

@@ -4,7 +4,7 @@
     python3 scripts/oracle/llama_cpp.py [--strings N] [--write FILE] [--check]
 
 Writes small GGUF files without weights and asks llama.cpp's library (in the package xllamacpp) for ids, control
-tokens, end tokens, BOS and add_bos. The files are:
+tokens, end tokens, BOS, EOS and add_bos. The files are:
 - one for each name of tokenizer.ggml.pre that the project reads, and one for each name that llama.cpp knows and the
   project refuses, all with the vocabulary of pre_tokenizers.json;
 - files that leave keys out or hold odd values ("files"; the C++ test writes the same files). Their token types, if any,
@@ -98,7 +98,7 @@ class UnknownPreTokenizer(Exception):
 
 
 class Vocabulary:
-    """A file that llama.cpp has loaded. Gives ids, control tokens, end tokens, BOS and add_bos."""
+    """A file that llama.cpp has loaded. Gives the ids of a text, and the control, unknown and end tokens."""
 
     def __init__(self, path):
         LOG.clear()

@@ -49,7 +49,8 @@ KINDS = ["words", "ranges", "spaces", "code", "numbers", "marks", "bytes", "spec
 
 
 class Generator:
-    """String i: 1..12 pieces, half of them of the kind i % 8, the others of any kind; spaces between some."""
+    """String i: 1..12 pieces. About half of them are of the kind i % 8, the others of any kind. A space follows about
+    half of the pieces."""
 
     def __init__(self, parts):
         self.parts = parts
@@ -76,7 +77,8 @@ class Generator:
 
 
 def code_point_text(first):
-    """A text of 64 code points, each between a letter, a space, a digit, a quote and a line end."""
+    """A text of the 64 code points from `first` on, without surrogates. Each occurs three times: between a letter and a
+    space, between a space and a digit, and between a quote and a line end."""
     out = ""
     for c in range(first, first + 64):
         if not 0xD800 <= c <= 0xDFFF:
@@ -233,7 +235,8 @@ def tiny_texts(generator):
 
 
 def tiny_bytes(generator):
-    """A byte-level tokenizer.json with every option that the engine knows: split pattern, ignore_merges, both kinds of added tokens, BOS."""
+    """A byte-level tokenizer.json with NFC, a split pattern, ignore_merges, added tokens (special or not, normalised or not)
+    and BOS."""
     tokenizer = Tokenizer(models.BPE(ignore_merges=True))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -328,7 +331,9 @@ def main():
     parser.add_argument("--model", default=str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a golden file would change")
     parser.add_argument("--tokenizer-json", help="make a golden file for this tokenizer instead")
-    parser.add_argument("--write", help="golden file to write: for --tokenizer-json or, without it, for the model")
+    parser.add_argument(
+        "--write", help="golden file to write: for --tokenizer-json, or for the model if that option is absent"
+    )
     parser.add_argument("--strings", type=int, default=0, help="number of additional strings for every tokenizer")
     options = parser.parse_args()
     generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))

@@ -25,7 +25,8 @@ SHAPES = [(2, 1), (2, 2), (3, 2), (3, 3), (4, 2), (4, 3), (5, 2), (5, 3)]
 
 
 def laws_of_drafts(q, k):
-    """P(tuple of children), drawn independently and without replacement. The second has fewer than k if q has fewer tokens."""
+    """Two laws {children: P}: drawn independently, and without replacement. In the second, there are fewer than k children
+    if q has fewer tokens."""
     support = [x for x in range(len(q)) if q[x] > 0]
     iid, without = {}, {}
     for drawn in itertools.product(support, repeat=k):

@@ -29,7 +29,7 @@ def branches(step):
 
 @functools.lru_cache(maxsize=1)  # three figures need the steps
 def tree_cases(run):
-    """The lossless cases with a draft model and a tree in some step: (case, steps of repeat 0 with a draft)."""
+    """The lossless cases with a draft model and, in some step, a tree with branches: (case, steps of repeat 0 with a draft)."""
     found = []
     for case in run.speculative:
         if case.lossy or not case.draft:
