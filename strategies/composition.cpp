@@ -9,8 +9,8 @@
 // `order: listed` asks the sources one after the other; the first one that finds anything drafts. A token
 // that was not drawn at random is drafted only if it is worth a row of the target: the probability of its
 // path must reach an option (`worth`, `worth_of_draft` or `worth_of_runner_up`). With "budget": "auto" the
-// model's chain is no longer than it is worth by the measured costs and the acceptance so far, and the rest of
-// the tree is cut to what is worth its time.
+// model's chain is no longer than it is worth by the measured costs and the acceptance so far, and the rest
+// of the tree is cut to what is worth its time.
 //
 // Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
 //              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in

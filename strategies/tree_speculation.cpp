@@ -85,9 +85,9 @@ class TreeSpeculation final : public Strategy {
   }
 
   // A device can run these steps if they all have the same form: there is no budget, and all nodes of a depth
-  // have the same number of children, drawn without replacement or best. It cannot draw with `used_up: uniform`
-  // above temperature 0. The vocabulary of the draft may be reduced; it must have as many tokens as a node has
-  // children.
+  // have the same number of children, drawn without replacement or best. It cannot draw with `used_up:
+  // uniform` above temperature 0. The vocabulary of the draft may be reduced; it must have as many tokens as
+  // a node has children.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     const SamplingParams sampling = options_.sampling_over(target);
     const bool other_draws = options_.children == Children::independent ||

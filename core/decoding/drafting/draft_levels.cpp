@@ -64,8 +64,8 @@ void DraftLevels::begin(const Sequence& sequence) {
 }
 
 // The text that the draft's cache lacks, up to the pending token, is fed and committed at once. The drafted
-// nodes that are fed stay in flight. With guesses the pending token stays in flight too, because a commit would
-// drop the guesses fed with it.
+// nodes that are fed stay in flight. With guesses the pending token stays in flight too, because a commit
+// would drop the guesses fed with it.
 void DraftLevels::draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,
                         const Grow& grow) {
   active_.clear();

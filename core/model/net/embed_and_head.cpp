@@ -115,7 +115,8 @@ Work Model::head_work(std::int64_t n) const { return work(0, n, 0, 0) - work(0, 
 void Model::check_token(Token token) const {
   const int have = weights_->embedding.out;
   if (token >= 0 && token < have) return;
-  throw Error({"token fed to " + name(), std::to_string(token), "an id from 0 to " + std::to_string(have - 1), ""});
+  throw Error(
+      {"token fed to " + name(), std::to_string(token), "an id from 0 to " + std::to_string(have - 1), ""});
 }
 
 }  // namespace speclab

@@ -179,7 +179,7 @@ TEST(VerifiedLoop, EveryStrategyGivesTheTextOfTheHost) {
   const ModelPtr target = table_on_device(30, 3), draft = table_on_device(30, 3, 1.6);
   int verified = 0;
   for (const StrategyEntry& entry : strategies()) {
-    if (!entry.info.needs_file.empty()) continue;
+    if (!entry.info.needs_file.empty() || entry.info.skips_layers) continue;  // the table has no layers
     for (const json& sampling : {json{{"temperature", 0}}, json{{"temperature", 1}}}) {
       SCOPED_TRACE(std::string(entry.info.name) + sampling.dump());
       Decode decode{.target = target,

@@ -15,8 +15,8 @@ namespace {
 
 TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
   std::set<std::string_view> names;
-  const std::set<std::string_view> fields = {"lenience", "b",     "beta",  "gap",
-                                             "epsilon",  "delta", "theta", "threshold_top_k"};
+  const std::set<std::string_view> fields = {
+      "lenience", "b", "beta", "gap", "epsilon", "delta", "theta", "threshold_top_k", "streams"};
   std::set<std::string_view> read;
   for (const AcceptanceRule& rule : acceptance_rules()) {
     EXPECT_TRUE(names.insert(rule.name).second) << rule.name;

@@ -65,6 +65,7 @@ class Announced final : public Strategy {
 
   int max_nodes() const override { return inner_->max_nodes(); }
   Reads reads() const override { return inner_->reads(); }
+  TargetUse target_use() const override { return inner_->target_use(); }
   void observe_prompt(const Sequence& sequence, const PromptStates& states) override {
     audit_->drafting = true;
     inner_->observe_prompt(sequence, states);
@@ -122,7 +123,9 @@ template <class Visit>
 void audit(const Case& c, const json& options, std::uint64_t seeds, const Visit& visit) {
   Audit notes;
   const StrategyEntry entry = Announced::entry(c.strategy, &notes);
-  Generations generations({c.name, StrategyChoice(entry), c.prompt}, options);
+  Case announced = c;
+  announced.strategy = StrategyChoice(entry);
+  Generations generations(announced, options);
   Coins::Watch watch = [&](const Coins::Address& coin, double number) {
     notes.note(coin);
     return number;
