@@ -240,8 +240,8 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "alpha2", po::value<double>(),
       "cascade of two drafts: acceptance of draft 2, by the target, or with --rounds by draft 1")(
       "gamma2", po::value<int>(),
-      "cascade: tokens of draft 2 after the gamma tokens of draft 1, or per round")(
-      "c2", po::value<double>(), "cascade: c of draft 2; default 0, as for copies")(
+      "tokens of draft 2 of a cascade, after the gamma tokens of draft 1, or per round")(
+      "c2", po::value<double>(), "c of draft 2 of a cascade; default 0, as for copies")(
       "rounds", po::value<int>(),
       "vertical cascade: rounds in which draft 1 reviews gamma2 tokens of draft 2")("json", "print JSON");
   add_model_options(options);

@@ -301,7 +301,7 @@ TEST(Experiment, BadInputIsNamedWithItsPlace) {
       {"repeats=0", {"/repeats", "0"}},
       {"target=7", {"/target", "7"}},
       {"options=3", {"/options", "number"}},
-      {"options.gamma=3", {"/options/gamma"}},
+      {"options.gama=3", {"/options/gama"}},
       {"seeds=[]", {"/seeds"}},
       {"seeds=[1,1]", {"/seeds", "distinct"}},
       {"seed=-1", {"/seed", "-1"}},

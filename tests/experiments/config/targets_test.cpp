@@ -178,10 +178,26 @@ TEST_F(Twins, TheShippedDraftIsAcceptedAsByTheOriginal) {
   const fs::path root = SPECLAB_SOURCE_DIR;
   std::vector<json> found;
   for (const char* inflate : {"", "hidden=640,heads=12,kv_heads=4,ffn=1792"}) {
-    ASSERT_EQ(run({"generate", "--model", fixtures::target_file(), "--inflate", inflate, "--draft",
-                   root / "models/draft/smollm2-135m-instruct", "--strategy", "speculative_sampling", "--set",
-                   "gamma=3", "--set", "temperature=0", "--set", "max_tokens=48", "--prompt",
-                   "Write a short poem about rivers.", "--json"}),
+    ASSERT_EQ(run({"generate",
+                   "--model",
+                   fixtures::target_file(),
+                   "--inflate",
+                   inflate,
+                   "--draft",
+                   root / "models/draft/smollm2-135m-instruct",
+                   "--strategy",
+                   "speculative_sampling",
+                   "--set",
+                   "gamma=3",
+                   "--set",
+                   "budget=fixed",
+                   "--set",
+                   "temperature=0",
+                   "--set",
+                   "max_tokens=48",
+                   "--prompt",
+                   "Write a short poem about rivers.",
+                   "--json"}),
               0)
         << err_;
     found.push_back(decided(json::parse(out_)));

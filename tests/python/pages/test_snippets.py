@@ -322,7 +322,7 @@ COMMANDS = [
     (r"speclab bench --model", with_options(" --threads 1")),
     (r"speclab describe NAME$", describe_any),
     (r"speclab describe \w+$", as_it_stands),
-    (r"speclab (\w+|datastore build|ngram build|optimize layers)$", mention),
+    (r"speclab (\w+|datastore build|ngram build|optimize layers|optimize tree)$", mention),
     (r"speclab_bench ", benchmark),
     (r"(cmake|ctest) ", presets),
     (r"(\.venv/bin/python )?scripts/", script),

@@ -51,7 +51,7 @@ def selected(source):
 
 def uses_chosen_constants(config):
     return any(
-        case["strategy"] in CHOSEN_STRATEGIES
+        not CHOSEN_STRATEGIES.isdisjoint([case["strategy"]] if isinstance(case["strategy"], str) else case["strategy"])
         or any(name in CHOSEN_OPTIONS and value and not isinstance(value, list) for name, value in case.items())
         or "results/fits/" in json.dumps(case)
         for case in config["cases"]

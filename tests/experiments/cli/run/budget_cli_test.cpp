@@ -120,7 +120,8 @@ TEST_F(Budgets, AutoIsTheDefaultAndKnowsTheCostOfADraftModel) {
   EXPECT_FALSE(costs["draft_ns"].contains("skip")) << "no case uses it";
   const auto ids = [&](const std::string& name) {
     std::vector<std::string> out;
-    for (const json& entry : read_json_file(dir() / name / "summary.json")["cases"]) {
+    const json summary = read_json_file(dir() / name / "summary.json");
+    for (const json& entry : summary["cases"]) {
       if (entry["metrics"]["matches_reference"].is_null()) continue;  // the reference itself
       EXPECT_EQ(entry["metrics"]["matches_reference"], true) << entry["id"];
       EXPECT_EQ(entry["options"]["budget"], "auto") << entry["id"];
