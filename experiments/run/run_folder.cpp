@@ -74,7 +74,7 @@ void require_short_path(const fs::path& path) {
 /// Throws Error when the folder holds lines that a new run would take for its own.
 void require_no_lines(const fs::path& path) {
   std::vector<fs::path> found = folder_entries(path / "cases");
-  for (const char* name : {"calibration.jsonl", "teacher.jsonl"}) {
+  for (const char* name : {"calibration.jsonl", "teacher.jsonl", "bounds.jsonl"}) {
     if (path_exists(path / name)) found.push_back(path / name);
   }
   if (found.empty()) return;

@@ -121,6 +121,8 @@ def draw_gain(run):
         known = [
             (i + 1, gain, span or [gain, gain]) for i, (gain, span) in enumerate(zip(gains, spans)) if gain is not None
         ]
+        if not known:
+            continue
         x, y, spans = zip(*known)
         bars = [[max(0, v - lo) for v, (lo, _) in zip(y, spans)], [max(0, hi - v) for v, (_, hi) in zip(y, spans)]]
         handles.append(axes.errorbar(x, y, yerr=bars, capsize=2, elinewidth=0.8, **look))
