@@ -23,7 +23,7 @@ std::vector<double> round_law(double alpha2, int k) {
   return law;
 }
 
-double sum_of_powers(double alpha, int gamma) {
+double powers_up_to(double alpha, int gamma) {
   double sum = 0;
   for (int i = 0; i <= gamma; ++i) sum += std::pow(alpha, i);
   return sum;
@@ -51,7 +51,7 @@ TEST(CascadeFormulas, VerticalTokensEqualTheEnumeration) {
         const int k = 3;
         const std::vector<double> law = round_law(alpha2, k);
         const std::function<double(int, int)> expected = [&](int left, int length) -> double {
-          if (left == 0) return sum_of_powers(alpha1, length);
+          if (left == 0) return powers_up_to(alpha1, length);
           double sum = 0;
           for (int i = 1; i <= k + 1; ++i)
             if (law[static_cast<std::size_t>(i)] > 0)

@@ -3,13 +3,13 @@
 namespace speclab {
 namespace {
 
-constexpr double kMemory = .95;  // factor of old steps
-constexpr double kWeight = 4;    // steps that a first guess counts as
+constexpr double kStepMemory = .95;  // factor of old steps
+constexpr double kGuessWeight = 4;   // steps that a first guess counts as
 
 }  // namespace
 
 double DraftSwitch::Steps::rate(double first_tokens, double first_ns) const {
-  return (tokens + kWeight * first_tokens) / (ns + kWeight * first_ns);
+  return (tokens + kGuessWeight * first_tokens) / (ns + kGuessWeight * first_ns);
 }
 
 bool DraftSwitch::decide(double with_ns, double without_ns) {
@@ -24,8 +24,8 @@ bool DraftSwitch::decide(double with_ns, double without_ns) {
 void DraftSwitch::observe(int emitted, double ns) {
   if (on_ && on_for_ <= settings_.idle_steps) return;
   Steps& steps = on_ ? with_ : without_;
-  steps.tokens = kMemory * steps.tokens + emitted;
-  steps.ns = kMemory * steps.ns + ns;
+  steps.tokens = kStepMemory * steps.tokens + emitted;
+  steps.ns = kStepMemory * steps.ns + ns;
 }
 
 }  // namespace speclab

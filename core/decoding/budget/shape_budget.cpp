@@ -9,7 +9,7 @@
 namespace speclab {
 namespace {
 
-constexpr double kMemory = .97;  // factor of old observations in each step with a draft
+constexpr double kDraftMemory = .97;  // factor of old observations in each step with a draft
 // Observations that a first guess counts as: of all tokens of a rank, of those at one depth, and of those
 // with one kind of evidence. The first guess of a narrower class is the estimate of the wider one.
 constexpr double kOfRank = 4, kOfDepth = 6, kOfEvidence = 6;
@@ -125,10 +125,10 @@ int ShapeBudget::choose(int depth, int behind, int evidence) {
 
 void ShapeBudget::reached(int depth, int children, int accepted) {
   if (depth == 0 && children > 0) {
-    for (RunningShare& share : by_rank_) share.fade(kMemory);
-    for (RunningShare& share : by_depth_) share.fade(kMemory);
+    for (RunningShare& share : by_rank_) share.fade(kDraftMemory);
+    for (RunningShare& share : by_depth_) share.fade(kDraftMemory);
     for (auto at = static_cast<std::size_t>(evidence_); at < own_.size(); at += kEvidence)
-      own_[at].fade(kMemory);  // what was learned with other evidence stays
+      own_[at].fade(kDraftMemory);  // what was learned with other evidence stays
   }
   const int d = std::min(depth, kDepths - 1);
   for (int rank = 0; rank < children; ++rank) {

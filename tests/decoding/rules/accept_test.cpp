@@ -249,12 +249,12 @@ TEST(Accept, ADraftRowWithoutMassOnItsTokenIsABug) {
 TEST(Accept, MatchingRulesEmitTheTextOfAutoregressiveDecoding) {
   using namespace enumerate;
   std::mt19937 random(2);
-  const World world = random_world(4, 4, Rows::generic, false, random);
+  const World world = random_world(4, 4, enumerate::Rows::generic, false, random);
   for (const char* name : {"sample_match", "coupled"}) {
     const AcceptanceRule& rule = find_acceptance_rule(name);
     for (int seed = 0; seed < 300; ++seed) {
       const Coins coins(seed, 0);
-      const Outcome plain = emit(world, {{}}, Draws::iid, rule, {}, 4, coins);
+      const enumerate::Outcome plain = emit(world, {{}}, Draws::iid, rule, {}, 4, coins);
       for (const Draws draws : kAllDraws) {
         EXPECT_EQ(emit(world, {{1, 1, 1}}, draws, rule, {}, 4, coins), plain);
         EXPECT_EQ(emit(world, {{3, 2}}, draws, rule, {}, 4, coins), plain);

@@ -14,9 +14,9 @@ using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
 /// A target of three layers with drafts of two layers and of one.
-struct Models {
+struct CascadeModels {
   ModelPtr target, two, one;
-  Models() {
+  CascadeModels() {
     Shape shape = tiny_shape();
     shape.layers = 3;
     target = load_tiny(random_llama(shape, 3));
@@ -27,7 +27,7 @@ struct Models {
 
 const std::vector<Token> kPrompt{3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5};
 
-Decode decode(const Models& models, std::vector<ModelPtr> drafts, const StrategyChoice& strategy,
+Decode decode(const CascadeModels& models, std::vector<ModelPtr> drafts, const StrategyChoice& strategy,
               json options = json::object()) {
   Decode out{
       .target = models.target, .strategy = strategy, .options = {{"max_tokens", 60}}, .prompt = kPrompt};
@@ -68,7 +68,7 @@ void for_steps(const GenerationRecord& record, const Visit& visit) {
 // consists of the greedy tokens of the drafts that hand it to the target, whatever the smaller drafts
 // proposed.
 TEST(Cascade, TheChainHasTheGreedyTokensOfEachDraftThenCopies) {
-  const Models models;
+  const CascadeModels models;
   const std::vector<int> k = {3, 2, 2, 0, 2, 1, 0, 0, 3};
   const GenerationRecord record =
       decode(models, {models.two, models.one}, choose("cascade", {{"k", k}})).run();
@@ -105,7 +105,7 @@ TEST(Cascade, TheChainHasTheGreedyTokensOfEachDraftThenCopies) {
 
 // The lenient review by hand: a copied token stays if p(x) > 1 / lenience under the draft.
 TEST(Cascade, LenienceKeepsTokensThatAreLikelyEnough) {
-  const Models models;
+  const CascadeModels models;
   const double lenience = 30;
   const GenerationRecord record =
       decode(models, {models.one}, choose("cascade", {{"k", {6, 0, 0, 3}}, {"inner_lenience", lenience}}))
@@ -145,7 +145,7 @@ TEST(Cascade, LenienceKeepsTokensThatAreLikelyEnough) {
 }
 
 TEST(Cascade, ReviewsSaveForwardsOfTheLargerDraft) {
-  const Models models;
+  const CascadeModels models;
   const GenerationRecord cascade =
       decode(models, {models.two, models.one}, choose("cascade", {{"k", {6, 0, 0, 4}}, {"max_gram", false}}))
           .run();
@@ -165,7 +165,7 @@ TEST(Cascade, ReviewsSaveForwardsOfTheLargerDraft) {
 }
 
 TEST(Cascade, TextIsTheTargetsOwn) {
-  const Models models;
+  const CascadeModels models;
   for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 0}, {"repetition_penalty", 1.3}},
                               json{{"temperature", 1}, {"coins", "gumbel"}}}) {
     const GenerationRecord plain = decode(models, {}, choose("autoregressive"), options).run();
@@ -181,7 +181,7 @@ TEST(Cascade, TextIsTheTargetsOwn) {
 }
 
 TEST(Cascade, ShortContextsOfADraft) {
-  const Models models;
+  const CascadeModels models;
   Shape shape = tiny_shape();
   shape.context = 40;
   const ModelPtr brief = load_tiny(random_llama(shape, 5));
@@ -193,7 +193,7 @@ TEST(Cascade, ShortContextsOfADraft) {
 }
 
 TEST(Cascade, RefusesBadMatrices) {
-  const Models models;
+  const CascadeModels models;
   const auto message = [&](const json& options, std::vector<ModelPtr> drafts) {
     return message_of([&] { decode(models, std::move(drafts), choose("cascade", options)).run(); });
   };

@@ -123,9 +123,9 @@ TEST(MergedTrees, DroppingDrawnTokensIsSeen) {
   EXPECT_GT(distance(spoilt<is_unlikely>()), 1e-3);
 }
 
-struct Models {
+struct MergedModels {
   ModelPtr target, two, one;
-  Models() {
+  MergedModels() {
     Shape shape = tiny_shape();
     shape.layers = 3;
     target = load_tiny(random_llama(shape, 3));
@@ -134,7 +134,7 @@ struct Models {
   }
 };
 
-GenerationRecord run(const Models& models, std::vector<ModelPtr> drafts, const json& strategy,
+GenerationRecord run(const MergedModels& models, std::vector<ModelPtr> drafts, const json& strategy,
                      json options = {{"temperature", 0}}) {
   options["max_tokens"] = 50;
   const Decode decode{
@@ -159,7 +159,7 @@ std::multiset<std::vector<Token>> paths(const StepRecord& step) {
 // At temperature 0 the tree is the trie of the greedy chains of the drafts, and pruning takes a part of it
 // that contains the parents of its nodes: those with the largest products of probabilities.
 TEST(MergedTrees, GreedyTreeIsATrieAndPruningKeepsItsHeaviestNodes) {
-  const Models models;
+  const MergedModels models;
   const json whole = {{"length", 4}, {"copies", 0}, {"nodes", 100}},
              few = {{"length", 4}, {"copies", 0}, {"nodes", 5}};
   const GenerationRecord all = run(models, {models.two, models.one}, whole),
@@ -204,7 +204,7 @@ TEST(MergedTrees, GreedyTreeIsATrieAndPruningKeepsItsHeaviestNodes) {
 }
 
 TEST(MergedTrees, DrawnDuplicatesStayAndTheBudgetHolds) {
-  const Models models;
+  const MergedModels models;
   const GenerationRecord record =
       run(models, {models.two, models.one}, {{"length", 3}, {"sequences", {2, 2}}, {"nodes", 9}},
           {{"temperature", .4}, {"top_k", 3}});
@@ -220,7 +220,7 @@ TEST(MergedTrees, DrawnDuplicatesStayAndTheBudgetHolds) {
 }
 
 TEST(MergedTrees, TextIsTheTargetsOwn) {
-  const Models models;
+  const MergedModels models;
   for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 0}, {"repetition_penalty", 1.3}},
                               json{{"temperature", 1}, {"coins", "gumbel"}}}) {
     const GenerationRecord plain = run(models, {}, {}, options);
@@ -234,7 +234,7 @@ TEST(MergedTrees, TextIsTheTargetsOwn) {
 }
 
 TEST(MergedTrees, RefusesWhatItCannotDraft) {
-  const Models models;
+  const MergedModels models;
   const auto message = [&](const json& options, std::vector<ModelPtr> drafts) {
     return message_of([&] { run(models, std::move(drafts), options); });
   };

@@ -10,9 +10,9 @@ namespace {
 using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
-struct Models {
+struct StagedModels {
   ModelPtr target, two, one;
-  Models() {
+  StagedModels() {
     Shape shape = tiny_shape();
     shape.layers = 3;
     target = load_tiny(random_llama(shape, 3));
@@ -21,7 +21,7 @@ struct Models {
   }
 };
 
-Decode decode(const Models& models, std::vector<ModelPtr> drafts, const StrategyChoice& strategy,
+Decode decode(const StagedModels& models, std::vector<ModelPtr> drafts, const StrategyChoice& strategy,
               const json& options) {
   Decode out{.target = models.target,
              .strategy = strategy,
@@ -53,7 +53,7 @@ void expect_equal_drafts(const GenerationRecord& a, const GenerationRecord& b) {
 // The second stage changes which rows are computed together, and nothing else: the drafts, their q and the
 // text are those of the same tree without it, bit for bit, at every temperature.
 TEST(Staged, DraftsAreThoseWithoutTheSecondStage) {
-  const Models models;
+  const StagedModels models;
   int saved = 0;
   for (const json& options :
        {json{{"temperature", 0}}, json{{"temperature", 1}}, json{{"temperature", .3}, {"top_k", 5}},
@@ -94,7 +94,7 @@ TEST(Staged, DraftsAreThoseWithoutTheSecondStage) {
 
 // A second stage that always guesses right: one forward of the draft for each step.
 TEST(Staged, RightGuessesMakeOneForwardOfAChain) {
-  const Models models;
+  const StagedModels models;
   const GenerationRecord record =
       decode(models, {models.two, models.two}, choose("staged", {{"widths", {1, 1, 1, 1}}, {"ahead", 3}}),
              {{"temperature", 0}})
@@ -106,7 +106,7 @@ TEST(Staged, RightGuessesMakeOneForwardOfAChain) {
 }
 
 TEST(Staged, RefusesWhatItCannotDraft) {
-  const Models models;
+  const StagedModels models;
   const auto message = [&](const json& options, std::vector<ModelPtr> drafts) {
     return message_of(
         [&] { decode(models, std::move(drafts), choose("staged", options), json::object()).run(); });

@@ -1,5 +1,5 @@
-// Launches single tasks of persistent kernels. The kernels of the tasks are compiled in the other
-// device_*.cu.
+// Launches a task of the persistent kernel by itself: its kernel runs as an ordinary launch. The kernels of
+// the tasks are compiled in the other device_*.cu.
 #define SPECLAB_TASKS_ONLY
 #include "core/backend/cuda/launch/run_on_device.h"
 #include "core/backend/cuda/program/persistent_tasks.h"
