@@ -207,8 +207,8 @@ class Backend {
   /// group instead of the whole row. The maximum of a group that contains NaN is undefined. Returns false and
   /// does nothing if the backend does not support it (the default).
   virtual bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima);
-  /// The prompts for which the caller should use prompt_linear() instead of linear(). By default there are
-  /// none.
+  /// Says for which rows of a prompt the caller should use prompt_linear() instead of linear(). By default
+  /// for none.
   virtual PromptRows prompt_rows() const { return {}; }
   /// linear() for at most prompt_rows().most rows of a prompt. Its results are close to those of linear(),
   /// but the bits differ and depend on n.

@@ -44,8 +44,8 @@ struct Estimate {
 /// call.
 class ProcessedRow {
  public:
-  /// Returns `row`, or the processed copy if a processor is active. `before` is the text before the row's
-  /// token. `ids` are the tokens of a reduced vocabulary, as in LogitsProcessors::apply().
+  /// Returns `row`, or the processed copy if a processor is active. `before` is the text before the token
+  /// that the row predicts. `ids` are the tokens of a reduced vocabulary, as in LogitsProcessors::apply().
   std::span<const float> operator()(const LogitsProcessors& processors, std::span<const float> row,
                                     std::span<const Token> ids, TokenSpan before) {
     if (!processors.active()) return row;
@@ -198,7 +198,8 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
             const LogitsProcessors processors = options.processors(models_.end_tokens(), prompt_length);
             const std::span<const float> of_target = processed(processors, row, {}, before);
             p.assign_logits(of_target, options.sampling, {}, vocab);
-            // As in decoding: only a lossy criterion at temperature 0 looks at the raw row.
+            // As in decoding: only a lossy criterion at temperature 0 looks at `raw`, the softmax
+            // at temperature 1 after the logits processors.
             const AcceptanceRule& rule = options.acceptance_rule();
             const bool wants_raw = options.sampling.temperature <= 0 &&
                                    rule.loss(options.rule_options, options.sampling) == LossClass::l3;

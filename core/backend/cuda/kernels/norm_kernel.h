@@ -28,13 +28,13 @@ struct Norm {
 
 inline namespace SPECLAB_SIDE {
 
-/// The mean of a vector, and the factor by which the norm scales it.
+/// The mean of a vector (0 for an RMS norm), and the factor by which the norm scales it.
 struct Moments {
   float mean = 0, scale = 1;
 };
-/// Computes the mean and the scale of one vector of d numbers. The first `threads` threads of the block read
-/// it. sum(value, i) returns the sum of the values of these threads. i is 0 or 1 and tells the two sums
-/// apart, so that they can use different shared memory.
+/// Computes the scale of one vector of d numbers and, for a layer norm, its mean. The first `threads` threads
+/// of the block read it. sum(value, i) returns the sum of the values of these threads. i is 0 or 1 and tells
+/// the two sums apart, so that they can use different shared memory.
 template <NormOf kKind, typename Sum>
 SPECLAB_DEVICE Moments moments_of(const float* x, int d, float eps, int threads, const Sum& sum) {
   const bool aligned = on_16_bytes(x, 0);

@@ -129,9 +129,10 @@ struct CublasLt::Shape {
     library.MatmulPreferenceDestroy(preference);
     proposed.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
     if (proposed.empty())
-      fail_library(fmt::format("no algorithm for {} rows of a matrix {} x {}: status {}", rows, out, in,
-                               static_cast<int>(status)),
-                   "at least one algorithm");
+      fail_library(
+          fmt::format("no algorithm for the product of {} input rows and a weight matrix {} x {}: status {}",
+                      rows, out, in, static_cast<int>(status)),
+          "at least one algorithm");
   }
   ~Shape() {
     for (const cublasLtMatrixLayout_t layout : {weights, x, y}) library.MatrixLayoutDestroy(layout);
