@@ -62,11 +62,12 @@ std::map<std::string, int> ForwardTimer::kernels() const {
 }
 
 ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats,
-                               const std::function<void(const ForwardSamples&)>& after_repeat) {
+                               const std::function<void(const ForwardSamples&)>& after_repeat, int untimed) {
   ForwardTimer timer(model, context, *std::max_element(sizes.begin(), sizes.end()));
   ForwardSamples samples;
   for (int repeat = -1; repeat < repeats; ++repeat) {  // the first round warms up
     for (const int n : sizes) {
+      for (int i = 0; repeat >= 0 && n <= kMostRowsAgain && i < untimed; ++i) timer.time(n);
       const ForwardTime time = timer.time(n);
       if (repeat < 0) continue;
       samples.host[n].push_back(time.host_ns);

@@ -54,8 +54,11 @@ struct ForwardSamples {
 };
 
 /// Times forwards of each size. The sizes take turns within a repeat, and an untimed round before the first
-/// repeat warms up. `after_repeat` gets the samples so far after each repeat. Throws Error like ForwardTimer.
+/// repeat warms up. `after_repeat` gets the samples so far after each repeat. `untimed` forwards of the same
+/// size come before each timed one, for sizes up to kMostRowsAgain. Throws Error like ForwardTimer.
+constexpr int kMostRowsAgain = 16;
 ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats,
-                               const std::function<void(const ForwardSamples&)>& after_repeat = {});
+                               const std::function<void(const ForwardSamples&)>& after_repeat = {},
+                               int untimed = 0);
 
 }  // namespace speclab
