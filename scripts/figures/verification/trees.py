@@ -225,7 +225,7 @@ def tree_files(run):
     found = {}
     for case in run.speculative:
         name = (case.options or {}).get("tree")
-        if not name:
+        if not isinstance(name, str) or not name:  # other strategies have an option "tree" that is a list
             continue
         for folder in (pathlib.Path.cwd(), pathlib.Path(__file__).resolve().parents[3]):
             try:

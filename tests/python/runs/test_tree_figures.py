@@ -3,6 +3,7 @@
 import pathlib
 import sys
 import tempfile
+import types
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
@@ -116,6 +117,10 @@ class Trees(unittest.TestCase):
         wanted = trees.best_tokens(of, ranks, 2)[3] / (1.03 + 2 * 0.05)  # four nodes, two levels
         self.assertAlmostEqual(values[1, 3], wanted, places=9)
         plt.close(drawn)
+
+    def test_a_list_of_widths_is_no_tree_file(self):
+        case = types.SimpleNamespace(options={"tree": [3, 2, 1]})
+        self.assertEqual(trees.tree_files(types.SimpleNamespace(speculative=[case])), {})
 
     def test_shapes_show_every_node(self):
         drawn = trees.draw_shapes(record.Run(RUN))
