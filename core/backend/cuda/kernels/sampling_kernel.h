@@ -30,7 +30,7 @@ struct RowCut {
   simt::u64 total = 0;  ///< mass of all entries; with top-k their number
   simt::u64 cut = 0;    ///< out: the key (key_of()) of the smallest entry that is kept
   simt::u32 code =
-      0;  ///< leading bits of the code of that entry; with top-k, of the smallest that top-k keeps
+      0;  ///< leading bits of the code of that entry; with top-k: of the smallest entry that top-k keeps
   simt::u32 count = 0;  ///< number of entries that the last step has collected
   /// In the last step: the keys of at most kWords of the collected entries. Before it: kCutBuckets masses of
   /// each piece.
