@@ -63,7 +63,8 @@ struct AcceptPathsKernel {
            static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.vocab);
   }
   SPECLAB_DEVICE LawRow row_of(int node) const { return LawRow::of(a.p, a.p_laws, node, a.vocab, a.p_sums); }
-  /// rho of a child, from those of its parent. `p_token` and q_token: R and q of its token.
+  /// Returns rho of a child. `rho` is that of its parent. `p_token` and `q_token` are the probabilities of
+  /// the child's token under the parent's R and under q.
   SPECLAB_DEVICE static double rho_of_child(double rho, double p_token, double q_token) {
     const double product = rho * p_token / q_token;
     return product < 1 ? product : 1;
