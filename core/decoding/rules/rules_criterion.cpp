@@ -175,7 +175,7 @@ const std::array<AcceptanceRule, 4> kRules = {{
      "Cai et al. 2024 (Medusa), typical acceptance; Hewitt et al. 2022 (eta-sampling)", lossy, kReadsTypical,
      test<typical, typical_target>, typical_target, expected<typical>, output_law<typical, true>,
      on_device<typical_form>},
-    {"threshold", "accept when p(x) >= theta (and x is one of the top_k most probable), else a token of p",
+    {"threshold", "accept when p(x) >= theta (and x is among the threshold_top_k best), else a token of p",
      "hard threshold on the target's probability", lossy, kReadsThreshold, test<threshold, sample_target>,
      sample_target, expected<threshold>, output_law<threshold, false>, on_device<threshold_form>},
 }};

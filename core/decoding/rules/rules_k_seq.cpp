@@ -1,14 +1,15 @@
 // K-SEQ, the rule of SpecTr for k independent drafts of one token (Sun et al. 2023, arXiv 2310.15141).
 //
-// The rule "rejection" gives the first child all that it can, and the later ones are tested against what is
-// left. K-SEQ tests all k children of one row q in the same way: it accepts x with min(1, p(x) / (rho q(x))).
-// The factor rho >= 1 keeps the accepted mass of each token at or below p(x). With
+// The rule "rejection" tests the first child against the whole of p, and the later ones against what is left.
+// K-SEQ tests all k children of one row q in the same way: it accepts x with probability
+// min(1, p(x) / (rho q(x))). The factor rho >= 1 keeps the accepted mass of each token at or below p(x). With
 //
 //   beta(rho) = sum over x of min(q(x), p(x) / rho),
 //
-// one child is accepted with beta and one of k with 1 - (1 - beta)^k. The best rho is the smallest with
-// 1 - (1 - beta)^k <= rho beta. It lies in [1, k] and is found by bisection. After k failures the rule draws
-// from what the accepted tokens leave of p:
+// a child that is tested is accepted with probability beta, and some child of the k is accepted with
+// probability 1 - (1 - beta)^k. The best rho is the smallest with 1 - (1 - beta)^k <= rho beta. It lies
+// in [1, k] and is found by bisection. After k failures the rule draws from what the accepted tokens leave of
+// p:
 //
 //   p(x) - min(q(x), p(x) / rho) (1 - (1 - beta)^k) / beta,  divided by its sum (1 - beta)^k.
 //
