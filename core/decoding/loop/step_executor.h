@@ -27,7 +27,7 @@ struct StepGroup {
 /// factory make_NAME_executor(). A new executor also needs a line in step_executor.cpp.
 ///
 /// All executors give the same verdicts, bit for bit. They differ in where and how the target's rows are
-/// computed and who judges them.
+/// computed, and in who judges the drafts.
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;

@@ -10,7 +10,7 @@
 // node they accept the first child, in draw order, whose token is in A. Then a child that leads to a dead end
 // can hide a sibling that leads further. The rules named ..._longest accept the longest path whose tokens are
 // all in A, and of paths of one length the most probable one (Cai et al. 2024, Medusa). They
-// need the rows of all nodes whose path is accepted. On a chain both are the same.
+// need the rows of all nodes whose whole path is in A. On a chain both ways give the same path.
 #include <algorithm>
 #include <array>
 #include <cmath>

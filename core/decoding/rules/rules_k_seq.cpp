@@ -15,9 +15,9 @@
 //
 // The paper has one row q for all children of a node. Here children are judged in groups. A group holds
 // neighbours in draw order that were drawn from equal rows. The residual of a group takes the place of p for
-// the next one. This is ours; it is exact by induction, as for the rule "rejection", which is the case of
-// groups of one. So the rule also judges copied tokens and draws without replacement. The number of children
-// of a node must not depend on the tokens that were drawn there.
+// the next group. The groups are this project's addition. They are exact by induction, like the rule
+// "rejection", which is the case of groups of one. So the rule also judges copied tokens and draws without
+// replacement. The number of children of a node must not depend on the tokens that were drawn there.
 #include <algorithm>
 #include <array>
 

@@ -127,7 +127,8 @@ struct CurrentPath {
   PathNode& last() { return nodes[length - 1]; }
 };
 
-/// Goes from the last node of the path to its next child, then to the first child of that, down to a leaf.
+/// Goes from the last node of the path to its next child, and from there always to the first child, down to a
+/// leaf.
 void descend(const DraftToJudge& judged, const Acceptance& wanted, CurrentPath& path) {
   for (;;) {
     PathNode& parent = path.last();
