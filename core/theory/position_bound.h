@@ -14,7 +14,7 @@ namespace speclab::theory {
 enum class ChildrenDrawn {
   copied,               ///< no child was drawn; each has no row or a one-hot row
   iid,                  ///< all from one row
-  without_replacement,  ///< each from the row of the one before without its token
+  without_replacement,  ///< each child from the row of the child before it, without that child's token
   mixed                 ///< anything else; no closed form is known
 };
 ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
