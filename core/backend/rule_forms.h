@@ -55,7 +55,7 @@ SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) 
 /// kFirstCoinOfOrder + n.
 inline constexpr std::uint32_t kFirstCoinOfOrder = 0x80000000;
 
-/// How K-SEQ tests a group of k children: it accepts x with min(1, p(x) / (rho q(x))).
+/// How K-SEQ tests a group of k children: it accepts x with probability min(1, p(x) / (rho q(x))).
 struct GroupTest {
   double rho = 1;
   double beta = 0;   ///< P(one child is accepted): the sum over x of min(q(x), p(x) / rho)
