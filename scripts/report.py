@@ -4,11 +4,10 @@
     .venv/bin/python scripts/report.py RUN [--out FILE.html] [--summary FILE.json] [--only FIGURE]... [--no-figures]
 
 RUN is a folder that `speclab run` wrote. The report goes to RUN/report.html and its figures, as SVG and PDF, to RUN/figures/;
-with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. A committed record
-(results/baselines/*), whose raw lines are packed or were not kept, is reported from its summary.json alone, and only with --out.
-A run with several targets
-holds one run for each target. These are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
-nothing to show for this run is left out; the report names it with the reason.
+with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. The raw lines of a
+committed record (results/baselines/*) are packed or were not kept, so the record is reported without them, and only with
+--out. A run with several targets holds one run for each target. These are reported one by one, and figures over all of
+them go to RUN/figures/. A figure that has nothing to show for this run is left out; the report names it with the reason.
 
 The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines, and --summary
 takes its output in place of RUN/summary.json. `speclab report RUN --out FILE.html` does both: it computes the numbers anew and
@@ -42,7 +41,7 @@ TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
 COLUMNS = [
     ("speedup", "speedup", "{:.2f}", "decode time per emitted token of the autoregressive reference / of the case"),
     ("tokens_per_second", "tokens/s", "{:.1f}", "decoding only, median over repeats"),
-    ("tau", "τ", "{:.2f}", "tokens emitted per target forward, the bonus or correction token included"),
+    ("tau", "τ", "{:.2f}", "tokens emitted per step, the bonus or correction token included"),
     ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections), the censored maximum-likelihood estimate"),
     ("alpha_min", "α by Σmin", "{:.3f}", "mean expected acceptance of the rule at tested positions; must agree with α"),
     ("draft_utilization", "utilization", "{:.3f}", "accepted / drafted tokens: a naive estimate of α, too low"),

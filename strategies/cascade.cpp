@@ -1,6 +1,6 @@
 // Cascade speculative drafting (CS Drafting): several drafts work together on one chain. Their list goes from
-// the largest to the smallest; the last one is the max-gram, which copies what followed the longest ending of
-// the text that occurred before.
+// the largest to the smallest. Unless `max_gram` is false, the last one is the max-gram, which copies what
+// followed the longest ending of the text that occurred before.
 //
 // Vertical cascade: a draft does not generate token by token. It reviews a chain that the smaller drafts
 // made, in one forward, and adds one token of its own. Horizontal cascade: the first tokens of a chain come
@@ -9,12 +9,12 @@
 // from draft j, and K[i + 1][j] tokens of the chain that draft i reviews come from draft j. If a draft has
 // fewer tokens, the drafts after it may fill its place.
 //
-// A review inside is greedy: the draft keeps the tokens up to the first one that is not its best token. With
-// `inner_lenience` above 1 it also keeps a token x with p(x) > q(x) / inner_lenience, where p is the
-// probability that the reviewing draft gives x and q the one that the proposing draft gave it (1 for a copy).
-// The target is never lenient: it verifies the chain with the rule of the case. No token is drawn at random.
-// So the chain is a function of the text, every token is one-hot, and every exact rule stays exact at every
-// temperature.
+// A review inside is greedy: the draft keeps the tokens before the first one that is not its best token. With
+// `inner_lenience` above 1 it also keeps a token x with p(x) > q(x) / inner_lenience. p is the probability
+// that the reviewing draft gives x. q is the one that the last draft which proposed or kept x gave it (1 for
+// a copy that no draft has reviewed). The target is never lenient: it verifies the chain with the rule of the
+// case. No token is drawn at random. So the chain is a function of the text, every token is one-hot, and
+// every exact rule stays exact at every temperature.
 //
 // Paper:       Chen et al. 2023, "Cascade Speculative Drafting for Even Faster LLM Inference" (arXiv
 //              2312.11462), Algorithm 1. Two differences: a chain is never longer than K says (there, the
@@ -63,9 +63,8 @@ struct Options {
         "Empty: 4 on and above the diagonal");
     visit("max_gram", max_gram, "add the max-gram as the last draft");
     visit("inner_lenience", inner_lenience, Range<double>{1, 1000},
-          "a draft that reviews keeps a token x if p(x) > q(x) / inner_lenience; 1: only its best token. The "
-          "target "
-          "is not affected");
+          "a draft that reviews keeps its best token, and also a token x with p(x) > q(x) / inner_lenience; "
+          "1: only its best token. The target is not affected");
   }
 };
 

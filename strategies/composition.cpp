@@ -115,7 +115,8 @@ struct Options {
         "first: the surest copy, or the model if no copy is sure; tree: all tokens that are worth a row, as "
         "one tree; listed: the first of `sources` that finds anything");
     visit("sure", sure, Range<double>{0, 1},
-          "a copy drafts alone if its first token has at least this probability");
+          "the model does not draft if the first token of the best copy has at least this probability; not "
+          "used with order listed");
     visit("worth", worth, Range<double>{0, 1},
           "a copied token is verified if its path has at least this probability");
     visit("worth_of_draft", worth_of_draft, Range<double>{0, 1},

@@ -16,7 +16,8 @@
 //              gives to all of them together. This is less than for drawn children when draft and target
 //              agree.
 //
-// The tree is a function of the text and the models alone, so every lossless rule stays exact.
+// No token is drawn at random: the tree follows from the text so far, the models and the table of times. So
+// every lossless rule stays exact.
 
 #include <algorithm>
 #include <array>
@@ -146,7 +147,7 @@ class DynamicTree final : public Strategy {
     Token token;
     int parent;       // index of a node; -1: the pending token
     float q;          // the draft's probability of the token
-    double reach;     // product along the path of q, or with a budget of the acceptance learned for q
+    double reach;     // product along the path of q or, with a budget, of the acceptance learned for q
     int in_flight;    // its number among the fed nodes
     int drafted = 0;  // its node of the draft; 0: it was not kept
   };

@@ -42,7 +42,8 @@ struct Options {
   Options() { chain.gamma = 3; }
   void fields(OptionVisitor& visit) {
     visit("order", order, Range<int>{1, NgramCounts::kMostOrder},
-          "longest n-gram: 1 unigram, 2 bigram, 3 trigram; at most the order of the file");
+          "longest n-gram: 1 unigram, 2 bigram, 3 trigram; a file of a lower order gives n-grams of its own "
+          "order");
     visit("smoothing", smoothing,
           {{NgramSmoothing::katz, "katz"},
            {NgramSmoothing::kneser_ney, "kneser_ney"},

@@ -1,7 +1,7 @@
 // Staged speculation: the draft model drafts with the help of a second stage, a draft of the draft. The
 // second stage guesses which tokens the draft model will draw. The guesses are fed together with the node
-// that the draft model needs next, in one forward. Where a guess is right, the rows below it are there
-// already. A chain of gamma tokens then costs the draft model fewer than gamma forwards.
+// that the draft model needs next, in one forward. Where a guess is right, its row is there already. A chain
+// of gamma tokens then costs the draft model fewer than gamma forwards.
 //
 // The second stage decides only which rows are computed together. Each token is drawn from the draft model's
 // own row with the coin of its node, whatever was guessed. So the drafts are those of tree_speculation with
@@ -163,7 +163,7 @@ class Staged final : public Strategy {
   }
 
  private:
-  // Guesses a chain below the first nodes of the level that is fed next.
+  // Guesses a chain below each of the first `branches` nodes of the level that is fed next.
   void guess(DraftLevel& level) {
     const Sequence& sequence = level.sequence();
     const int count = std::min(options_.branches, growth_.fed_count(level));

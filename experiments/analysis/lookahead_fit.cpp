@@ -133,7 +133,7 @@ std::string held_out_text(const json& tests) {
       return test[name].is_null() ? "" : fmt::format("{:.1f} %", 100 * test[name].get<double>());
     };
     table.rows.push_back({what == "prompts" ? "no cell, half of the prompts"
-                          : what == "cells" ? "every other cell; similar cells stay in the fit"
+                          : what == "cells" ? "half of the cells; similar cells stay in the fit"
                                             : "all cells with one " + what,
                           test["cells"].dump(), test["interpolated"].dump(), percent("error"),
                           percent("mean_error"), percent("error_other_prompts"),

@@ -133,7 +133,7 @@ class Page:
             self.parts.append(table(["machine", "W", "N", "G", "tau", "speedup"], rows))
 
     def held_out(self, tests):
-        kinds = {"prompts": "no cell, half of the prompts", "cells": "every other cell; similar cells stay in the fit"}
+        kinds = {"prompts": "no cell, half of the prompts", "cells": "half of the cells; similar cells stay in the fit"}
         self.parts.append(
             'Median error of the law\'s τ on cells or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
             "Interpolated cells lie in the convex hull of the fitted cells; the others are extrapolated.\n"

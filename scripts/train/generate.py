@@ -8,8 +8,8 @@ The target writes in rounds. Each round makes one shard, `text-00012.npz`, of S 
   features   float16 [M, D]  target's last hidden state after its final norm, for positions starts .. length - 2
   lse        float32 [M]     log-sum-exp of the target's logits at these positions: p = exp(head . feature - lse)
   temperature float32 [S], kind int32 [S] (index in prompts.KINDS)
-A round is a pure function of its number, the options --seed, --slots and --round and, for tasks over passages, the passages of
-earlier rounds.
+A round is a pure function of its number, the options --seed, --slots and --round and, for tasks over passages, the
+passages in the shards that are finished when it starts.
 """
 
 import argparse

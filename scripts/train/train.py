@@ -108,10 +108,10 @@ def choose_vocabulary(shards, embedding, size, device):
 
 
 def warm_head(draft, text, shards, steps, rng):
-    """Fits the head, and a linear map A from the target's feature to a hidden vector, to p = softmax(head A f), without a transformer.
+    """Fits the head and a linear map A (target's feature f -> hidden vector), so that softmax(head A f) comes close to p.
 
-    Starts from initialise.head_start. The last alpha that it prints is about the largest that a draft with hidden
-    vectors of this width can reach.
+    No transformer takes part. Starts from initialise.head_start. The last alpha that it prints is about the largest that
+    a draft with hidden vectors of this width can reach.
     """
     head = draft.head
     fit = torch.linalg.lstsq(

@@ -5,8 +5,8 @@
 
 // Verifies a draft on the device. The kernel does what accept() of core/decoding/rules/accept.h does for a
 // tree, with the rules that walk, except K-SEQ. If the rows have the same bits as on the host, the decisions,
-// coins and tokens are the same, too (law.h). The other rules have kernels of their own (accept/). Start it
-// with start_accept() (accept/start_accept.h).
+// coins and tokens are the same, too (law.h). The other rules have kernels of their own (accept/).
+// start_accept() (accept/start_accept.h) starts the kernel of a rule.
 //
 // Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
 // the threads fetch in parallel what it needs of each node: links, token, and p and q of the token

@@ -16,10 +16,9 @@
 //
 // The memory of an H200 moves 4.3 TB/s, so the two launches take at least bytes / 4.3 TB/s. Logits are read
 // twice and weights are written once. For a vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32
-// rows, if nothing stays in L2 (predicted).
-// The logits of 32 rows are 16.4 MB, which the L2 of an H100 or H200 (50 MB) holds. With 5.5 TB/s from L2 the
-// bound is 9 us for 32 rows. For 1 row the two launches, about 2 us each, take longer than the traffic
-// (predicted).
+// rows, if nothing stays in L2 (predicted). The logits of 32 rows are 16.4 MB, which the L2 of an H100 or
+// H200 (50 MB) holds. With 5.5 TB/s from L2 the bound is 9 us for 32 rows. For 1 row the two launches, about
+// 2 us each, take longer than the traffic (predicted).
 
 namespace speclab::cuda {
 
@@ -39,7 +38,8 @@ struct RowCut {
 
 /// Turns rows of logits into laws. At temperature 0 a row becomes one-hot at its argmax. Otherwise the
 /// weights are exp((z - max) * scale), and those below e^-87 are zero. Top-k and then top-p drop tokens by
-/// setting their weights to zero. The law holds the sum of the remaining weights. Start it with start_laws().
+/// setting their weights to zero. The law holds the sum of the remaining weights. start_laws() starts the
+/// launches.
 struct Standardise {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
@@ -85,7 +85,7 @@ struct Sample {
   simt::u32 purpose = 0, draw = 0;  ///< purpose and draw index of the coins; unused when coupled
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows]
-  RowMeeting meeting{};            ///< used when coupled, because only a race reads the whole row
+  RowMeeting meeting{};            ///< used only when coupled; other draws read one chunk if `sums` is set
 };
 
 /// True if top-k or top-p may drop tokens.

@@ -62,7 +62,7 @@ struct AcceptKSeqKernel {
                 [&](int x, const Weights& of) { return value(x, law.prob_of(of.stored), of.drawn); }});
   }
 
-  /// The test of a group of `count` children with the smallest rho (best_test() on the host).
+  /// Finds the test with the smallest rho for a group of `count` children (best_test() on the host).
   SPECLAB_DEVICE GroupTest best_test(const LawSpace& space, const LawLeft& law, const LawRow& q,
                                      int count) const {
     GroupSearch search(count);

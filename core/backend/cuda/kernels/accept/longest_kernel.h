@@ -35,7 +35,8 @@ struct AcceptLongestKernel {
   }
   static int blocks(const Accept& a) { return a.meeting.arrivals != nullptr ? a.nodes : 1; }
 
-  /// Writes log p of each child of a node that the criterion accepts, kRefused for the others.
+  /// For each child of `node`, writes the log of its probability in the row that the criterion looks at, or
+  /// kRefused if the criterion does not accept the child.
   SPECLAB_DEVICE void judge(const AcceptKernel<Coins>& walk, const LawSpace& space, const TreeFacts& facts,
                             int nodes, int node) const {
     constexpr double kSmallest = 2.2250738585072014e-308;  // of the normal numbers

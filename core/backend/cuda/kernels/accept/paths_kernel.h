@@ -7,7 +7,7 @@
 // Verifies a draft by whole paths, from the leaves to the pending token (AcceptRule::kPaths). The host's side
 // is core/decoding/rules/rules_paths.cpp. It explains rho, R and S, and the bits here are the same.
 //
-// No rho, R or S depends on a coin. Coins only decide at which leaf the walk ends. So the sums of the first
+// No rho, R or S depends on a coin. Coins only decide at which node the walk ends. So the sums of the first
 // path (from the pending token, always to the first child) can be computed before the walk. If there is
 // memory through which blocks exchange results (Accept::meeting), each of the first levels_ahead() nodes of
 // this path has one block per piece of its row (row_pieces.h). The last block that arrives walks. On a chain
