@@ -210,8 +210,9 @@ def front_parts(root):
     chosen = front_cases(run)
     head = wrapped(f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}")
     busy = wrapped(busy_note(run).strip()) + "\n\n" if run.busy else ""
+    loses = (chosen[-1].metric("speedup") or 1) < 1
     tail = wrapped(
-        f"{len(chosen)} of {len(run.cases)} cases: the reference and the fastest of each kind; all runs are in [results/README.md](results/README.md). "
+        f"{len(chosen)} of {len(run.cases)} cases: the reference and the fastest of each kind{', and the slowest case' if loses else ''}; all runs are in [results/README.md](results/README.md). "
         f"{unexplained_range(runs(root))}".strip()
     )
     return {

@@ -1,6 +1,7 @@
 // Dynamic tree: a small model drafts a tree whose shape follows its confidence. At each level the nodes that
 // are most likely to be reached are expanded to their best children. At the end the most likely nodes of all
-// levels are kept. How likely a node is, is the product of the draft's probabilities along its path.
+// levels are kept. The probability to reach a node is estimated as the product of the draft's probabilities
+// along its path.
 //
 // Paper:       Li et al. 2024, "EAGLE-2" (arXiv 2406.16858): expansion and reranking. The paper has a trained
 //              head and a fixed number of nodes; here any draft model serves, and the number of nodes can

@@ -16,8 +16,8 @@
 //              without replacement (Section 3.2), and the shape of the tree (Section 3.1).
 // Draft cost:  one draft forward per depth over the nodes of the level that have children: as many forwards
 //              as a chain of that depth.
-// Loses when:  rows are not free. A tree of n nodes costs t(1 + n). Compared with the chain on its first
-//              path, the tree gains only the probability that the target chooses a sibling: the draft's
+// Loses when:  rows are not free. A tree of n drafted tokens costs t(1 + n). Compared with the chain on its
+//              first path, the tree gains only the probability that the target chooses a sibling: the draft's
 //              second, third, ... best token.
 
 #include <algorithm>

@@ -167,7 +167,7 @@ class Backend {
   virtual bool host_memory() const = 0;
   /// Allocates memory of the backend; its contents are undefined. Throws Error if there is not enough.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// upload() and download() return when the host may use its own memory (`host`) again.
+  /// upload() returns when the host may change `host` again. download() returns when `host` holds the data.
   virtual void upload(const void* host, std::size_t bytes, void* to) = 0;
   virtual void download(const void* from, std::size_t bytes, void* host) = 0;
 

@@ -91,7 +91,9 @@ struct StepRecord {
   int accepted = 0;    ///< drafted tokens that were emitted (after cuts)
   int emitted = 0;     ///< tokens that the step added to the text (after cuts)
   EndedBy ended_by = EndedBy::none;
-  int rows = 0;                 ///< tokens fed to the target (all prefixes of a batch, all devices together)
+  /// Tokens fed to the target. A token that is fed in several sequences (VerifyWith) or on several devices
+  /// counts several times.
+  int rows = 0;
   int draft_calls = 0;          ///< Work::calls of the draft in this step
   std::int64_t pool_size = -1;  ///< n-grams that the strategy could copy when it drafted; -1: it has no pool
   PhaseTimes times;

@@ -188,8 +188,8 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
   for (const auto& data : cases) {
     if (data->config["strategy"] != "lookahead" || data->lines.empty() || data->unequal()) continue;
     if (data->options().value("budget", "fixed") != "fixed")
-      continue;                         // it does not feed every step's window
-    if (data->devices() > 1) continue;  // it has the tau of one device, but more rows
+      continue;                         // such a case does not feed the window in every step
+    if (data->devices() > 1) continue;  // such a case has the tau of one device, but more rows
     json rest = data->options();
     LookaheadCell cell = cell_of(*data);
     if (cell.shape.W < 1 || cell.shape.G < 1 || cell.tokens.empty()) continue;

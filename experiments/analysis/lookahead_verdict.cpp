@@ -126,7 +126,9 @@ json follow_up_config(const json& run_config, const json& summary) {
   const auto changed = [&](const OptionFields& fields) {  // the options that differ from their defaults
     json out = json::object();
     for (const OptionInfo& info : describe_options(fields)) {
-      const json value = options.contains(info.name) ? options[info.name] : json::parse(info.absent_means);
+      const bool recorded = options.contains(info.name);
+      if (!recorded && info.absent_means.empty()) continue;  // an option that came later: its default
+      const json value = recorded ? options[info.name] : json::parse(info.absent_means);
       if (value != json::parse(info.default_value)) out[info.name] = value;
     }
     return out;

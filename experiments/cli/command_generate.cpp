@@ -151,8 +151,7 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
       "chat-template", po::value(&chat_template),
       "name of a family of chat templates, instead of the template in the model's files")(
       "costs", po::value(&costs),
-      "folder of a run: a strategy with \"budget\": \"auto\" uses its table of costs; without it the table "
-      "is "
+      "folder of a run whose table of costs a strategy with \"budget\": \"auto\" uses; default: a table is "
       "measured")("plain", "use no chat template")("seed", po::value(&seed)->default_value(1),
                                                    "seed of the coins")(
       "json", "print the record as JSON instead of the text")(
@@ -193,7 +192,7 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
   loop_options.capacity = static_cast<int>(std::min<long>(room, models.target()->config().context));
   if (strategy.has_budget()) {
     const std::string name =
-        draft_names.empty() ? "" : draft_names.front();  // it has at most one draft model
+        draft_names.empty() ? "" : draft_names.front();  // with a budget there is at most one draft model
     std::map<std::string, const Model*> timed;
     if (!name.empty()) timed[name] = models.draft(name).get();
     const json table =

@@ -187,7 +187,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "depth", po::value<int>()->default_value(wish.depth), "largest number of levels of the tree")(
       "c", po::value<double>(), "choose for this time of a draft forward / time of a target forward")(
       "run", po::value<std::string>(), "folder for the run that measures; default FILE.run")(
-      "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts/limit=3");
+      "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts.limit=3");
   options.add_options()("t", po::value<std::string>(),
                         "choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
       "resume", "resume an interrupted measurement")("json", "print JSON")("quiet,q", "show no progress");

@@ -40,8 +40,8 @@ struct RowsStay {
 
 /// Returns the table with the costs that the steps of a case really pay. Rows that stay on the device cost
 /// the time by its own clock; rows that the host reads cost the time until they are on the host. Adds
-/// "reference_ns", the forward of one row that the reference pays. Returns the same table if all times are
-/// the host's.
+/// "reference_ns", the time that the reference pays for a forward of one row. Returns the same table if all
+/// times are the host's.
 nlohmann::json costs_as_paid(const nlohmann::json& table, const RowsStay& own, const RowsStay& reference);
 
 /// Returns c of a case that drafts on the target itself, without a draft model: the calibrated time of

@@ -25,9 +25,10 @@ const std::vector<int> kSizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 1
 /// A draft model runs over one row for each depth of a chain, over the rows of a level of a tree, and over
 /// the tokens that it has missed.
 const std::vector<int> kDraftSizes = {1, 2, 4, 8, 16, 32};
-/// Steps of a text follow one another, so the forwards that are timed do, too. Right after a forward of many
-/// rows, which computes more than it reads, one of a single row is faster than in a text: 7.8 in place of 9.3
-/// ms for SmolLM2-135M on a Zen 5 with two cores.
+/// Number of untimed forwards of the same size before each timed forward of at most kMostRowsAgain rows,
+/// because the steps of a text follow steps of a similar size. Right after a forward of many rows, which
+/// computes more than it reads, a forward of one row is faster than in a text: 7.8 instead of 9.3 ms for
+/// SmolLM2-135M on a Zen 5 with two cores.
 constexpr int kForwardsBefore = 4;
 
 [[noreturn]] void bad_table(const std::string& where, const std::string& got) {

@@ -25,7 +25,7 @@ nlohmann::json measure_cost_table(const Model& target, const std::map<std::strin
 /// Reads "step_costs" of environment.json in a run's folder. Throws Error when the run has none.
 nlohmann::json read_cost_table(const std::filesystem::path& run);
 
-/// The costs of the cases with each draft, by its name; "" for cases without a draft.
+/// The costs for cases with a draft, by the name of the draft; "" for cases without a draft.
 using CostsByDraft = std::map<std::string, std::shared_ptr<const StepCosts>>;
 
 /// Fills the gaps between the measured numbers of rows. `where` names the table in errors. Throws Error for a

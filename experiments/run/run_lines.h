@@ -52,8 +52,9 @@ class RunLines {
   int unequal_ = 0;
 };
 
-/// SHA-256 of the emitted and drafted ids of a text, step by step. These ids are everything that depends on
-/// the memory of the strategy. Two decodings with the same fingerprint leave the same memory behind.
+/// SHA-256 of the ids that each turn emitted and of the tree that each step drafted. These are everything
+/// that depends on the memory of the strategy. Two decodings with the same fingerprint leave the same memory
+/// behind.
 std::string fingerprint_of(const std::vector<GenerationRecord>& turns);
 
 }  // namespace speclab

@@ -18,7 +18,8 @@ struct RunRequest {
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
-  /// Folder of a run whose table of costs is used for the option "budget": "auto"; empty: measure it.
+  /// Folder of the run whose table of costs serves the option "budget": "auto". Empty: the table is measured,
+  /// or a resumed run takes its own.
   std::filesystem::path costs_of = {};
   Shard shard = {};  ///< the lines to measure; other calls with this folder measure the other shards
   std::vector<std::string> command_line;

@@ -16,7 +16,8 @@ namespace speclab {
 /// - {"kind": "alpha", "case", "prompt", "seed", "sum", "positions"}: the acceptance rule's expected
 ///   acceptance of one token drawn from the draft model, summed over the positions of the autoregressive
 ///   text (Leviathan et al. 2023, Corollary 3.6). The first token of a turn has no position here, because it
-///   is never drafted. Logits processors change the rows of both models, as in decoding.
+///   is never drafted. A turn that does not fit the draft's context is left out. Logits processors change the
+///   rows of both models, as in decoding.
 /// - {"kind": "nll", "case", "prompt", "seed", "sum", "tokens"}: -log p of the case's own text under the
 ///   target at temperature 1, for lossy cases and their references.
 /// Lines that an interrupted run has left in the file are kept. `texts(case, prompt, seed)` returns a

@@ -1,6 +1,6 @@
 """Verifiers to compare with: two exact ones, and four faulty ones that the audit must find (negative controls).
 
-`first_token_is_exact` has an error that a check of the first token alone misses.
+The first token of all four is exact, so a check of the first token alone misses their errors.
 """
 
 import numpy as np

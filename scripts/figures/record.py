@@ -65,7 +65,7 @@ class Case:
         return (self.data["strategy"], *(item for item in self.settings() if item[0] not in without))
 
     def label(self, without=("gamma",)):
-        """A label that is unambiguous within the run: the strategy and the settings in which its cases differ."""
+        """A label that is unambiguous within the run: the strategy and the settings in which the cases of the run differ."""
         strategy, *settings = self.family(without)
         names = {name for name, _ in settings}
         schedule = dict(settings).get("schedule")
@@ -203,7 +203,7 @@ class Run:
 
     @functools.cached_property
     def twins(self):
-        """The note on inflated models that every figure and page shows; empty when there are none."""
+        """The note on inflated models that every figure and report shows; empty when there are none."""
         named = [
             (role, model["name"]) for role, model in self.environment.get("models", {}).items() if "inflated" in model
         ]

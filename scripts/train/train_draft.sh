@@ -4,7 +4,8 @@
 #
 #   scripts/train/train_draft.sh [PROMPTS.jsonl [QUESTION_IDS]]    prompts to evaluate on, never used in training
 #   TEXT="--tokens 3e6" TRAIN="--epochs 2" SIZES="128 256" OUT=DIR   TEXT: options of generate.py; TRAIN: options of train.py;
-#                                                                     SIZES: widths to train (default 256, see draft.py); OUT: folder
+#                                                                     SIZES: widths to train (default 256, see draft.py); OUT: folder of width
+#                                                                     256, other widths go to OUT-WIDTH
 # On two cores, TEXT="--minutes 40" TRAIN="--minutes 34 --epochs 5" takes an hour and a half.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -17,15 +17,16 @@ struct RunningShare {
   double over(double guess, double weight) const { return (accepted + weight * guess) / (seen + weight); }
 };
 
-/// Allows trials of something that does not seem worth its time. Each step that goes without it earns a
-/// share of its time, and a trial is made when its expected loss is earned. So trials take at most about this
-/// share of the time.
+/// Decides when to try a way of drafting that does not seem worth its time. Each step without it adds a share
+/// (kShare) of the step's time to the fund. A trial starts when the fund covers the time that the trial is
+/// expected to lose. So trials lose at most about this share of the time.
 class TrialFund {
  public:
   static constexpr double kShare = .02;
   void begin() { earned_ = 0, left_ = 0; }
-  /// Called in a step that should go without. `ns`: time of this step. `loss_ns`: expected loss of one step
-  /// of a trial, which takes `steps` steps in a row. Returns true if this step belongs to a trial.
+  /// Call it for each step in which this way of drafting does not seem worth its time. `ns`: time of the step
+  /// without it. `loss_ns`: expected loss of one step of a trial, which takes `steps` steps in a row. Returns
+  /// true if this step belongs to a trial.
   bool try_now(double ns, double loss_ns, int steps) {
     if (left_ > 0) return --left_, true;
     earned_ += kShare * ns;
@@ -41,7 +42,7 @@ class TrialFund {
 };
 
 /// Chooses before each step which part of a tree shape one sequence drafts, from nothing to all of it. A
-/// chain is a shape with one child for each node. It takes the part that maximises
+/// chain is a shape with one child for each node. The budget takes the part of n tokens that maximises
 ///
 ///     (1 + sum of P(token accepted) over the n tokens) / (t(n + 1) + time of the draft's forwards),
 ///

@@ -32,10 +32,10 @@ struct ChainOnTarget {
 };
 
 /// Drafts a chain with a draft model that has its own KV cache, or with a part of the target on the target's
-/// cache. The first is the drafter of classic speculative decoding; other strategies use it too. One draft
-/// forward per depth advances all sequences of a batch. No chain is longer than the context of the draft
-/// model allows. With a budget, a ShapeBudget chooses the length of each chain before it is drawn: at most
-/// gamma tokens, perhaps none.
+/// cache. A chain of a draft model is the drafter of classic speculative decoding; other strategies use it
+/// too. One draft forward per depth advances all sequences of a batch. No chain is longer than the context of
+/// the draft model allows. With a budget, a ShapeBudget chooses the length of each chain before it is drawn:
+/// at most gamma tokens, perhaps none.
 class DraftChain {
  public:
   /// Chooses a token at `depth` (from 1). The chain gets this token instead of the drawn one, and the
@@ -48,8 +48,8 @@ class DraftChain {
              BudgetRule budget = BudgetRule::fixed, std::optional<ChainOnTarget> on_target = std::nullopt);
   ~DraftChain();
 
-  /// Describes draft() as a device plan. Returns no plan unless all drafts have the same length: with a
-  /// schedule that is not constant and with a budget the host drafts.
+  /// Describes draft() as a device plan. Returns no plan if the length of drafts may change (a budget, or a
+  /// schedule that is not constant), or if the chain runs on the target. Then the host drafts.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Starts a sequence: prefills its prompt into the draft model's cache, if there is one.
   void begin(const Sequence& sequence);
@@ -59,8 +59,8 @@ class DraftChain {
   /// the pending token.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
              const Substitute& substitute = nullptr);
-  /// The most probable token at a depth of the current draft, apart from the drafted token. The probability
-  /// is that of the draft's distribution, at temperature 0 that of the distribution at temperature 1. A
+  /// The most probable token at a depth of the current draft, apart from the drafted token. Its probability
+  /// comes from the draft's distribution; at temperature 0, from the distribution at temperature 1. A
   /// runner-up was not drawn. So if it is added as a further child, after the drafted token, it is one-hot.
   struct RunnerUp {
     int depth;

@@ -28,12 +28,12 @@ class DraftLevel {
   std::span<const float> logits(int i, TokenSpan path);
   /// Feeds a node of the next level. `parent` is the number that feed() returned for its parent, or -1 for
   /// the pending token. Returns the number of this node. The nodes of a level are fed in the order of the
-  /// calls: the first has logits(0) at the next depth. Without a call the draft is complete.
+  /// calls: the first has logits(0) at the next depth. If no node of a level is fed, the draft is complete.
   int feed(Token token, int parent);
-  /// Only in a function given to DraftLevels::look_ahead(): adds to the coming forward a node that a later
-  /// level will perhaps feed. `parent` is as in feed(); the number returned may be the parent of a further
-  /// guess. Returns nothing when the node would be too deep, or when this step has guessed kMostGuesses
-  /// nodes.
+  /// Adds a node to the coming forward, because a later level may feed it. Call it only in the function that
+  /// was given to DraftLevels::look_ahead(). `parent` is as in feed(); the number returned may be the parent
+  /// of a further guess. Returns nothing when the node would be too deep, or when this step has guessed
+  /// kMostGuesses nodes.
   std::optional<int> guess(Token token, int parent);
   /// Whether guess() below this parent can return a number.
   bool may_guess_below(int parent) const;
@@ -77,10 +77,10 @@ class DraftLevels {
   /// sequence has at most 127 fed nodes in a step. The function object holds one pointer at most, so that it
   /// allocates nothing.
   using Grow = std::function<void(DraftLevel& level)>;
-  /// Calls `guess` before each forward. It may add nodes with DraftLevel::guess(). If a guess is right, that
-  /// is, if the caller feeds this node later, its row is there already. A level whose nodes were all guessed
-  /// costs no forward. The rows, and so the drafts, are the same with and without guesses. A sequence then
-  /// has at most 64 fed nodes in a step.
+  /// Makes draft() call `guess` before each forward. `guess` may add nodes with DraftLevel::guess(). If a
+  /// guess is right, that is, if the caller feeds this node later, its row is there already. A level whose
+  /// nodes were all guessed costs no forward. The rows, and so the drafts, are the same with and without
+  /// guesses. A sequence then has at most 64 fed nodes in a step.
   void look_ahead(Grow guess) { guess_ = std::move(guess); }
   /// Drafts at most `depth` levels for each sequence, fewer near the end of the text or of the context.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,

@@ -14,14 +14,14 @@ namespace speclab {
 /// How counts become probabilities. Every method gives every context a
 /// distribution over the whole vocabulary.
 ///
-/// kneser_ney, modified_kneser_ney: interpolated (Kneser and Ney 1995; Chen and Goodman 1998, Eq. 28 to
-/// 30). The highest order uses counts. Lower orders use the number of different tokens before an
-/// n-gram in place of its count. A count of r loses D(r), and the lost mass is distributed by the law of
-/// the shorter context. The law of single tokens passes its lost mass to the uniform law. The
-/// discounts follow from n(r), the number of n-grams of the order with a count of r. kneser_ney has one
-/// discount, D = n(1) / (n(1) + 2 n(2)). modified_kneser_ney has three, for r = 1, 2 and more: D(r) = r -
-/// (r + 1) D n(r+1) / n(r). If an n(r) that is needed is 0, or a D(r) is outside (0, r], kneser_ney uses .5,
-/// and modified_kneser_ney uses .5, 1 and 1.5.
+/// kneser_ney, modified_kneser_ney: interpolated (Kneser and Ney 1995; Chen and Goodman 1998, Eq. 28 to 30).
+/// The highest order uses counts. Lower orders use the number of different tokens before an n-gram in place
+/// of its count. A count of r loses D(r), and the lost mass is distributed by the law of the shorter context.
+/// The law of single tokens passes its lost mass to the uniform law. The discounts follow from n(r), the
+/// number of n-grams of the order with a count of r. kneser_ney has one discount, D = n(1) / (n(1) + 2 n(2)).
+/// modified_kneser_ney has three: D(r) = r - (r + 1) D n(r+1) / n(r) for r = 1, 2 and 3; larger counts lose
+/// D(3). If an n(r) that is needed is 0, or a D(r) is outside (0, r], kneser_ney uses .5, and
+/// modified_kneser_ney uses .5, 1 and 1.5.
 ///
 /// katz: back-off (Katz 1987). A count of r <= k is multiplied by the Good-Turing factor d(r) = (r*/r - A) /
 /// (1 - A) with r* = (r + 1) n(r+1) / n(r) and A = (k + 1) n(k+1) / n(1). Larger counts lose nothing. The

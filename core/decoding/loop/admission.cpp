@@ -11,6 +11,19 @@ namespace speclab {
 
 namespace {
 
+/// Sets a pointer for the time of a call, also if the call throws.
+template <class T>
+class SetWhileOpening {
+ public:
+  SetWhileOpening(T*& pointer, T& value) : pointer_(pointer) { pointer_ = &value; }
+  ~SetWhileOpening() { pointer_ = nullptr; }
+  SetWhileOpening(const SetWhileOpening&) = delete;
+  SetWhileOpening& operator=(const SetWhileOpening&) = delete;
+
+ private:
+  T*& pointer_;
+};
+
 std::vector<std::shared_ptr<const Model>> list_of(std::shared_ptr<const Model> draft) {
   std::vector<std::shared_ptr<const Model>> drafts;
   if (draft) drafts.push_back(std::move(draft));
@@ -206,9 +219,10 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
 
   if (slot.running) {
     begun = wall_now_ns();
-    opening_ = &slot;
-    strategy_->begin(sequence);
-    opening_ = nullptr;
+    {
+      const SetWhileOpening<RunningSequence> opening(opening_, slot);
+      strategy_->begin(sequence);
+    }
     out.draft_prefill_ns += wall_now_ns() - begun;
   }
   slot.draft_begun = slot.draft_work();
@@ -224,9 +238,8 @@ void DecodeLoop::prefill(RunningSequence& slot) {
   if (reads_.prompt) {
     const PromptTaps taps{reads_.hidden, [this, &slot](const PromptStates& states) {
                             const std::int64_t begun = wall_now_ns();
-                            opening_ = &slot;
+                            const SetWhileOpening<RunningSequence> opening(opening_, slot);
                             strategy_->observe_prompt(slot.sequence, states);
-                            opening_ = nullptr;
                             slot.out.draft_prefill_ns += wall_now_ns() - begun;
                           }};
     cost = timed_prefill(*slot.session, request.prompt, slot.logits.data(), &taps);

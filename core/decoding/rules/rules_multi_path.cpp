@@ -4,10 +4,10 @@
 // greedily chooses one of them and verifies it as a block. How it chooses, and the law of the choice, are
 // derived here; the paper may do this in another way.
 //
-// The rule goes down from the pending token. m paths have the chosen tokens so far; they share the rows p and
-// q of the next position, and their next tokens are m independent draws from q. With probability lambda the
-// rule takes the one with the largest p/q (ties: the lowest id), else that of the first path. Then it keeps
-// the paths with this token. So the next token of the choice has
+// The rule goes down from the pending token. At each position, m paths begin with the tokens chosen so far.
+// They share the rows p and q of the next position, and their next tokens are m independent draws from q.
+// With probability lambda the rule takes the token with the largest p/q (ties: the lowest id), else the token
+// of the first path. Then it keeps the paths with this token. So the next chosen token has the law
 //
 //   q'(x) = (1 - lambda) q(x) + lambda (C(x)^m - c(x)^m),
 //

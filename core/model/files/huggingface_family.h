@@ -44,8 +44,8 @@ const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
 struct RopeKeys {
   const char* theta = "rope_theta";
   const char* partial = "partial_rotary_factor";
-  float default_partial = 1;  ///< share of a head that transformers rotates if the key is missing; if it is
-                              ///< not 1, a missing key is an error here
+  float default_partial = 1;  ///< share of a head that transformers rotates if the key is missing; if this
+                              ///< share is not 1, a missing key is an error here
   bool longrope = false;      ///< true: the family has no scaling but LongRoPE, which files call "longrope",
                               ///< "su" or "yarn"; false: LongRoPE is refused
 };

@@ -33,8 +33,8 @@ class LayerPart {
   /// first with until(exit), without logits rows. Taps are possible from layer `exit` on.
   static LayerPart from(int exit) { return {Kind::kFrom, exit, {}}; }
   /// The given layers, numbered as in Model::Options. A forward throws Error if the list is empty, if the
-  /// numbers do not ascend, each once, or if the model does not run all of them. The list must exist until
-  /// the forward returns.
+  /// numbers do not ascend strictly, or if the model does not run all of these layers. The list must exist
+  /// until the forward returns.
   static LayerPart only(std::span<const int> layers) { return {Kind::kOnly, 0, layers}; }
 
   bool operator==(const LayerPart& other) const {

@@ -30,7 +30,7 @@ struct RowCut {
   simt::u64 total = 0;  ///< mass of all entries; with top-k their number
   simt::u64 cut = 0;    ///< out: the key (key_of()) of the smallest entry that is kept
   simt::u32 code =
-      0;  ///< leading bits of the code of that entry; with top-k, of the smallest that top-k keeps
+      0;  ///< leading bits of the code of that entry; with top-k: of the smallest entry that top-k keeps
   simt::u32 count = 0;  ///< number of entries that the last step has collected
   /// In the last step: the keys of at most kWords of the collected entries. Before it: kCutBuckets masses of
   /// each piece.
@@ -135,7 +135,7 @@ SPECLAB_DEVICE float weight_of(const Standardise& a, float z, float max) {
 /// Returns the key of the smallest entry that top-k and top-p keep, if it is one of the n entries with the
 /// keys key(i, load(i)). The mass of the entries with larger keys that are not among the n is `above`; with
 /// top-k it is their number. `total`: the mass of all entries of the row; 0: this function adds up the masses
-/// of those of the n entries that top-k keeps.
+/// of the entries that top-k keeps, all of which must then be among the n.
 template <typename Load, typename Key>
 SPECLAB_DEVICE simt::u64 cut_of(const Standardise& a, const simt::Shared<simt::u64>& buckets, float max,
                                 int n, const Load& load, const Key& key, simt::u64 above, simt::u64 total) {

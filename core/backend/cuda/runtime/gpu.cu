@@ -13,9 +13,9 @@
 namespace speclab::cuda {
 namespace {
 
-/// The text of an error that is about to be reported. The runtime keeps the last error until somebody asks
-/// for it, so this also clears it: a later call must not find it. An error that made the device unusable
-/// stays.
+/// Returns the text of an error that is about to be reported. The runtime keeps the last error until it is
+/// read. So this function also reads it, because a later call must not find it. An error that made the device
+/// unusable stays.
 const char* report(cudaError_t status) {
   cudaGetLastError();
   return cudaGetErrorString(status);

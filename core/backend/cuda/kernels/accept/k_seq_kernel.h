@@ -19,10 +19,10 @@ struct AcceptKSeq {
 
 inline namespace SPECLAB_SIDE {
 
-/// What the children so far have left of p: the host's vector `law`.
+/// What is left of p after the children that failed so far. The host's counterpart is the vector `law`.
 struct LawLeft {
   LawRow p;
-  const double* stored = nullptr;  ///< weights; null: it is p
+  const double* stored = nullptr;  ///< weights; null: the law is still p
   double sum = 1;                  ///< of `stored`
 
   SPECLAB_DEVICE double prob_of(double weight) const { return weight / sum; }
@@ -44,7 +44,7 @@ struct AcceptKSeqKernel {
   static int blocks(const Accept&) { return 1; }
 
   /// Returns the sum of value(x, prob of x in `law`, weight of x in `q`), in the order of row_order.h. `q`
-  /// may be null. The law is not one-hot.
+  /// may be null. The law must not be one-hot.
   template <typename Value>
   SPECLAB_DEVICE double sum_over(const LawSpace& space, const LawLeft& law, const float* q,
                                  const Value& value) const {

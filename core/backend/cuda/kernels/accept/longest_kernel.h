@@ -6,9 +6,9 @@
 // Verifies a draft by a criterion and accepts the longest path (AcceptRule::kLongest). The host's side is
 // verify_longest() of core/decoding/rules/rules_criterion.cpp, and the decisions have the same bits.
 //
-// A criterion judges each token on its own. So with memory through which blocks meet (Accept::meeting) each
-// node has a block, which judges its children, and the last block that arrives looks for the path. Otherwise
-// one block does all.
+// A criterion judges each token on its own. So if there is memory through which blocks exchange results
+// (Accept::meeting), each node has a block, which judges the children of the node. The last block that
+// arrives looks for the path. Without such memory one block does everything.
 
 namespace speclab::cuda {
 

@@ -7,9 +7,9 @@
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// Writes a verdict whose path ends at the node `last`. One thread calls it. Tested are the children of the
-/// nodes on the path: all of them, or in draw order up to the accepted one. `next` is a bonus token if `last`
-/// has no children. `fault`: see Verdict.
+/// Writes a verdict whose path ends at the node `last`. One thread calls it. The tested nodes are the
+/// children of the nodes on the path: all children if `tests_all` is true, otherwise those up to the accepted
+/// child, in draw order. `next` is a bonus token if `last` has no children. `fault`: see Verdict.
 SPECLAB_DEVICE void write_verdict(Verdict* verdict, const TreeFacts& facts, int nodes, int last, int next,
                                   int fault, bool tests_all) {
   const int depth = facts.depth(last);

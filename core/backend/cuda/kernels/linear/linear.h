@@ -90,8 +90,8 @@ SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   return slices;
 }
 SPECLAB_BOTH constexpr int slices_of(const Linear& a) { return slices_of(a.out, a.in); }
-/// True if slices are added to y in the order in which they finish. That is so only for benchmarks
-/// (linear_free_kernel.h), never for the layers of a model.
+/// True if slices are added to y in the order in which they finish. Only benchmarks do this
+/// (linear_free_kernel.h), never the layers of a model.
 SPECLAB_BOTH constexpr bool meet_in_y(const Linear&) { return false; }
 /// True if every block may compute the norm of the row itself while the first weights are in flight. That
 /// saves a launch at n = 1, where a launch takes longer than the norm of the row.
