@@ -131,6 +131,16 @@ def on_small_run(test, laboratory, text):
     test.succeeds(laboratory.run(text), text)
 
 
+def on_small_trace(test, laboratory, text):
+    """Makes a trace with short drafts, and for --check a run of the same prompts. The tiny model is no target for a verdict."""
+    laboratory.need_run(re.search(r"results/runs/[\w-]+", text)[0], "trace")
+    check = re.search(r"--check (results/runs/[\w-]+)", text)
+    if check:
+        text = text.replace(check[1], "results/runs/checked")
+        laboratory.need_run("results/runs/checked", "quickstart")
+    test.succeeds(laboratory.run(text), text)
+
+
 def simulated_beside_a_run(test, laboratory, text):
     """Exit code 1 is a verdict about times of the tiny model."""
     for run in re.findall(r"results/runs/[\w-]+", text):
@@ -323,6 +333,7 @@ COMMANDS = [
     (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
     (r"(SPECLAB_AUDIT_FILE=\S+ )?PYTHON scripts/audit\.py", adapter),
     (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
+    (r"speclab replay results/runs/", on_small_trace),
     (r"speclab (explain|report|simulate) (results/runs/|RUN\b)", on_small_run),
     (r"speclab compare ", comparison),
     (r"speclab (datastore|ngram) build --", as_it_stands),
