@@ -68,6 +68,16 @@ double least_time(const TracedText& text, int most, const theory::Calibration& c
   return rest[0];
 }
 
+/// Whether the drafter says how sure it is of its tokens.
+bool has_confidence(const Trace& trace) {
+  for (const TracedText& text : trace.texts) {
+    for (const TracedDraft& draft : text.drafts) {
+      if (draft.drafted() > 0) return draft.confidence.front() >= 0;
+    }
+  }
+  return false;
+}
+
 std::string threshold_text(const ScheduleOptions& schedule) {
   if (schedule.schedule == ScheduleRule::confidence) return fmt::format("{}", schedule.confidence_threshold);
   if (schedule.schedule == ScheduleRule::product) return fmt::format("{}", schedule.product_threshold);
@@ -151,11 +161,21 @@ json fixed_options(const CaseData& data) {
   return options;
 }
 
+/// Whether two cases have the same options. An option that one of the records lacks, because it is older, is
+/// not compared.
+bool same_options(const CaseData& a, const CaseData& b) {
+  const json first = fixed_options(a), second = fixed_options(b);
+  for (const auto& [name, value] : first.items()) {
+    if (second.contains(name) && second[name] != value) return false;
+  }
+  return true;
+}
+
 const Trace* trace_of(std::span<const Trace> traces, const CaseData& data) {
   for (const Trace& trace : traces) {
     const CaseData& own = *trace.data;
     if (own.config["strategy"] == data.config["strategy"] && own.config["draft"] == data.config["draft"] &&
-        own.config["rule"] == data.config["rule"] && fixed_options(own) == fixed_options(data))
+        own.config["rule"] == data.config["rule"] && same_options(own, data))
       return &trace;
   }
   return nullptr;
@@ -247,7 +267,9 @@ json replayed(std::span<const Trace> traces, const json& calibration, const std:
     for (const ScheduleOptions& schedule : schedules) {
       for (const int gamma : possible) {
         const ReplaySetting setting{gamma, schedule};
-        if (Schedule(schedule, gamma).largest() > longest_draft(trace)) continue;
+        const Schedule rule(schedule, gamma);
+        if (rule.largest() > longest_draft(trace) || (rule.needs_confidence() && !has_confidence(trace)))
+          continue;
         const json row = setting_row(trace, replay_prompts(trace, setting), setting, costs);
         if (schedule.schedule == ScheduleRule::constant && row["speedup"].is_number() &&
             row["speedup"].get<double>() > best) {
@@ -269,7 +291,9 @@ json replay_check(std::span<const Trace> traces, const json& calibration, const 
     const Trace* trace = data->reference ? trace_of(traces, *data) : nullptr;
     if (trace == nullptr) continue;
     const ReplaySetting setting = setting_of(*data);
-    if (Schedule(setting.schedule, setting.gamma).largest() > longest_draft(*trace)) continue;
+    const Schedule rule(setting.schedule, setting.gamma);
+    if (rule.largest() > longest_draft(*trace) || (rule.needs_confidence() && !has_confidence(*trace)))
+      continue;
     std::vector<std::size_t> texts;  // of the prompts that both runs have
     for (const std::size_t i : all_texts(*trace)) {
       if (std::ranges::find(data->prompts, trace->texts[i].prompt) != data->prompts.end()) texts.push_back(i);

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/theory/alpha_estimators.h"
 #include "core/theory/step_costs.h"
 #include "experiments/analysis/case_costs.h"
 #include "experiments/analysis/table.h"
