@@ -3,7 +3,7 @@
 
     check_layers.py [ROOT]
 
-Layers: base < measure < backend < model < decoding < theory < strategies < experiments. A file includes only files of
+Layers: base < measure < backend < model < decoding < theory < simulate < strategies < experiments. A file includes only files of
 its own layer and of layers further left. Strategies do not include each other. They include no header of backend, measure,
 JSON or CUDA, and neither <chrono> nor <fstream>.
 Backends: files of core, strategies and experiments outside core/backend include no header of core/backend/cuda or
@@ -26,8 +26,9 @@ ORDER = {
     "core/model": 3,
     "core/decoding": 4,
     "core/theory": 5,
-    "strategies": 6,
-    "experiments": 7,
+    "core/simulate": 6,
+    "strategies": 7,
+    "experiments": 8,
 }
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 MODULES = SOURCES | {".py", ".sh"}

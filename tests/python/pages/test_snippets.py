@@ -19,7 +19,7 @@ from tiny_model import ROOT, write_tiny_model
 BINARY = pathlib.Path(os.environ.get("SPECLAB_BINARY", ROOT / "build/release/speclab"))
 BENCH = pathlib.Path(os.environ.get("SPECLAB_BENCH", ROOT / "build/release/speclab_bench"))
 PAGES = (
-    *("README.md", "configs/README.md", "strategies/README.md", "CONTRIBUTING.md"),
+    *("README.md", "configs/README.md", "configs/devices/README.md", "strategies/README.md", "CONTRIBUTING.md"),
     *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md")),
 )
 TARGET = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -129,6 +129,25 @@ def on_small_run(test, laboratory, text):
         dated = re.fullmatch(r"results/runs/(\w+)-\d{8}-\d{6}", run)
         laboratory.need_run(run, dated[1] if dated else "gamma_sweep")
     test.succeeds(laboratory.run(text), text)
+
+
+def on_small_trace(test, laboratory, text):
+    """Makes a trace with short drafts, and for --check a run of the same prompts. The tiny model is no target for a verdict."""
+    laboratory.need_run(re.search(r"results/runs/[\w-]+", text)[0], "trace")
+    check = re.search(r"--check (results/runs/[\w-]+)", text)
+    if check:
+        text = text.replace(check[1], "results/runs/checked")
+        laboratory.need_run("results/runs/checked", "quickstart")
+    test.succeeds(laboratory.run(text), text)
+
+
+def simulated_beside_a_run(test, laboratory, text):
+    """Exit code 1 is a verdict about times of the tiny model."""
+    for run in re.findall(r"results/runs/[\w-]+", text):
+        laboratory.need_run(run, "gamma_sweep")
+    result = laboratory.run(text)
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
 
 
 def small_run_of_all_prompts(test, laboratory, text):
@@ -313,7 +332,9 @@ COMMANDS = [
     (r"speclab lookahead results/runs/", on_small_grid),
     (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
     (r"(SPECLAB_AUDIT_FILE=\S+ )?PYTHON scripts/audit\.py", adapter),
-    (r"speclab (explain|report) (results/runs/|RUN\b)", on_small_run),
+    (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
+    (r"speclab replay results/runs/", on_small_trace),
+    (r"speclab (explain|report|simulate) (results/runs/|RUN\b)", on_small_run),
     (r"speclab compare ", comparison),
     (r"speclab (datastore|ngram) build --", as_it_stands),
     (r"grep -v .* > build/answers\.jsonl$", as_it_stands),

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "experiments/metrics/run_data.h"
+#include "experiments/simulate/device_file.h"
+
+namespace speclab {
+
+/// Answers what a run would have cost on another device. The drafts and verdicts of its recorded steps stay
+/// as they are; only the times are those of the device. So acceptance is measured here, and cost comes from
+/// the device:
+///   time of a step  = forwards of the draft + t(rows of the step) + step time outside the forwards
+///   time of a token = mean time of a step / tau
+///   speedup         = time of an autoregressive step / time of a token
+/// What a step costs besides forwards (acceptance, bookkeeping) comes from the device. Drafting without a
+/// model runs on the host and costs what it cost in the run. A target that drafts for itself spends the same
+/// share of a target forward per drafted token as in the run. With a batch, every sequence takes a step at
+/// the same time, and each keeps its own tau; drafts without a model are made one after the other.
+///
+/// If the device is another run ("run") whose calibration knows the case, the costs of its drafts and of its
+/// acceptance are those of that calibration. They never come from the lines of that run, so its measured
+/// speedups can be compared with the simulated ones.
+
+/// Re-prices every case of a run that has a reference. Returns
+///   {"device", "kind", "source", "error", "simulated": true,
+///    "cases": [{"case", "batch", "tau", "here": measured speedup of the run | null,
+///               "speedup", "speedup_ci95": [lo, hi] | null (bootstrap over prompts), "step_ms",
+///               "ms_per_token", "joules_per_token": x | null without watts, "there": measured speedup on the
+///               device | null, "error": speedup / there - 1 | null, "problem": why there is no speedup |
+///               null}],
+///    "drafts": [{"draft", "batch", "case": its longest chain, "alpha", "c", "best_gamma", "at_limit":
+///    whether
+///               longer chains than those of the run might be better, "speedup", "break_even_alpha": the
+///               alpha below which no gamma gains, if every token had the same | null if none does}]}
+/// Throws Error for a batch below 1.
+nlohmann::json repriced(const RunData& run, const SimulatedDevice& device, const std::vector<int>& batches);
+
+/// The tables of repriced() for people. Every header says that the numbers are simulated.
+std::string repriced_text(const nlohmann::json& simulation);
+
+}  // namespace speclab
