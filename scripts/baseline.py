@@ -37,6 +37,15 @@ from figures.record import BadRun, Ladder, Run
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]
+CATEGORY_METRICS = (
+    "tokens",
+    "steps",
+    "tau",
+    "alpha",
+    "copied_4grams",
+    "speedup",
+    "speedup_ci95",
+)  # kept in a committed summary
 FRONT_FIGURE = "speedup_gamma"
 PARTS = ("figure", "table")  # parts of README.md, each between its own marks
 MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
@@ -258,9 +267,43 @@ def adopt_ladder(root, source, name):
     write_pages(root)
 
 
+def keep_some_of_categories(summary):
+    """Drops the metrics of categories that no page shows. The raw lines are kept, so `speclab report` can compute them again."""
+    for case in summary["cases"]:
+        for category in (case.get("categories") or {}).values():
+            category["metrics"] = {name: category["metrics"].get(name) for name in CATEGORY_METRICS}
+
+
+def with_seven_digits(value):
+    """The value with all its numbers rounded to seven significant digits, as probabilities in the raw lines are."""
+    if isinstance(value, dict):
+        return {name: with_seven_digits(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [with_seven_digits(entry) for entry in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def round_all_but_metrics(summary):
+    """Rounds what no gate of `speclab compare` looks at: everything in the cases but the metrics themselves. Their intervals are rounded."""
+    for case in summary["cases"]:
+        for name, value in case.items():
+            if name == "metrics":
+                case[name] = {
+                    key: with_seven_digits(one) if key.endswith("_ci95") else one for key, one in value.items()
+                }
+            else:
+                case[name] = with_seven_digits(value)
+
+
 def write_small_figure(source, target):
     """Copies an SVG with five digits per coordinate and without metadata: about half the bytes."""
-    words = ["--set-precision=5", "--enable-id-stripping", "--enable-comment-stripping", "--shorten-ids", "--remove-metadata"]
+    words = [
+        "--set-precision=5",
+        "--enable-id-stripping",
+        "--enable-comment-stripping",
+        "--shorten-ids",
+        "--remove-metadata",
+    ]
     try:
         subprocess.run(["scour", "-q", *words, "-i", source, "-o", target], check=True)
     except FileNotFoundError:
@@ -307,6 +350,9 @@ def adopt(root, source, name, wanted=None, summary=None):
                 f"{root}/", ""
             )  # removes private paths
             record = json.loads(text)
+            if file == "summary.json":
+                keep_some_of_categories(record)
+                round_all_but_metrics(record)
             text = summary_text(record) if file == "summary.json" else kept_lines.compact(record) + "\n"
             (folder / file).write_text(text, encoding="utf-8")
     (folder / kept_lines.NAME).write_bytes(kept_lines.pack(run.folder))

@@ -249,7 +249,10 @@ class Page:
 
 
 def has_something_to_say(summary):
-    return bool(summary.get("lookahead")) or any(case.get("published") for case in summary["cases"])
+    """Whether a run belongs on this page: it has fitted laws, or cases without a draft model beside published numbers."""
+    return bool(summary.get("lookahead")) or any(
+        case.get("published") and not case["draft"] for case in summary["cases"]
+    )
 
 
 def page(folders, times=True):
