@@ -39,7 +39,7 @@ double Roofline::forward_ns(const Forward& forward) const {
     throw Error({.what = where_,
                  .got = forward.model.empty() ? "no shape of the target"
                                               : fmt::format("no shape of the draft {}", forward.model),
-                 .expected = "the files of the model where config.json of the run names them",
+                 .expected = "the files of the model, at the path in environment.json of the run",
                  .advice = "A device described by measured times needs no shape."});
   }
   const theory::ForwardCost one =

@@ -24,7 +24,8 @@ struct RooflineRates {
 };
 
 /// Prices forwards by the roofline model (Williams, Waterman and Patterson 2009): the longer of bytes /
-/// bandwidth and operations / peak, plus floors. With the peaks of a data sheet the times are lower bounds.
+/// bandwidth and operations / peak, plus floors. With the peaks of a data sheet and no floors, the times are
+/// lower bounds.
 ///   tensor:   the rates are those of all devices together. Each layer has two all-reduces of its
 ///             activations (Shoeybi et al. 2019, "Megatron-LM"), each with the latency and with 2 (D - 1) / D
 ///             of its bytes over the link (ring algorithm; Thakur, Rabenseifner and Gropp 2005).
@@ -32,8 +33,8 @@ struct RooflineRates {
 ///             D - 1 hand-overs pass the activations on.
 class Roofline final : public VirtualDevice {
  public:
-  /// Throws Error (`where` names the device) for rates that are not positive, negative times, and fewer than
-  /// one device.
+  /// Throws Error (`where` names the device) if the bandwidth or the peak is not above 0, if a time or the
+  /// rate of the link is negative, and for fewer than one device.
   Roofline(const RooflineRates& rates, const std::string& where);
   double forward_ns(const Forward& forward) const override;
   double step_ns() const override { return rates_.step_ns; }

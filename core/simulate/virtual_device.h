@@ -22,8 +22,8 @@ struct Forward {
 class VirtualDevice {
  public:
   virtual ~VirtualDevice() = default;
-  /// Time of a forward in nanoseconds. Throws Error if the device cannot price it: a model that it has no
-  /// times for, a missing shape, rows or batch below 1.
+  /// Time of a forward in nanoseconds. Throws Error if require_forward() does, and if the device cannot price
+  /// the forward: a table lacks the model, or a roofline lacks the shape.
   virtual double forward_ns(const Forward& forward) const = 0;
   /// Time of a step that is spent outside the forwards: sampling, acceptance, bookkeeping. It is the same
   /// for an autoregressive and for a speculative step.

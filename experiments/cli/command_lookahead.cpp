@@ -130,8 +130,8 @@ int run_lookahead(const Command& command, const std::vector<std::string>& argume
 const Command kLookaheadCommand = {
     "lookahead", "RUN [options]",
     "Fits the law of lookahead decoding to a run that sweeps W, N and G, recommends a setting for this "
-    "machine and measures it. Exit code 1: the recommended setting is slower than autoregressive decoding, "
-    "beyond the noise, or a measured line failed or differs from its reference.",
+    "machine and, with --measure, measures it. Exit code 1: the recommended setting is slower than "
+    "autoregressive decoding, beyond the noise, or a measured line failed or differs from its reference.",
     "speclab lookahead results/runs/lookahead_wng-20260101-120000 --measure --t 1:1,128:1,256:2",
     run_lookahead};
 

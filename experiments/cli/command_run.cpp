@@ -231,7 +231,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
       "folder of another run whose table of costs the cases with \"budget\": \"auto\" use, so that their "
       "texts can be repeated; default: a table is measured")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
-      "quiet,q", "print no progress, only why the exit code is not 0");
+      "quiet,q", "show no progress on stderr, only why the exit code is not 0");
   add_backend_options(options, wanted.backend);
   const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
   if (!values) return kOk;

@@ -190,7 +190,7 @@ const std::array kTextMetrics = {
            Better::lower, false, token_disagreement},
     Metric{
         "target_nll", "nats/token",
-        "mean -log p of the emitted text under the target at temperature 1; lossy cases and their reference",
+        "mean -log p of the emitted text under the target at temperature 1; lossy cases and their references",
         Better::lower, false, target_nll},
 };
 

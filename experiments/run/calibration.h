@@ -37,7 +37,7 @@ class Calibration {
   Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder, const Shard& shard,
               std::size_t lines, const std::filesystem::path& folder, Texts texts);
   /// Returns true if a round is due when `done` lines are finished. The first round is due before all lines,
-  /// the last one after all lines.
+  /// the last one after all lines. A single round is due before all lines.
   bool due(std::size_t done) const;
   int rounds() const { return done_; }  ///< rounds measured so far, also by an interrupted run
   /// Measures the next round. `prompt` is the prompt of the next line. Drops a round during which

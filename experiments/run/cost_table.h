@@ -15,10 +15,11 @@ namespace speclab {
 /// Measures the table from which the option "budget": "auto" chooses the size of drafts: the median times of
 /// forwards at a context of 256 tokens, of the target over 1 to 128 rows and of each draft model over 1 to 32
 /// rows. A model with a short context is measured at half its context and over fewer rows. `drafts` holds the
-/// draft models by name. Each size is measured `repeats` times. Times that fall as rows grow are noise and
-/// are averaged. The result is {"context", "target_ns": {"<rows>": ns}, "draft_ns": {"<draft>": {"<rows>":
-/// ns}}}, "step_costs" of environment.json (results/SCHEMA.md); without drafts it has no "draft_ns". Each
-/// repeat takes about as long as 100 forwards of the target over one row.
+/// draft models by name. Each size is measured `repeats` times; a simulated GPU is slow, so it measures 1 and
+/// 2 rows once. Times that fall as rows grow are noise and are averaged. The result is {"context",
+/// "target_ns": {"<rows>": ns}, "draft_ns": {"<draft>": {"<rows>": ns}}}, "step_costs" of environment.json
+/// (results/SCHEMA.md); without drafts it has no "draft_ns". Each repeat takes about as long as 100 forwards
+/// of the target over one row.
 nlohmann::json measure_cost_table(const Model& target, const std::map<std::string, const Model*>& drafts,
                                   int repeats);
 
@@ -29,8 +30,9 @@ nlohmann::json read_cost_table(const std::filesystem::path& run);
 using CostsByDraft = std::map<std::string, std::shared_ptr<const StepCosts>>;
 
 /// Fills the gaps between the measured numbers of rows. `where` names the table in errors. Throws Error for a
-/// table without one row or with times that are not positive. If the table lacks a draft, as those of older
-/// versions do, its costs have no times of a draft model, and strategies that need them throw Error.
+/// table that lacks the time of 1 row or has times that are not positive. Tables of older versions lack
+/// drafts. The costs for such a draft have no times of a draft model, and strategies that need these times
+/// throw Error.
 CostsByDraft step_costs(const nlohmann::json& table, const std::string& where,
                         const std::set<std::string>& drafts);
 

@@ -23,7 +23,7 @@ class RunLines {
   RunLines(const Experiment& experiment, const RunFolder& folder,
            std::function<void(const std::string&)> note);
 
-  bool done(const LineKey& key) const { return done_.contains(key); }
+  bool done(const LineKey& key) const { return done_.contains(key); }  ///< finished or failed
   bool failed(const LineKey& key) const { return failed_.contains(key); }
   /// The finished line of repeat 0; null when it is missing or failed.
   const LineRecord* text(const std::string& case_id, const std::string& prompt, std::uint64_t seed) const;

@@ -208,7 +208,7 @@ std::map<std::string, theory::RowTimes> times_of_run(const json& calibration) {
   return times;
 }
 
-/// Time of an autoregressive step outside its forward: the mean over the cases that draft nothing.
+/// Time of an autoregressive step outside its forward: the mean over the references of the run.
 double step_ns_of_run(const json& calibration, const json& summary) {
   double sum = 0, count = 0;
   for (const json& entry : summary.at("cases")) {

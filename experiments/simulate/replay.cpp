@@ -54,7 +54,8 @@ double step_cost(const theory::Calibration& costs, int drafted, int accepted) {
          costs.accept_row * (accepted + 1) + costs.other;
 }
 
-/// The least time in which steps can make a text if they know which tokens will be accepted.
+/// The least time in which steps of at most `most` drafted tokens can make a text, if the accepted tokens are
+/// known beforehand.
 double least_time(const TracedText& text, int most, const theory::Calibration& costs) {
   const std::size_t count = text.drafts.size();
   std::vector<double> rest(count + 1, 0);  // rest[i]: least time from position i to the end
@@ -68,7 +69,7 @@ double least_time(const TracedText& text, int most, const theory::Calibration& c
   return rest[0];
 }
 
-/// Whether the drafter says how sure it is of its tokens.
+/// Whether the trace has the confidence of the drafter in its tokens.
 bool has_confidence(const Trace& trace) {
   for (const TracedText& text : trace.texts) {
     for (const TracedDraft& draft : text.drafts) {

@@ -12,11 +12,11 @@
 
 namespace speclab {
 
-/// Decoding without the models: takes the drafts of a trace in steps of any length, and prices the steps with
-/// calibrated costs. tau is exact, token by token, for drafters whose proposal depends on the committed text
-/// alone (draft models, copies from the text). It is an approximation for drafters that learn from earlier
-/// drafts or from the target's rows. Times come from a calibration: the one of the trace's run, or of
-/// another.
+/// Decoding without the models: shortens the drafts of a trace as a setting asks, and prices the resulting
+/// steps with calibrated costs. tau is exact, token by token, for drafters whose proposal depends on the
+/// committed text alone (draft models, copies from the text). It is an approximation for drafters that learn
+/// from earlier drafts or from the target's rows. Times come from the calibration of the trace's run or of
+/// another run.
 
 /// What a replayed drafter does in each step.
 struct ReplaySetting {
@@ -41,20 +41,24 @@ int longest_draft(const Trace& trace);  ///< tokens of the longest draft of the 
 theory::StepTimes replayed_step(const Replayed& counts, const theory::Calibration& costs);
 
 /// Replays the settings `gammas` x `schedules` for every trace. Returns
-///   {"run", "traces": [{"case", "positions",
+///   {"traces": [{"case", "positions",
 ///     "settings": [{"gamma", "schedule", "threshold", "tau", "tau_ci95", "draft_utilization",
 ///                   "speedup", "speedup_ci95"}],
-///     "best": index of the fastest constant gamma,
-///     "best_per_text": speedup when every text has its own best constant gamma,
-///     "oracle": speedup when every step drafts as many tokens as make it fastest, known in hindsight: at
-///               most those that will be accepted}]}
-/// speedup is null without calibrated costs of the case in `calibration`.
+///     "best": index of the setting with the fastest constant gamma | null,
+///     "best_per_text": speedup when every text has its own best gamma of `gammas` | null,
+///     "oracle": speedup with the draft lengths that make each text fastest, chosen in hindsight; a step then
+///               drafts only tokens that will be accepted, and no more than the largest of `gammas` | null}]}
+/// Leaves out settings that may draft more than the longest draft of the trace, and schedules that need
+/// confidences which the trace lacks. Also leaves out traces whose longest draft is shorter than all
+/// `gammas`. Speedups are null without calibrated costs of the case in `calibration`.
 nlohmann::json replayed(std::span<const Trace> traces, const nlohmann::json& calibration,
                         const std::vector<int>& gammas, const std::vector<ScheduleOptions>& schedules);
 
-/// Compares replayed taus and speedups with those of a run of the same prompts: for each case of `measured`
-/// with the strategy and options of a trace but for gamma and schedule. Returns [{"case", "tau",
-/// "replayed_tau", "speedup" | null, "replayed_speedup" | null, "error" | null}].
+/// Compares replayed taus and speedups with those of `measured`, a run of the same prompts. Takes each case
+/// that has the strategy, the draft, the rule and the options of a trace; gamma, schedule and budget may
+/// differ. Leaves out a case whose setting replayed() would leave out, and a case that lacks a prompt of the
+/// trace. Returns [{"case", "tau", "replayed_tau", "speedup" | null, "replayed_speedup" | null,
+/// "error": replayed_speedup / speedup - 1 | null}].
 nlohmann::json replay_check(std::span<const Trace> traces, const nlohmann::json& calibration,
                             const RunData& measured);
 

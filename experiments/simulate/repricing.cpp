@@ -164,7 +164,7 @@ json priced_case(const CaseData& data, const Pricing& pricing, const json& here)
   return row;
 }
 
-/// The acceptance of every draft at which the best chain gains nothing, if all tokens had the same.
+/// The alpha below which no chain gains, if all tokens had the same alpha. Absent if none gains at alpha 1.
 std::optional<double> break_even_alpha(double c, const theory::RowTimes& target) {
   const auto gains = [&](double alpha) {
     return theory::optimal_gamma_at_costs(alpha, c, target, kMostGamma).gamma > 0;
@@ -184,7 +184,7 @@ struct LongestChain {
   int gamma = 0;
 };
 
-/// The case with the longest chain of constant length for each draft model.
+/// For each draft model: the case with the longest chains of constant length that this model alone drafts.
 std::map<std::string, LongestChain> longest_chains(const RunData& run, const std::vector<json>& metrics) {
   std::map<std::string, LongestChain> chains;
   for (std::size_t i = 0; i < run.cases.size(); ++i) {

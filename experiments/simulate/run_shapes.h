@@ -8,9 +8,9 @@
 
 namespace speclab {
 
-/// Reads the shapes of the models of a run from their files, where config.json names them: the target under
-/// "", drafts under their names. A model whose files are not here is left out. `weight_bytes`: bytes per
-/// weight on the device for which the costs are wanted.
+/// Reads the shapes of the models of a run from the files at the paths in environment.json. The target is
+/// under "", drafts are under their names. A model whose files are not here is left out. `weight_bytes`:
+/// bytes per weight on the device for which the costs are wanted.
 std::map<std::string, theory::DecoderShape> run_shapes(const RunData& run, double weight_bytes);
 
 }  // namespace speclab

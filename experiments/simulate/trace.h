@@ -8,14 +8,14 @@
 
 namespace speclab {
 
-/// A trace says what a drafter proposes at every position of a text. It is a run whose cases have the option
+/// A trace says what a drafter proposes at every position of a text. It is a case with the option
 /// "emit_at_most": 1 (configs/trace.json): every step drafts, is judged, and then emits one token. From a
-/// trace, replay.h computes what the drafter would do in steps of any length.
+/// trace, replay.h computes what the drafter would do with drafts of any length up to those of the trace.
 
 /// The draft at one position: a chain, and how much of it the text confirms.
 struct TracedDraft {
   std::vector<double> confidence;  ///< [drafted]: the drafter's probability of each token; -1: not known
-  int matching = 0;                ///< drafted tokens that equal the text, from the first on
+  int matching = 0;                ///< number of tokens before the first that differs from the text
   int drafted() const { return static_cast<int>(confidence.size()); }
 };
 
@@ -32,8 +32,9 @@ struct Trace {
   std::vector<TracedText> texts;
 };
 
-/// Reads the traces of a run: one per case that drafts chains with emit_at_most 1. Throws Error when the run
-/// has no such case, when a draft branches, and when the texts of two cases differ.
+/// Reads the traces of a run: one for each case that drafts with emit_at_most 1, from repeat 0. Throws Error
+/// when the run has no such case, when a draft branches, and when a text differs from that of the reference
+/// although equality is promised.
 std::vector<Trace> read_traces(const RunData& run);
 
 }  // namespace speclab

@@ -98,11 +98,10 @@ int run_replay(const Command& command, const std::vector<std::string>& arguments
 
 const Command kReplayCommand = {
     "replay", "RUN [--gamma LIST] [--confidence LIST] [--product LIST] [--check RUN] [--json]",
-    "Replays a trace, which is a run that drafts at every position of its texts (configs/trace.json): tau "
-    "and "
-    "predicted speedup for any draft length and schedule, and of choices that only hindsight allows. No "
-    "model "
-    "runs. Exit code 1 with --limit: a replayed tau or speedup differs from the run of --check.",
+    "Replays a trace, which is a run that drafts at every position of its texts (configs/trace.json). "
+    "Predicts tau and speedup for shorter drafts and for schedules, and the speedup of choices that only "
+    "hindsight allows. No model runs. Exit code 1 with --limit: a replayed tau or speedup differs from the "
+    "run of --check.",
     "speclab replay results/runs/trace-20260101-120000 --gamma 1,2,4,8 --confidence .4,.6", run_replay};
 
 }  // namespace speclab
