@@ -139,6 +139,8 @@ std::shared_ptr<const simulate::VirtualDevice> parse_table(const json& file, con
                                                            const std::string& where) {
   std::map<std::string, theory::RowTimes> times;
   times.emplace("", row_times(part(file, "target_us", where), where + "/target_us"));
+  if (file.contains("context") && !file["context"].is_number())
+    wrong_value(where + "/context", file["context"], "a number of committed tokens");
   const json drafts = file.value("drafts_us", json::object());
   if (!drafts.is_object())
     wrong_value(where + "/drafts_us", drafts, "an object: name of a draft to its times");

@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "core/base/error.h"
 #include "core/base/options_json.h"
@@ -37,6 +38,12 @@ std::vector<std::vector<std::size_t>> texts_by_prompt(const Trace& trace) {
     out[found->second].push_back(i);
   }
   return out;
+}
+
+std::set<std::string> prompts_of(const Trace& trace) {
+  std::set<std::string> prompts;
+  for (const TracedText& text : trace.texts) prompts.insert(text.prompt);
+  return prompts;
 }
 
 std::vector<std::size_t> all_texts(const Trace& trace) {
@@ -295,13 +302,9 @@ json replay_check(std::span<const Trace> traces, const json& calibration, const 
     const Schedule rule(setting.schedule, setting.gamma);
     if (rule.largest() > longest_draft(*trace) || (rule.needs_confidence() && !has_confidence(*trace)))
       continue;
-    std::vector<std::size_t> texts;  // of the prompts that both runs have
-    for (const std::size_t i : all_texts(*trace)) {
-      if (std::ranges::find(data->prompts, trace->texts[i].prompt) != data->prompts.end()) texts.push_back(i);
-    }
-    if (texts.empty() || texts.size() != trace->texts.size()) continue;
+    if (std::set(data->prompts.begin(), data->prompts.end()) != prompts_of(*trace)) continue;
     const json metrics = compute_metrics(*data);
-    const Replayed counts = replay(*trace, texts, setting);
+    const Replayed counts = replay(*trace, all_texts(*trace), setting);
     json row = {{"case", data->id()},           {"tau", metrics.value("tau", json())},
                 {"replayed_tau", counts.tau()}, {"speedup", metrics.value("speedup", json())},
                 {"replayed_speedup", nullptr},  {"error", nullptr}};

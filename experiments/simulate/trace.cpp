@@ -49,7 +49,8 @@ TracedText traced_text(const LineRecord& line, const GenerationRecord& turn, int
 }
 
 bool is_trace(const CaseData& data) {
-  return data.reference && data.options().value("emit_at_most", 0) == 1 &&
+  return data.reference && data.config["loss_class"] != "L3" &&
+         data.options().value("emit_at_most", 0) == 1 &&
          any_step(data, [](const StepRecord& step) { return !step.drafted.empty(); });
 }
 

@@ -59,15 +59,24 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
   const std::vector<int> batches = parse_batches((*values)["batch"].as<std::string>());
   json all = json::array();
   double worst = 0;
+  int compared = 0;
   for (const std::string& name : (*values)["device"].as<std::vector<std::string>>()) {
     all.push_back(repriced(run, open_device(name), batches));
     for (const json& row : all.back()["cases"]) {
-      if (row["error"].is_number()) worst = std::max(worst, std::abs(row["error"].get<double>()));
+      if (!row["error"].is_number()) continue;
+      worst = std::max(worst, std::abs(row["error"].get<double>()));
+      ++compared;
     }
     if (values->count("json") == 0)
       fmt::print("{}{}\n", all.size() > 1 ? "\n" : "", repriced_text(all.back()));
   }
   if (values->count("json") > 0) fmt::print("{}\n", all.dump(1));
+  if (values->count("limit") > 0 && compared == 0) {
+    throw Error({.what = "--limit",
+                 .got = "no case with a simulated and a measured speedup",
+                 .expected = "the folder of a run with cases of RUN as a device, and batch 1",
+                 .advice = "Without --limit nothing is compared."});
+  }
   return values->count("limit") > 0 && worst > (*values)["limit"].as<double>() ? kCheckFailed : kOk;
 }
 
