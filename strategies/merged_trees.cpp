@@ -13,12 +13,19 @@
 // Temperature 0: the nodes of least weight are pruned. Higher temperatures: a drawn token must not be left
 // out because of its value, so nothing is pruned, and all chains stop when `nodes` tokens have been drawn.
 //
+// With "budget": "auto" these options are upper limits. Before a token is drawn, a step chooses how long the
+// chains of each draft and the copy are: as much as gives the most tokens per time, by the measured times of
+// all models and by how often the drafts were right so far, alone and together (UnionBudget). A draft that
+// adds nothing to the others then does not run.
+//
 // Paper:       Miao et al. 2024, "SpecInfer" (arXiv 2305.09781): merge-based tree construction (Section 3),
 //              token trees from several small models, multi-step speculative sampling (Algorithm 2).
 // Draft cost:  the forwards of all draft models, one after the other.
-// Loses when:  the drafts propose the same tokens: all models are paid for, and the tree is one chain.
+// Loses when:  the drafts propose the same tokens: all models are paid for, and the tree is one chain. With a
+//              budget only one of them then drafts.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -31,6 +38,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/union_budget.h"
 #include "core/decoding/drafting/draft_levels.h"
 #include "core/decoding/drafting/suffix_memory.h"
 #include "core/decoding/registry.h"
@@ -52,6 +60,7 @@ struct Options {
   int copies = 4;
   double trust_in_copies = .5;
   DraftSampling draft;
+  BudgetOptions budget;
   void fields(OptionVisitor& visit) {
     visit("sequences", sequences, Range<int>{1, 16},
           "number of chains that each draft draws, independently, [drafts]; empty: one each. At temperature "
@@ -66,6 +75,7 @@ struct Options {
           "length of the copy from the text that is merged too, after the longest match; 0: none");
     visit("trust_in_copies", trust_in_copies, Range<double>{0, 1},
           "the weight of a copy's node is this to the power of its depth");
+    budget.fields(visit);
     draft.fields(visit);
   }
 };
@@ -102,31 +112,50 @@ class MergedTrees final : public Strategy {
     }
     slots_.resize(static_cast<std::size_t>(resources.batch));
     for (Slot& slot : slots_) slot.parts.resize(levels_.size());
+    if (!options_.budget.automatic()) return;
+    costs_ = resources.costs;
+    for (std::size_t i = 0; i < resources.drafts.size(); ++i) {
+      draft_costs_.push_back(resources.with_draft(i).costs);
+      require_draft_costs(draft_costs_.back().get(), "merged_trees");
+    }
+    for (Slot& slot : slots_) slot.budget.emplace(costs_, static_cast<int>(levels_.size()) + 1);
   }
 
   void begin(const Sequence& sequence) override {
     memory_.begin(sequence);
-    slot_of(sequence).sampling = options_.draft.over(sequence.sampling);
+    Slot& slot = slot_of(sequence);
+    slot.sampling = options_.draft.over(sequence.sampling);
+    if (slot.budget) slot.budget->begin();
     for (DraftLevels& levels : levels_) levels.begin(sequence);
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    for (const Sequence* sequence : sequences) slot_of(*sequence).drawn = 0;
+    for (const Sequence* sequence : sequences) {
+      slot_of(*sequence).drawn = 0;
+      choose_lengths(*sequence);
+    }
     for (source_ = 0; source_ < levels_.size(); ++source_) {
       parts_.clear();
+      drafting_.clear();
       for (const Sequence* sequence : sequences) {
-        Part& part = slot_of(*sequence).parts[source_];
+        Slot& slot = slot_of(*sequence);
+        Part& part = slot.parts[source_];
         part.draft.reset(sequence->tokens.back());
         part.weights.assign(1, trust_[source_]);
+        if (slot.lengths[source_] == 0) continue;
+        drafting_.push_back(sequence);
         parts_.push_back(&part.draft);
       }
-      levels_[source_].draft(sequences, parts_, options_.length, [this](DraftLevel& level) { grow(level); });
+      levels_[source_].draft(drafting_, parts_, options_.length, [this](DraftLevel& level) { grow(level); });
     }
     for (std::size_t i = 0; i < sequences.size(); ++i) merge(*sequences[i], *drafts[i]);
   }
 
-  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome>) override {
-    for (const Sequence* sequence : sequences) memory_.catch_up(*sequence);
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      memory_.catch_up(*sequences[i]);
+      if (costs_) learn(*sequences[i], outcomes[i]);
+    }
   }
 
  private:
@@ -141,10 +170,79 @@ class MergedTrees final : public Strategy {
   };
   struct Slot {
     SamplingParams sampling;
-    std::vector<Part> parts;  // [drafts]
-    int drawn = 0;            // tokens that the drafts have drawn in this step
+    std::vector<Part> parts;                     // [drafts]
+    int drawn = 0;                               // tokens that the drafts have drawn in this step
+    std::array<int, kMostDrafts + 1> lengths{};  // of the chains of each draft and of the copy in this step
+    SuffixSpeculation copy;
+    // With a budget:
+    std::optional<UnionBudget> budget;
+    int copied = 0;  // tokens of the copy in this step
   };
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
+
+  // Looks up the copy, and chooses how long all chains are. Nothing has been drawn yet.
+  void choose_lengths(const Sequence& sequence) {
+    Slot& slot = slot_of(sequence);
+    const std::size_t models = levels_.size();
+    slot.lengths.fill(options_.length);
+    slot.lengths[models] = options_.copies;
+    if (options_.copies > 0) memory_.from_text(sequence, copying_, slot.copy);
+    if (!slot.budget) return;
+    const bool one_hot = slot.sampling.temperature <= 0;  // the chains of one draft are equal
+    std::array<UnionBudget::Source, kMostDrafts + 1> offers{};
+    const int deepest = std::max(sequence.depth_limit, 0);
+    for (std::size_t i = 0; i < models; ++i) {
+      const auto room = std::max<std::int64_t>(0, levels_[i].room(sequence));
+      offers[i] = {.most = static_cast<int>(std::min<std::int64_t>({options_.length, deepest, room})),
+                   .chains = one_hot ? 1 : sequences_[i],
+                   .first_ns = draft_costs_[i]->draft(1 + levels_[i].behind(sequence)),
+                   .next_ns = draft_costs_[i]->draft(sequences_[i])};
+    }
+    offers[models].most =
+        options_.copies > 0 ? std::min(deepest, static_cast<int>(slot.copy.nodes().size())) : 0;
+    slot.budget->choose(std::span(offers).first(models + 1), one_hot ? kMostNodes : options_.nodes,
+                        options_.nodes, evidence_of_match(slot.copy.match_length()));
+    for (std::size_t i = 0; i <= models; ++i) slot.lengths[i] = slot.budget->length(static_cast<int>(i));
+  }
+
+  // Compares the chains of all drafts, and the copy, with the tokens that the step emitted.
+  void learn(const Sequence& sequence, const Outcome& outcome) {
+    Slot& slot = slot_of(sequence);
+    const TokenSpan emitted = TokenSpan(sequence.tokens).last(static_cast<std::size_t>(outcome.emitted));
+    std::array<int, kMostDrafts + 1> drafted{}, right{};
+    for (std::size_t i = 0; i < levels_.size(); ++i) {
+      const TokenTree& tree = slot.parts[i].draft.tree;
+      depths_.assign(1, 0);
+      for (int node = 1; node < tree.size(); ++node) {
+        const int depth = depths_[static_cast<std::size_t>(tree.parent(node))];
+        // A node counts with its depth, or with -1 if its path is not the text.
+        depths_.push_back(depth >= 0 && depth < outcome.emitted &&
+                                  tree.token(node) == emitted[static_cast<std::size_t>(depth)]
+                              ? depth + 1
+                              : -1);
+        right[i] = std::max(right[i], depths_.back());
+      }
+      drafted[i] = tree.size() > 1 ? longest_path(tree) : 0;
+    }
+    const std::size_t copy = levels_.size();
+    drafted[copy] = slot.copied;
+    while (right[copy] < std::min(slot.copied, outcome.emitted) &&
+           slot.copy.nodes()[static_cast<std::size_t>(right[copy])].token ==
+               emitted[static_cast<std::size_t>(right[copy])])
+      ++right[copy];
+    slot.budget->observe(std::span(drafted).first(copy + 1), std::span(right).first(copy + 1),
+                         outcome.emitted, outcome.draft->tree.drafted());
+  }
+
+  int longest_path(const TokenTree& tree) {
+    int longest = 0;
+    depths_.assign(1, 0);
+    for (int node = 1; node < tree.size(); ++node) {
+      depths_.push_back(depths_[static_cast<std::size_t>(tree.parent(node))] + 1);
+      longest = std::max(longest, depths_.back());
+    }
+    return longest;
+  }
 
   // Draws one token after each fed node; at depth 0 one for each chain. Whether a token is drawn depends only
   // on tokens that were drawn before. So each drawn token has the law q, given all that led to the draw.
@@ -188,7 +286,8 @@ class MergedTrees final : public Strategy {
                    weight = part.weights[static_cast<std::size_t>(head)] * sure;
       const int node = own.add(token, head, index, static_cast<float>(sure));
       part.weights.push_back(weight);
-      if (level.depth() + 1 == level.limit() || weight < options_.worth) continue;
+      if (level.depth() + 1 == std::min(level.limit(), slot.lengths[source_]) || weight < options_.worth)
+        continue;
       heads_.push_back(node);
       numbers_.push_back(level.feed(token, part.numbers[i]));
     }
@@ -222,7 +321,8 @@ class MergedTrees final : public Strategy {
       credit(first, kNames[source]);
     }
     const int first = draft.tree.size();
-    if (options_.copies > 0) add_copy(sequence, draft);
+    slot.copied = 0;
+    if (slot.lengths[slot.parts.size()] > 0) add_copy(slot, draft);
     credit(first, "copies");
     prune(draft);
     if (draft.contributions.empty()) return;
@@ -243,16 +343,17 @@ class MergedTrees final : public Strategy {
     return known > 0 ? known : node;
   }
 
-  void add_copy(const Sequence& sequence, Draft& draft) {
-    memory_.from_text(sequence, copying_, copy_);
+  void add_copy(Slot& slot, Draft& draft) {
     place_.assign(1, 0);
     double weight = 1;
-    for (const SuffixSpeculation::Node& node : copy_.nodes()) {
+    for (const SuffixSpeculation::Node& node : slot.copy.nodes()) {
+      if (slot.copied == slot.lengths[slot.parts.size()]) return;
       weight *= options_.trust_in_copies;
       const bool full = drawn(draft) && draft.tree.drafted() >= options_.nodes;
       if (full && draft.tree.child(place_.back(), node.token) == 0) return;
       place_.push_back(
           add(draft, node.token, static_cast<int>(place_.size()) - 1, Draft::kOneHot, -1, weight));
+      ++slot.copied;
     }
   }
 
@@ -283,14 +384,16 @@ class MergedTrees final : public Strategy {
   std::vector<double> trust_;   // [drafts]
   SuffixMemory memory_;
   SuffixSpeculationOptions copying_;
-  SuffixSpeculation copy_;
-  std::vector<DraftLevels> levels_;          // [drafts]
-  std::vector<const ModelConfig*> configs_;  // [drafts]
-  std::vector<Slot> slots_;                  // [batch]
-  std::size_t source_ = 0;                   // the draft that is drafting
+  std::shared_ptr<const StepCosts> costs_;                     // null without a budget
+  std::vector<std::shared_ptr<const StepCosts>> draft_costs_;  // [drafts], with a budget
+  std::vector<DraftLevels> levels_;                            // [drafts]
+  std::vector<const ModelConfig*> configs_;                    // [drafts]
+  std::vector<Slot> slots_;                                    // [batch]
+  std::size_t source_ = 0;                                     // the draft that is drafting
   std::vector<Draft*> parts_;
+  std::vector<const Sequence*> drafting_;
   // Scratch:
-  std::vector<int> heads_, numbers_, path_, place_, moved_, order_;
+  std::vector<int> heads_, numbers_, path_, place_, moved_, order_, depths_;
   std::vector<Token> prefix_;
   std::vector<double> weights_;  // [nodes of the merged tree]
   std::vector<char> keep_;
@@ -302,7 +405,7 @@ const RegisterStrategy<Options, MergedTrees> registered{{
     .summary = "chains of several models, and a copy from the text, merged into one tree",
     .paper = "Miao et al. 2024, SpecInfer (merge-based construction)",
     .draft_source = "several small models or layers of the target, and copies from the text",
-    .stop_rule = "length; weight of a chain; number of nodes",
+    .stop_rule = "budget; length; weight of a chain; number of nodes",
     .verification = "tree",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

@@ -16,7 +16,9 @@
 // Draft cost:  gamma forwards of one row. c = (kept layers + output head) / (all layers + output head), when
 //              reading weights takes the time; the output head is large in a small model.
 // Loses when:  acceptance is below c. That is usual for an early exit of a model whose output head was not
-//              trained to read the states of early layers (LayerSkip's recipe trains this).
+//              trained to read the states of early layers (LayerSkip's recipe trains this). With "budget":
+//              "auto" the chain is then shorter, down to nothing. c follows from the measured time of a layer
+//              and of a cached position (core/decoding/budget/own_draft_costs.h).
 //
 // A draft chain needs the layer at which it exits before it runs. An exit at the first layer whose best token
 // equals the next layer's (saturation, as in CALM: Schuster et al. 2022) would need the output head after
@@ -45,6 +47,7 @@ struct Options {
   int first = 4;
   int last = 508;
   DraftChainOptions chain;
+  BudgetOptions budget;
   void fields(OptionVisitor& visit) {
     visit("draft_by", draft_by,
           {{DraftBy::layer_skip, "layer_skip"},
@@ -63,6 +66,7 @@ struct Options {
     visit("first", first, Range<int>{0, 1 << 28}, "sparse_cache: first positions that the draft sees");
     visit("last", last, Range<int>{0, 1 << 28}, "sparse_cache: last committed positions that the draft sees");
     chain.fields(visit);
+    budget.fields(visit);
   }
 };
 
@@ -115,7 +119,7 @@ class SelfSpeculation final : public Strategy {
         view_(options.draft_by == DraftBy::sparse_cache
                   ? std::optional(CacheView::ends(options.first, options.last))
                   : std::nullopt),
-        chain_(options.chain, resources, BudgetRule::fixed,
+        chain_(options.chain, resources, options.budget.rule,
                ChainOnTarget{exit_ > 0       ? LayerPart::until(exit_)
                              : kept_.empty() ? LayerPart()
                                              : LayerPart::only(kept_),
@@ -149,7 +153,7 @@ const RegisterStrategy<Options, SelfSpeculation> registered{{
     .paper = "Zhang et al. 2024, Draft & Verify; Elhoushi et al. 2024, LayerSkip; Sadhukhan et al. 2024, "
              "MagicDec",
     .draft_source = "layers of the target, or the target with a sparse cache",
-    .stop_rule = "schedule: constant gamma, heuristic, confidence, adaptive confidence, product",
+    .stop_rule = "budget; schedule: constant gamma, heuristic, confidence, adaptive confidence, product",
     .verification = "chain",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

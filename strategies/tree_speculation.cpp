@@ -127,24 +127,13 @@ class TreeSpeculation final : public Strategy {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Slot& s = slot_of(*sequences[i]);
       const TokenTree& tree = outcomes[i].draft->tree;
-      if (!s.budget || tree.drafted() == 0) continue;
-      const std::vector<int>& path = outcomes[i].acceptance->path;
-      int node = 0;
-      for (std::size_t depth = 0; depth <= path.size(); ++depth) {
-        tree.children(node, s.children);
-        const int next = depth < path.size() ? path[depth] : -1;
-        const auto found = std::find(s.children.begin(), s.children.end(), next);
-        s.budget->reached(static_cast<int>(depth), static_cast<int>(s.children.size()),
-                          found == s.children.end() ? -1 : static_cast<int>(found - s.children.begin()));
-        node = next;
-      }
+      if (s.budget && tree.drafted() > 0) s.budget->observe_tree(tree, outcomes[i].acceptance->path);
     }
   }
 
  private:
   struct Slot {
     std::optional<ShapeBudget> budget;
-    std::vector<int> children;
   };
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
 

@@ -44,8 +44,7 @@ json as_json(const LookaheadChoice& choice) {
 }
 
 LookaheadCell cell_of(const CaseData& data) {
-  const json& options = data.options();
-  LookaheadCell cell{{options.at("W"), options.at("N"), options.at("G")}, {}, {}};
+  LookaheadCell cell{lookahead_shape(data.options()), {}, {}};
   cell.tokens.resize(data.prompts.size());
   cell.steps.resize(data.prompts.size());
   for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
@@ -110,9 +109,8 @@ json fit_json(const Group& group, const json& calibration) {
               {"cells", std::move(cells)},
               {"machines", json::array()}};
   if (!calibration.is_null()) {
-    // calibrated_row_times() adds an extrapolated point at twice the largest measured number of rows.
     json own = lookahead_machine(kThisMachine, out, calibrated_row_times(calibration).monotone());
-    own["measured_rows"] = own["measured_rows"].get<int>() / 2;
+    own["measured_rows"] = measured_rows(calibration);
     out["machines"].push_back(std::move(own));
   }
   out["machines"].push_back(
@@ -146,6 +144,13 @@ std::string held_out_text(const json& tests) {
 }
 
 }  // namespace
+
+LookaheadShape lookahead_shape(const json& options) {
+  LookaheadShape shape{options.at("W"), options.at("N"), options.at("G")};
+  const int most = options.value("V", 0);
+  if (most > 0 && (shape.G < 0 || shape.G > most)) shape.G = most;
+  return shape;
+}
 
 theory::RowTimes free_row_times(int rows) {
   return theory::RowTimes(std::map<int, double>{{1, 1.0}, {rows, 1.0}, {2 * rows, 2.0}});

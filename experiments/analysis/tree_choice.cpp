@@ -112,9 +112,11 @@ json optimized_tree(const RunData& run, const TreeWish& wish) {
   }
   const theory::RowTimes target = (wish.target ? *wish.target : calibrated_row_times(table)).monotone();
   const double c = wish.c ? *wish.c : table.at("drafts").at(name).at("c").get<double>();
-  // Beyond the measured n, t(n) is a guess. A single time says that all n take the same time.
-  const int nodes = std::min(
-      {wish.nodes, TreeShape::kMostDrafted + 1, target.flat() ? wish.nodes : target.largest_measured()});
+  // Beyond the measured n, t(n) is a guess. A single time of the wish says that all n take the same time.
+  const int measured = !wish.target    ? measured_rows(table)
+                       : target.flat() ? wish.nodes
+                                       : target.largest_measured();
+  const int nodes = std::min({wish.nodes, TreeShape::kMostDrafted + 1, measured});
   const theory::RankAcceptance acceptance = counts.by_depth();
   const theory::TreeChoice best = best_tree(acceptance, target, c, nodes, wish.depth);
   std::vector<std::vector<double>> firsts;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/step_costs.h"
 #include "core/measure/run_result.h"
 #include "core/theory/audit/enumerate.h"
 #include "tests/decoding/loop/loop_fixture.h"
@@ -38,6 +39,9 @@ std::vector<Mode> modes() {
           {"empty cache", {{"draft_by", "sparse_cache"}, {"first", 0}, {"last", 0}}},
           {"sparse cache and skipped layer",
            {{"draft_by", "sparse_cache"}, {"first", 1}, {"last", 2}, {"skip", {1}}}}};
+}
+bool runs_all_layers(const Mode& mode) {
+  return mode.options["draft_by"] == "sparse_cache" && !mode.options.contains("skip");
 }
 StrategyChoice choose_mode(const Mode& mode, json more) {
   more.update(mode.options);
@@ -117,6 +121,9 @@ TEST(SelfSpeculation, TheJointLawIsTheTargets) {
                   .prompt = prompt};
     LoopOptions loop_options;
     loop_options.capacity = 32;
+    // Rows are so dear that a budget often drafts less than gamma.
+    loop_options.costs = std::make_shared<const StepCosts>(
+        StepCosts{.target_ns = {10, 13, 15.5, 18.4}, .layer_ns = 9, .position_ns = .1, .context = 4});
     DecodeLoop loop(target, nullptr, strategy, loop_options);
     Request request = decode.request();
     request.prompt = prompt;
@@ -133,13 +140,15 @@ TEST(SelfSpeculation, TheJointLawIsTheTargets) {
                                json{{"gamma", 2},
                                     {"schedule", "adaptive_confidence"},
                                     {"threshold_step", 1},
-                                    {"first_threshold", .4}}}) {
+                                    {"first_threshold", .4}},
+                               json{{"gamma", 3}, {"budget", "auto"}}}) {
       for (const char* rule : {"rejection", "block"}) {
         SCOPED_TRACE(mode.name + length.dump() + rule);
         int accepted = 0;
         EXPECT_LT(enumerate::total_variation(law_of(choose_mode(mode, length), rule, &accepted), expected),
                   1e-12);
-        EXPECT_GT(accepted, 0);
+        // A draft that runs all layers over such a short context is not worth its time.
+        EXPECT_EQ(accepted > 0, !(length.contains("budget") && runs_all_layers(mode)));
       }
     }
   }
@@ -234,6 +243,58 @@ TEST(SelfSpeculation, TheTargetsCacheIsThatOfPlainDecodingAfterEveryStep) {
   }
 }
 
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// With a budget the draft follows from the time of a layer: much where layers take the time, nothing where
+// the output head does. Text and rows stay those of autoregressive decoding.
+TEST(SelfSpeculation, ABudgetWeighsTheLayersThatADraftLeavesOut) {
+  const ModelPtr target = deep_target();
+  const GenerationRecord plain = Decode{.target = target, .options = {{"max_tokens", 60}}}.run();
+  const auto run = [&](const Mode& mode, const StepCosts& costs) {
+    Decode decode{.target = target,
+                  .strategy = choose_mode(mode, {{"gamma", 4}, {"budget", "auto"}}),
+                  .options = {{"max_tokens", 60}}};
+    decode.loop.costs = std::make_shared<const StepCosts>(costs);
+    return decode.run();
+  };
+  for (const Mode& mode : modes()) {
+    SCOPED_TRACE(mode.name);
+    const StepCosts head{.target_ns = {10, 11}, .layer_ns = 0}, layers{.target_ns = {10, 11}, .layer_ns = 9};
+    const GenerationRecord by_head = run(mode, head), by_layers = run(mode, layers);
+    for (const GenerationRecord* record : {&by_head, &by_layers}) {
+      EXPECT_EQ(record->tokens, plain.tokens);
+      EXPECT_EQ(record->row_hashes, plain.row_hashes);
+    }
+    EXPECT_LT(drafted(by_head), 10) << "a draft forward takes as long as one of the target; there are trials";
+    if (!runs_all_layers(mode)) {
+      EXPECT_GT(drafted(by_layers), 20);
+    }
+  }
+  // A sparse cache saves time only if positions cost time.
+  const Mode sparse = modes()[5];
+  StepCosts positions{.target_ns = {10, 11}, .layer_ns = 1, .position_ns = 3, .context = 3};
+  EXPECT_GT(drafted(run(sparse, positions)), 20);
+  positions.position_ns = 0;
+  EXPECT_LT(drafted(run(sparse, positions)), 10);
+}
+
+TEST(SelfSpeculation, ABudgetNeedsTheTimeOfALayer) {
+  const ModelPtr target = deep_target();
+  EXPECT_THAT(error_of([&] {
+                Decode decode{.target = target, .strategy = choose("self_speculation", {{"budget", "auto"}})};
+                decode.loop.costs = std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 11}});
+                decode.run();
+              }),
+              HasSubstr("without the time of a layer"));
+}
+
 // Weights are read once per forward, and a forward reads those of the layers that it runs.
 TEST(SelfSpeculation, CountsTheLayersThatRan) {
   const ModelPtr target = deep_target();
@@ -301,15 +362,6 @@ TEST(SelfSpeculation, SequencesTogetherAreCountedLikeAlone) {
       EXPECT_EQ(together[i].target.flops, alone[i].target.flops);
     }
   }
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
 }
 
 TEST(SelfSpeculation, BadOptionsAreRefused) {

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/decoding/budget/step_costs.h"
 #include "core/decoding/drafting/tree_shape.h"
+#include "core/decoding/token_tree.h"
 
 namespace speclab {
 
@@ -16,6 +18,9 @@ struct RunningShare {
   /// The share, with `guess` in place of `weight` observations.
   double over(double guess, double weight) const { return (accepted + weight * guess) / (seen + weight); }
 };
+
+/// Evidence for a copy that continues a match of this many tokens, from 0 (no match) to 3.
+inline int evidence_of_match(int tokens) { return tokens < 2 ? tokens : tokens < 4 ? 2 : 3; }
 
 /// Decides when to try a way of drafting that does not seem worth its time. Each step without it adds a share
 /// (kShare) of the step's time to the fund. A trial starts when the fund covers the time that the trial is
@@ -72,10 +77,17 @@ class ShapeBudget {
   /// Number of children of a node of the shape in the chosen part.
   int children(int node) const { return chosen_[static_cast<std::size_t>(node)]; }
   const TreeShape& shape() const { return shape_; }
+  /// Largest depth of a token of the chosen part.
+  int chosen_depth() const { return chosen_depth_; }
+  /// The forwards of the draft model take this many times as long as the table says, because something saves
+  /// or costs forwards that the table does not know. 1 unless it is set.
+  void set_draft_factor(double factor) { draft_factor_ = factor; }
   /// Tells that the text reached a drafted node (or the pending token) at `depth`, that `children` drafted
   /// tokens followed it, and which of them was accepted; -1: none. Called for every node that was reached,
   /// the pending token first.
   void reached(int depth, int children, int accepted);
+  /// reached() for all nodes that the text reached: the pending token and those of `path`.
+  void observe_tree(const TokenTree& tree, std::span<const int> path);
   /// reached() for a chain of `drafted` tokens.
   void observe_chain(int drafted, int accepted);
 
@@ -90,10 +102,11 @@ class ShapeBudget {
   std::vector<int> parent_, depth_, rank_;  // [nodes]
   bool chain_;
   TrialFund trials_;
-  int evidence_ = 0, behind_ = 0;
+  int evidence_ = 0, behind_ = 0, chosen_depth_ = 0;
+  double draft_factor_ = 1;
   std::vector<RunningShare> own_, by_depth_, by_rank_;
   std::vector<double> probability_;  // [nodes]
-  std::vector<int> order_, chosen_, fed_;
+  std::vector<int> order_, chosen_, fed_, children_;
 };
 
 }  // namespace speclab

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/own_draft_costs.h"
 #include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/rows/processors.h"
 
@@ -12,6 +13,15 @@ namespace speclab {
 namespace {
 
 constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
+
+OwnDraftCosts::Forward forward_of(const Model& target, const ChainOnTarget& chain) {
+  std::vector<int> run;
+  chain.layers.indices(target.layers(), target.name(), run);
+  return {.layers = static_cast<int>(run.size()),
+          .all_layers = static_cast<int>(target.layers().size()),
+          .exits = chain.layers.early_exit(),
+          .view = chain.view};
+}
 
 }  // namespace
 
@@ -26,6 +36,7 @@ struct DraftChain::Slot {
 
   Schedule schedule;
   std::optional<ShapeBudget> budget;
+  std::optional<OwnDraftCosts> own_costs;  // of a chain on the target with a budget
   DraftCache cache;
   SamplingParams sampling;
   // State of the draft in progress:
@@ -53,16 +64,18 @@ DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resour
       on_target_(on_target),
       model_(on_target ? resources.target.get() : resources.draft.get()) {
   SPECLAB_CHECK(model_ != nullptr, "a draft chain without a draft model");
-  SPECLAB_CHECK(!has_budget_ || !on_target_,
-                "a budget for a chain on the target, whose cost is not in the table");
   const Schedule schedule(options_.schedule, options_.gamma);
-  if (has_budget_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
+  const int longest = std::max(options_.gamma, schedule.largest());
+  if (has_budget_ && on_target_) require_layer_costs(resources_.costs.get(), "a chain of the target itself");
+  if (has_budget_ && !on_target_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
   for (int i = 0; i < resources_.batch; ++i) {
     slots_.push_back(std::make_unique<Slot>(schedule));
-    if (has_budget_)
-      slots_.back()->budget.emplace(resources_.costs,
-                                    TreeShape::chain(std::max(options_.gamma, schedule.largest())),
-                                    ShapeBudget::Settings{});
+    if (!has_budget_) continue;
+    Slot& s = *slots_.back();
+    if (on_target_)
+      s.own_costs.emplace(resources_.costs, forward_of(*resources_.target, *on_target_), longest);
+    s.budget.emplace(s.own_costs ? s.own_costs->table() : resources_.costs, TreeShape::chain(longest),
+                     ShapeBudget::Settings{});
   }
 }
 
@@ -176,7 +189,10 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     s.limit = static_cast<int>(
         std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, room(s, *sequences[i])}));
     s.runner_ups.clear();
-    if (s.limit > 0 && s.budget) s.limit = s.budget->choose(s.limit, s.cache.behind(*sequences[i]));
+    if (s.limit > 0 && s.budget) {
+      if (s.own_costs) s.own_costs->at(sequences[i]->position());
+      s.limit = s.budget->choose(s.limit, on_target_ ? 0 : s.cache.behind(*sequences[i]));
+    }
     if (s.limit <= 0) continue;
     s.sequence = sequences[i];
     s.draft = drafts[i];

@@ -38,6 +38,12 @@ class DraftLevel {
   /// Whether guess() below this parent can return a number.
   bool may_guess_below(int parent) const;
   static constexpr int kMostGuesses = 31;
+  /// Whether the caller has fed the node that guess() returned this number for.
+  bool was_right(int guess) const { return flying_[static_cast<std::size_t>(guess)].wanted; }
+  /// Rows of each forward of this step.
+  std::span<const int> forward_rows() const { return forward_rows_; }
+  /// Rows of each forward that this step would have made without guesses.
+  std::span<const int> rows_without_guesses() const { return plain_rows_; }
 
  private:
   friend class DraftLevels;
@@ -45,7 +51,8 @@ class DraftLevel {
     Token token;
     int parent;
     int depth;
-    int row;  // in rows_of_logits_
+    int row;              // in rows_of_logits_
+    bool wanted = false;  // feed() was called for it
   };
   int find(Token token, int parent) const;  // number of a node in flight, or -1
   int add(Token token, int parent, int depth);
@@ -61,6 +68,7 @@ class DraftLevel {
   int base_ = 0;  // rows in flight before node 0: the pending token and those before it, or none
   int guesses_ = 0;
   int rows_used_ = 0;  // rows of logits of the earlier forwards of this step that are still needed
+  std::vector<int> forward_rows_, plain_rows_;
   std::vector<Token> feed_;
   std::vector<std::int32_t> parents_, rows_;
   std::vector<float> rows_of_logits_;  // [rows, head_rows]
@@ -89,6 +97,10 @@ class DraftLevels {
   std::int64_t room(const Sequence& sequence) const { return cache_of(sequence).room(sequence); }
   /// DraftCache::behind().
   int behind(const Sequence& sequence) const { return cache_of(sequence).behind(sequence); }
+  /// What a sequence drafted last.
+  const DraftLevel& last(const Sequence& sequence) const {
+    return slots_[static_cast<std::size_t>(sequence.slot)];
+  }
   /// Number of tokens that the draft can draw; its vocabulary may be reduced.
   int columns() const { return resources_.draft->config().head_rows(); }
 

@@ -98,8 +98,8 @@ std::vector<ModelPtr> drafts_of(const Case& c, ModelPtr (*table)(int, std::uint6
 
 std::shared_ptr<const StepCosts> costs_of(const Case& c) {
   if (!c.strategy.has_budget()) return nullptr;
-  return std::make_shared<const StepCosts>(
-      StepCosts{.target_ns = {10, 13, 15.5, 18.4}, .draft_ns = {.5, .6, .7}});
+  return std::make_shared<const StepCosts>(StepCosts{
+      .target_ns = {10, 13, 15.5, 18.4}, .draft_ns = {.5, .6, .7}, .further_draft_ns = {{.2, .3}, {.2, .3}}});
 }
 
 bool takes(const AcceptanceRule& rule, const Case& c) {
@@ -251,6 +251,27 @@ std::vector<Case> small_cases() {
                                              {"sure", 1},
                                              {"nodes", 4}}),
                  {0, 1, 2, 0, 1}});
+  all.push_back({"cascade with a budget", with_budget("cascade", {{"k", {2, 2, 0, 2}}}), {0, 1, 2, 0, 1}});
+  all.push_back(
+      {.name = "cascade of two models with a budget, lenient inside",
+       .strategy = with_budget("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"inner_lenience", 2}}),
+       .prompt = {0, 1, 2, 0, 1},
+       .drafts = 2});
+  all.push_back({"staged chain with a budget",
+                 with_budget("staged", {{"widths", {1, 1, 1}}, {"ahead", 2}, {"known", 0}})});
+  all.push_back({.name = "staged tree with a budget, guesses of a model",
+                 .strategy = with_budget("staged", {{"widths", {2, 1}}, {"ahead", 1}, {"branches", 2}}),
+                 .drafts = 2});
+  all.push_back({.name = "merged chains of two models with a budget",
+                 .strategy = with_budget("merged_trees", {{"length", 2}, {"copies", 0}}),
+                 .patient = false,
+                 .drafts = 2});
+  all.push_back(
+      {.name = "merged chains and a copy with a budget, few nodes",
+       .strategy = with_budget("merged_trees", {{"length", 2}, {"copies", 2}, {"nodes", 3}, {"worth", .35}}),
+       .prompt = {0, 1, 2, 0, 1},
+       .patient = false,
+       .drafts = 2});
   all.push_back({"recycled tree", choose("token_recycling", {{"k", 2}, {"tree", {2, 1, 1}}})});
   all.push_back({"copies, chain and runners-up as a tree",
                  choose("composition",

@@ -58,6 +58,12 @@ TEST_F(Optimize, MeasuresChoosesAndWritesATreeThatCanBeDrafted) {
   EXPECT_THAT(second.out,
               AllOf(HasSubstr("rank 4"), HasSubstr("The best tree has"), HasSubstr("(predicted)")));
   EXPECT_EQ(tree("again.json"), found);
+  // That run measured t(n) up to 12 rows. Times of more rows are guesses, so a larger tree is not considered.
+  const Result large = optimize("tree.json.run", {"--draft", "skip", "--c", ".0001", "--nodes", "100",
+                                                  "--out", "large.json", "--json"});
+  const json chosen = json::parse(large.out);
+  EXPECT_LE(chosen["nodes"], 12);
+  EXPECT_FALSE(chosen["t"].contains("16")) << large.out;
   // A draft that costs too much.
   const Result none = optimize("tree.json.run", {"--draft", "skip", "--c", "50", "--out", "none.json"});
   EXPECT_EQ(none.code, 1) << none.err;

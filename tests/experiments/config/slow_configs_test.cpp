@@ -122,7 +122,7 @@ TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
       continue;
     LoopOptions options;
     options.capacity = 100;
-    options.costs = std::make_shared<const StepCosts>(StepCosts{{1}});
+    options.costs = std::make_shared<const StepCosts>(StepCosts{.target_ns = {1}, .layer_ns = .1});
     EXPECT_NO_THROW(DecodeLoop(target, nullptr, spec.strategy, options)) << spec.id;
   }
 }

@@ -176,6 +176,33 @@ def page_of_lookahead(test, laboratory, text):
     test.succeeds(laboratory.run(f".venv/bin/python {script} --help"), text)
 
 
+def few_answers(test, laboratory, text):
+    """Leaves out fewer prompts than the page, because the small run has only two."""
+    short = text.replace("0[1-3]", "01")
+    test.assertNotEqual(short, text)
+    test.succeeds(laboratory.run(short), short)
+
+
+BEST_FIXED = " --set repeats=2 --filter '^autoregressive$|^speculative_sampling/'"
+
+
+def budget_pages(test, laboratory, text):
+    """Runs the command on two small runs of budget_best_fixed, each with one strategy."""
+    other = BEST_FIXED + " --set prompts.file=configs/prompts/speclab.jsonl --set prompts.split=fit"
+    laboratory.need_run("results/runs/chosen_on", "budget_best_fixed", other)
+    if "configs/" in text:
+        return small_run(test, laboratory, text)
+    if "measured_on" in text:
+        laboratory.need_run("results/runs/measured_on", "budget_best_fixed", BEST_FIXED)
+    test.succeeds(laboratory.run(".venv/bin/python " + text), text)
+
+
+def best_fixed_settings(test, laboratory, text):
+    """Runs the sweep for one strategy, as a run beside the one of budget_pages()."""
+    short = text.replace("results/runs/chosen_on", "results/runs/sweep") + SMALL + BEST_FIXED
+    test.succeeds(laboratory.run(short), short)
+
+
 def comparison(test, laboratory, text):
     """Checks that the named baselines exist (NAME stands for any), then runs the command on two copies of a small run. Exit
     code 1 is a verdict."""
@@ -317,6 +344,8 @@ COMMANDS = [
     (r"speclab run configs/lookahead_ablation\.json$", small_run_of_all_prompts),
     (r"speclab run configs/.*tree\.json", case_with_a_tree),
     (r"speclab run configs/layer_skip_search\.json$", with_skip_file_and_small_run),
+    (r"speclab run configs/budget_best_fixed\.json .*budget_page\.py", budget_pages),
+    (r"speclab run configs/budget_best_fixed\.json ", best_fixed_settings),
     (r"speclab run configs/", small_run),
     (r"speclab optimize tree ", optimized_tree),
     (
@@ -331,6 +360,7 @@ COMMANDS = [
     (r"speclab (theory|list|model|audit) \S|speclab COMMAND --help$", as_it_stands),
     (r"speclab lookahead results/runs/", on_small_grid),
     (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
+    (r"scripts/pages/budget_page\.py", budget_pages),
     (r"(SPECLAB_AUDIT_FILE=\S+ )?PYTHON scripts/audit\.py", adapter),
     (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
     (r"speclab replay results/runs/", on_small_trace),
@@ -338,6 +368,7 @@ COMMANDS = [
     (r"speclab compare ", comparison),
     (r"speclab (datastore|ngram) build --", as_it_stands),
     (r"grep -v .* > build/answers\.jsonl$", as_it_stands),
+    (r"grep -v .* > build/few_answers\.jsonl$", few_answers),
     (r"speclab numerics --model \S+$", with_options(" --limit 1 --tokens 2 --threads 1")),
     (r"speclab numerics --model \S+ --limit", with_options(" --class f32-kv16")),
     (r"speclab bench --model", with_options(" --threads 1")),
