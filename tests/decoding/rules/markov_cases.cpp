@@ -417,8 +417,6 @@ std::vector<SharedCoins> shared_coins() {
   // see this. The rule "rejection" may use such addresses.
   const Case long_chain{"", choose("speculative_sampling", {{"gamma", 3}})};
   all.push_back({"a block and the next step", long_chain, "block", coins_of_the_position});
-  all.push_back({"a traversal of a chain and the next step", long_chain, "traversal", coins_of_the_position});
-  all.push_back({"one path and the next step", long_chain, "multi_path_block", coins_of_the_position});
   // Nodes 2 i - 1 and 2 i of these trees have depth i.
   const auto of_pairs = [](Address a) {
     const std::uint32_t depth = (a.draw + 1) / 2, second = a.draw == 0 ? 0 : (a.draw + 1) % 2;
