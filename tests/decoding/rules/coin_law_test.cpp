@@ -178,7 +178,9 @@ class GoldenPair {
         request_(Decode{.target = nullptr, .options = {{"rule", rule}, {"temperature", 1}}}.request()),
         watch_([this, by_position](const Coins::Address& asked, double number) {
           return by_position ? Coins(5, text_).uniform(markov::coins_of_the_position(asked)) : number;
-        }) {}
+        }) {
+    request_.prompt = prompt_;
+  }
   GenerationRecord generate(std::uint64_t text, int tokens) {
     text_ = text;
     request_.options.max_tokens = tokens;
@@ -194,6 +196,7 @@ class GoldenPair {
   }
 
   DecodeLoop loop_;
+  std::vector<Token> prompt_{1, 2, 3};
   Request request_;
   std::uint64_t text_ = 0;
   Coins::Watch watch_;

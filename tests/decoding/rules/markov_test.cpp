@@ -96,6 +96,8 @@ TEST_F(Markov, KSeqKeepsMoreOfChainsThatShareTheirFirstTokens) {
     Request request =
         Decode{.target = target, .options = {{"max_tokens", 4}, {"rule", "k_seq"}, {"temperature", 1}}}
             .request();
+    const std::vector<Token> prompt{0, 2, 1};
+    request.prompt = prompt;
     double tokens = 0;
     int of_step = 0;
     enumerate::walk(
