@@ -160,11 +160,12 @@ Table summary_table(const json& summary) {
     const char* metric;
     bool interval;
     int digits;
+    bool of_rule = false;  ///< the name of the rule stands before it
   };
   static constexpr Column kColumns[] = {
       {"tau", "tau", false, 3},
       {"bound", "tau_bound", false, 3},
-      {"alpha", "alpha", false, 3},
+      {"alpha", "alpha", false, 3, true},
       {"alpha_min", "alpha_min", false, 3},
       {"c", "c", false, 2},
       {"ms/token", "ms_per_token", false, 3},
@@ -187,6 +188,10 @@ Table summary_table(const json& summary) {
         [&](const json& entry) { return !entry["metrics"].value(column.metric, json()).is_null(); });
     if (!any) continue;
     used.push_back(column);
+    if (column.of_rule) {
+      table.header.emplace_back("rule");
+      table.right.push_back(false);
+    }
     table.header.emplace_back(column.title);
     table.right.push_back(true);
   }
@@ -197,6 +202,10 @@ Table summary_table(const json& summary) {
     std::vector<std::string> row = {
         entry["id"], entry["lossy"].get<bool>() ? "L3 lossy" : entry["loss_class"].get<std::string>()};
     for (const Column& column : used) {
+      if (column.of_rule) {
+        const json value = metrics.value(column.metric, json());
+        row.push_back(value.is_null() ? number_text(value) : entry.value("rule", ""));
+      }
       row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits,
                                                     entry.value("prompts", std::size_t{0}))
                                     : number_text(metrics.value(column.metric, json()), column.digits));

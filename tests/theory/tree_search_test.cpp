@@ -72,6 +72,14 @@ TEST(TreeSearch, HasTheGoldenValues) {
   }
 }
 
+TEST(TreeSearch, AChainStaysBelowItsLimit) {
+  const TreeSearch chain(RankAcceptance(Table(1, {.6})), 64, 63);
+  EXPECT_NEAR(expected_tokens_limit(.6), 2.5, 1e-12);
+  EXPECT_LT(chain.expected_tokens(8), 2.5);
+  EXPECT_NEAR(chain.expected_tokens(64), 2.5, 1e-12) << "64 nodes";
+  EXPECT_GT(TreeSearch(kGolden, 8, 7).expected_tokens(8), 2.5) << "a tree of 8 nodes passes it";
+}
+
 TEST(TreeSearch, EqualsTheNodesOfHighestProbabilityWhereRanksFall) {
   const TreeSearch search(kGolden, 64, 63);
   for (int nodes = 1; nodes <= 64; ++nodes)

@@ -32,7 +32,8 @@ struct TreeGrowthOptions {
 /// or with the coupled noise of their position.
 class TreeGrowth {
  public:
-  /// resources.draft must be set.
+  /// resources.draft must be set. Throws Error if a node of the shape has more children than the draft has
+  /// tokens, unless the children are drawn independently.
   TreeGrowth(const TreeGrowthOptions& options, TreeShape shape, const Resources& resources);
 
   const TreeShape& shape() const { return shape_; }

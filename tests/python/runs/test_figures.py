@@ -335,6 +335,8 @@ class Report(Scratch):
         html = (self.folder / "report.html").read_text()
         self.assertNotRegex(html, r'(src|href)="(?!#)')
         self.assertNotIn("url(http", html)
+        self.assertIn(">rule</th>", html, "alpha belongs to a rule")
+        self.assertIn("<td>rejection</td>", html)
         self.assertEqual(html.count("<svg"), len(list((self.folder / "figures").glob("*.svg"))))
         for case in record.Run(self.folder).cases:
             self.assertIn(f'title="{case.id}"', html)
