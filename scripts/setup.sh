@@ -21,6 +21,7 @@ packages=(
   libsentencepiece-dev          # tokenizers in SentencePiece's own form
   libgtest-dev libgmock-dev libbenchmark-dev
   python3 python3-venv python3-pip  # model download, figures and report, in a virtual environment
+  python3-dev                   # headers for the Python package
 )
 
 case "${1:-}" in
