@@ -16,7 +16,7 @@ def predict(**inputs: Any) -> pd.DataFrame:
     >>> speclab.predict(alpha=.8, gamma=5, c=.05).value["leviathan_3_8"]
     2.951423...
     """
-    known = units()
+    known = {**units(), "gamma": "tokens/step", "tau_sd": "tokens/step"}
     rows = [
         {
             "name": one.name,
