@@ -104,8 +104,8 @@ class Quickstart(unittest.TestCase):
     def test_positions_and_predictions(self):
         case = next(case for case in self.summary["cases"] if case["gamma"] == 4)
         positions = self.run_.positions.loc[case["id"]]
-        self.assertEqual(list(positions.acceptance_at.dropna()), case["metrics"]["acceptance_at"])
-        self.assertEqual(list(positions.accepted_histogram.dropna()), case["metrics"]["accepted_histogram"])
+        for name, first in (("acceptance_at", 1), ("joint_at", 1), ("accepted_histogram", 0)):
+            self.assertEqual(positions[name].dropna().to_dict(), dict(enumerate(case["metrics"][name], first)))
         predictions = self.run_.predictions.set_index(["case", "name"])
         for name, entry in case["predictions"].items():
             self.assertEqual(predictions.value[case["id"], name], entry["value"])
@@ -117,6 +117,8 @@ class Quickstart(unittest.TestCase):
         waterfall = self.run_.waterfall
         for case, terms in waterfall.groupby("case"):
             first, last = terms.iloc[0], terms.iloc[-1]
+            self.assertEqual((first.step, last.step), ("leviathan_3_8", "measured"))
+            self.assertTrue(last.unexplained_share_lo < last.unexplained_share < last.unexplained_share_hi)
             self.assertAlmostEqual(terms.log_ratio.sum(), math.log(last.speedup / first.speedup))
             self.assertEqual(last.speedup, self.run_.cases.speedup[case])
         calibration = self.run_.calibration.set_index(["model", "rows"])
