@@ -6,7 +6,7 @@
     .venv/bin/python scripts/baseline.py pages
     .venv/bin/python scripts/baseline.py check
 
-adopt   copies a finished run with its raw lines (kept_lines.py), draws its figures, and writes the pages. A run with
+adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py), draws its figures, and writes the pages. A run with
         several targets becomes one baseline MACHINE/CONFIG-TARGET for each target. --figures draws only the named
         figures. --summary keeps FILE instead of RUN/summary.json; FILE is what `speclab report RUN --json` of a newer
         version printed.
@@ -26,14 +26,14 @@ import subprocess
 import sys
 import textwrap
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "records")]
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "../python")]
 
-import kept_lines
 import lookahead_page
 import report
 
 import figures
 from figures.record import BadRun, Ladder, Run
+from speclab import kept_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]

@@ -22,6 +22,7 @@ packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
   scour                         # makes committed figures smaller
   python3 python3-venv python3-pip  # model download, figures and report, in a virtual environment
+  python3-dev                   # headers for the Python package
 )
 
 case "${1:-}" in

@@ -335,6 +335,17 @@ def benchmark(test, laboratory, text):
     test.assertTrue(result.stdout.strip(), text)
 
 
+def package_install(test, laboratory, text):
+    """Not run, because tests/python/package/test_install.py does. Checks that there is a package."""
+    test.assertTrue((ROOT / "pyproject.toml").exists(), text)
+
+
+def own_test(test, laboratory, text):
+    """Not run, because a test runs the same code (tests/python/package/test_tutorial.py). Checks that its files exist."""
+    for name in re.findall(r"(?:tests|python)/[\w/]+\.\w+", text):
+        test.assertTrue((ROOT / name).exists(), text)
+
+
 COMMANDS = [
     (r"speclab run configs/NAME\.json$", dry_run_of_any),
     (r"speclab run \S+ --dry-run", as_it_stands),
@@ -378,6 +389,8 @@ COMMANDS = [
     (r"speclab_bench ", benchmark),
     (r"(cmake|ctest) ", presets),
     (r"(\.venv/bin/python )?scripts/", script),
+    (r"pip install \.$", package_install),
+    (r"PYTHONPATH=\S+ \.venv/bin/python tests/", own_test),
 ]
 
 
@@ -403,7 +416,9 @@ class Snippets(unittest.TestCase):
                     (self.laboratory.folder / "snippet.json").write_text(snippet.text, encoding="utf-8")
                     self.succeeds(self.laboratory.run("speclab run snippet.json --dry-run"), snippet.text)
                 elif snippet.kind == "python":
-                    compile(snippet.text, str(snippet), "exec")  # tests/python/scripts/test_audit.py runs it
+                    compile(
+                        snippet.text, str(snippet), "exec"
+                    )  # test_audit.py and tests/python/package/test_tutorial.py run it
                 elif snippet.kind == "cpp":
                     self.compiles(snippet)
                 else:

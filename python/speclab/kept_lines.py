@@ -9,20 +9,22 @@ text once, in the part {"file": "texts"}. The same lines always give the same by
 import collections
 import gzip
 import json
+import pathlib
 import shutil
+from typing import Any
 
-from figures.record import BadRun
+from .record import BadRun
 
 NAME = "lines.jsonl.gz"
 MOST_BYTES = 1_000_000  # largest full record; a larger run is kept slim
 BESIDE = ("calibration.jsonl", "teacher.jsonl", "bounds.jsonl")
 
 
-def compact(value):
+def compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
-def raw_files(folder):
+def raw_files(folder: pathlib.Path) -> dict[str, list[str]]:
     """{name within the run folder: its finished lines, without their newlines}"""
     paths = [*sorted(folder.glob("cases/*.jsonl")), *(folder / name for name in BESIDE)]
     return {
@@ -32,22 +34,22 @@ def raw_files(folder):
     }
 
 
-def text_of(form, parts):
+def text_of(form: str, parts: dict[str, list[str]]) -> str:
     lines = [compact({"form": form})]
     for name, content in parts.items():
         lines += [compact({"file": name, "lines": len(content)}), *content]
     return "".join(f"{line}\n" for line in lines)
 
 
-def compress(text):
+def compress(text: str) -> bytes:
     data = bytearray(gzip.compress(text.encode("utf-8"), 9, mtime=0))
     data[9] = 255  # gzip's byte for the operating system: always "unknown", whichever Python writes the file
     return bytes(data)
 
 
-def totals(steps):
+def totals(steps: list[dict[str, Any]]) -> dict[str, Any]:
     """Sums over the steps of a line."""
-    out = {"steps": len(steps)}
+    out: dict[str, Any] = {"steps": len(steps)}
     for name in ("drafted", "accepted", "emitted", "rows", "nodes", "draft_calls"):
         out[name] = sum(step.get(name, 0) for step in steps)
     out["ns"] = [sum(times) for times in zip(*(step["ns"] for step in steps))]
@@ -56,7 +58,7 @@ def totals(steps):
     return out
 
 
-def slim_line(line):
+def slim_line(line: dict[str, Any]) -> dict[str, Any]:
     """A line of a case without the fields that grow with its text."""
     dropped = ("steps", "tokens", "row_hashes", "pieces", "text", "drift")
     out = {key: value for key, value in line.items() if key not in dropped}
@@ -69,8 +71,9 @@ def slim_line(line):
     return out
 
 
-def slim(parts):
-    texts, out = {}, {}
+def slim(parts: dict[str, list[str]]) -> dict[str, list[str]]:
+    texts: dict[str, str] = {}
+    out: dict[str, list[str]] = {}
     for name, content in parts.items():
         if name == "bounds.jsonl":
             continue  # grows with the texts
@@ -86,18 +89,19 @@ def slim(parts):
     return out
 
 
-def pack(folder, most_bytes=MOST_BYTES):
+def pack(folder: pathlib.Path, most_bytes: int = MOST_BYTES) -> bytes:
     """The content of lines.jsonl.gz for a finished run."""
     parts = raw_files(folder)
     full = compress(text_of("full", parts))
     return full if len(full) <= most_bytes else compress(text_of("slim", slim(parts)))
 
 
-def read(file):
+def read(file: pathlib.Path) -> tuple[str, dict[str, list[str]]]:
     """Reads a packed record: (form, {name: lines})."""
     try:
         lines = iter(gzip.decompress(file.read_bytes()).decode("utf-8").split("\n")[:-1])
-        form, parts = json.loads(next(lines))["form"], {}
+        form = json.loads(next(lines))["form"]
+        parts: dict[str, list[str]] = {}
         for line in lines:
             head = json.loads(line)
             parts[head["file"]] = [next(lines) for _ in range(head["lines"])]
@@ -106,7 +110,7 @@ def read(file):
     return form, parts
 
 
-def restore(baseline, folder):
+def restore(baseline: pathlib.Path, folder: pathlib.Path) -> None:
     """Writes a run folder from a committed one, with its raw lines."""
     file = baseline / NAME
     if not file.exists():
