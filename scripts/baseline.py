@@ -268,7 +268,7 @@ def adopt_ladder(root, source, name):
 
 
 def keep_some_of_categories(summary):
-    """Drops the metrics of categories that no page shows. The raw lines are kept, so `speclab report` can compute them again."""
+    """Drops the metrics of categories that no page shows. `speclab report` can compute them again from the raw lines."""
     for case in summary["cases"]:
         for category in (case.get("categories") or {}).values():
             category["metrics"] = {name: category["metrics"].get(name) for name in CATEGORY_METRICS}
@@ -296,9 +296,9 @@ def round_all_but_metrics(summary):
 
 
 def write_small_figure(source, target):
-    """Copies an SVG with five digits per coordinate and without metadata: about half the bytes."""
+    """Copies an SVG with four digits per coordinate and without metadata: about half the bytes."""
     words = [
-        "--set-precision=5",
+        "--set-precision=4",
         "--enable-id-stripping",
         "--enable-comment-stripping",
         "--shorten-ids",

@@ -72,7 +72,7 @@ class Case:
         """The strategy and its settings, except those in `without`. This is the key of a curve that sweeps the settings in `without`."""
         return (self.data["strategy"], *(item for item in self.settings() if item[0] not in without))
 
-    def label(self, without=("gamma",)):
+    def label(self, without: Iterable[str] = ("gamma",)) -> str:
         """A label that is unambiguous within the run: the strategy and the settings in which the cases of the run differ."""
         strategy, *settings = self.family(without)
         names = {name for name, _ in settings}
@@ -212,7 +212,7 @@ class Run:
         return str((self.summary.get("machine") or {}).get("text", ""))
 
     @functools.cached_property
-    def twins(self):
+    def twins(self) -> str:
         """The note on inflated models that every figure and report shows; empty when there are none."""
         named = [
             (role, model["name"]) for role, model in self.environment.get("models", {}).items() if "inflated" in model
