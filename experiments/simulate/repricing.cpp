@@ -238,7 +238,7 @@ json repriced(const RunData& run, const SimulatedDevice& device, const std::vect
   std::vector<json> metrics;
   for (const auto& data : run.cases) metrics.push_back(compute_metrics(*data));
   json out = {{"device", device.name},  {"kind", device.kind}, {"source", device.source},
-              {"error", device.error},  {"simulated", true},   {"cases", json::array()},
+              {"error", device.error},  {"simulation", true},  {"cases", json::array()},
               {"drafts", json::array()}};
   for (const int batch : batches) {
     for (std::size_t i = 0; i < run.cases.size(); ++i) {
