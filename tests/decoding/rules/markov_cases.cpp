@@ -104,7 +104,8 @@ std::shared_ptr<const StepCosts> costs_of(const Case& c) {
 
 bool takes(const AcceptanceRule& rule, const Case& c) {
   const std::string_view strategy = c.strategy.info().name;
-  if (strategy == "speculative_sampling" || strategy == "autoregressive" || strategy == "cascade")
+  if (strategy == "speculative_sampling" || strategy == "autoregressive" || strategy == "cascade" ||
+      strategy == "hierarchical_speculation")
     return true;
   if (rule.chains_only) return false;
   if (rule.independent_paths_only) return c.children == Case::Children::independent_paths;
@@ -272,6 +273,8 @@ std::vector<Case> small_cases() {
                  .strategy = choose("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"inner_lenience", 2}}),
                  .prompt = {0, 1, 2, 0, 1},
                  .drafts = 2});
+  all.push_back(
+      {"hierarchy of two levels", choose("hierarchical_speculation", {{"gamma", 2}, {"inner_gamma", 1}})});
   all.push_back({"staged chain", choose("staged", {{"widths", {1, 1}}, {"ahead", 2}, {"known", 0}})});
   all.push_back({.name = "staged tree, guesses of a model",
                  .strategy = choose("staged", {{"widths", {2, 1}}, {"ahead", 1}, {"branches", 2}}),
@@ -333,6 +336,9 @@ std::vector<Case> all_cases() {
                                             {"candidates", candidates}}),
                    repeats});
   }
+  all.push_back(
+      {"hierarchy, longer chains",
+       choose("hierarchical_speculation", {{"gamma", 4}, {"inner_gamma", 2}, {"draft_temperature", 1.5}})});
   for (const char* order : {"tree", "first"})
     all.push_back({std::string("composition of the surest few, ") + order, surest_few(order), repeats});
   return all;
