@@ -41,6 +41,12 @@ TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
 # Columns of the table of cases: (metric, heading, format, explanation).
 COLUMNS = [
     ("speedup", "speedup", "{:.2f}", "decode time per emitted token of the autoregressive reference / of the case"),
+    (
+        "speed_over_chain",
+        "over chain",
+        "{:.2f}",
+        "trees: speed / speed of the fastest chain from the same draft in this run",
+    ),
     ("tokens_per_second", "tokens/s", "{:.1f}", "decoding only, median over repeats"),
     ("tau", "τ", "{:.2f}", "tokens emitted per target forward, the bonus or correction token included"),
     ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections), the censored maximum-likelihood estimate"),
