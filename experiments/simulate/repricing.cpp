@@ -42,7 +42,8 @@ struct Pricing {
 /// Committed tokens that a step of the reference finds, on average.
 double mean_context(const CaseData& data) {
   const Work work = target_work(*data.reference);
-  return work.rows > 0 ? static_cast<double>(work.keys) / static_cast<double>(work.rows) - 1 : 0;
+  if (work.rows == 0) return 0;
+  return std::max(0.0, static_cast<double>(work.keys) / static_cast<double>(work.rows) - 1);
 }
 
 int most_rows(const std::vector<FedRows>& fed) {

@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/model/net/cache_view.h"
-
 namespace speclab {
 namespace {
 
