@@ -99,6 +99,7 @@ TEST(SeriesBudget, CopiesNeedEvidenceToComeFirst) {
 /// The best rate of all sets of sources and lengths, by brute force, with the first guess of acceptance.
 TEST(SeriesBudget, NoOtherChainGivesMoreTokensPerTime) {
   std::mt19937 random(7);
+  int exact = 0;
   const auto tenths = [&](unsigned below) { return static_cast<double>(random() % below) / 10; };
   for (int trial = 0; trial < 200; ++trial) {
     std::vector<int> most;
@@ -121,7 +122,8 @@ TEST(SeriesBudget, NoOtherChainGivesMoreTokensPerTime) {
         }
       }
     }
-    // One of the first steps may be a trial, which takes another chain.
+    // A step may be a trial, which takes another chain. One that loses less than the share of trials may be
+    // taken in every step.
     double own = 0;
     for (int step = 0; step < 4; ++step) {
       const int chosen =
@@ -138,8 +140,11 @@ TEST(SeriesBudget, NoOtherChainGivesMoreTokensPerTime) {
       EXPECT_EQ(length, chosen);
       own = std::max(own, tokens / (target.target(2 + length) + ns));
     }
-    EXPECT_NEAR(own, best, 1e-12) << trial;
+    EXPECT_LE(own, best + 1e-12) << trial;
+    EXPECT_GE(own, best * (1 - TrialFund::kShare)) << trial;
+    exact += own > best - 1e-12;
   }
+  EXPECT_GT(exact, 150);
 }
 
 TEST(TokenTime, IsTheMeanOfItsObservations) {
