@@ -147,7 +147,7 @@ TEST(MergedTrees, DroppingDrawnTokensIsSeen) {
 // the q of that model.
 constexpr const char* kMixed =
     R"({"sources": ["draft", "ngram", "text"], "length": 1, "copies": 2, "ngram_known": 0})";
-constexpr Spoiling kCopiesAsDrawn{kMixed, [](Draft& draft) {
+constexpr Spoiling kCopiesAsDrawn{R"({"sources": ["draft", "text"], "length": 1})", [](Draft& draft) {
                                     for (int& q : draft.q_of) q = std::max(q, 0);
                                   }};
 constexpr Spoiling kNgramsAsTheModels{kMixed, [](Draft& draft) {
@@ -326,8 +326,8 @@ TEST(MergedTrees, RefusesWhatItCannotDraft) {
   EXPECT_THAT(message({{"sequences", {16}}, {"length", 8}}, {models.one}), HasSubstr("at most 127"));
   EXPECT_THAT(message(json::object(), {models.one, models.one, models.one, models.one}),
               HasSubstr("at most 3"));
-  EXPECT_THAT(message({{"sources", {"draft", "grams"}}}, {models.one}),
-              AllOf(HasSubstr("sources: got \"grams\""), HasSubstr("Did you mean \"ngram\"?")));
+  EXPECT_THAT(message({{"sources", {"draft", "ngrams"}}}, {models.one}),
+              AllOf(HasSubstr("sources: got \"ngrams\""), HasSubstr("Did you mean \"ngram\"?")));
   EXPECT_THAT(message({{"sources", {"text", "text"}}}, {models.one}), HasSubstr("\"text\" twice"));
   EXPECT_THAT(message({{"sources", json::array()}}, {models.one}), HasSubstr("an empty list"));
   EXPECT_THAT(message({{"sources", {1}}}, {models.one}), HasSubstr("sources"));

@@ -84,7 +84,7 @@ TEST_F(Speclab, ARunFromConfigToTable) {
   longer["cases"].push_back({{"strategy", "jacobi"}});
   write(longer);
   expect_error(run({"run", "a.json", "--out", "run", "--resume"}),
-               {"another config, /cases/6: it was nothing, now it is {", "jacobi"});
+               {"another config, /cases/6: it was nothing, now it is {"});
   write(config());
   expect_error(run({"run", "a.json", "--out", "run", "--resume", "--threads", "1"}), {"threads"});
   json changed = environment;

@@ -36,9 +36,9 @@ TEST_F(TeacherRun, AFailedEstimateIsInTheRecordAndInTheExitCode) {
   one["prompts"] = {{"inline", {"1 2 3"}}};
   one["repeats"] = 1;
   one["options"].update({{"max_tokens", 4}, {"temperature", 1}, {"coins", "gumbel"}, {"ignore_eos", true}});
-  one["cases"] = json::array({{{"strategy", "autoregressive"}},
-                              {{"strategy", "speculative_sampling"}, {"draft", "skip"}, {"gamma", 1}},
-                              {{"strategy", "speculative_sampling"}, {"draft", "small"}, {"gamma", 1}}});
+  one["cases"] =
+      json::array({{{"strategy", "autoregressive"}},
+                   {{"strategy", "speculative_sampling"}, {"draft", {"skip", "small"}}, {"gamma", 1}}});
   write(one);
   write_draft(kNone);
   measure();
@@ -57,7 +57,8 @@ TEST_F(TeacherRun, AFailedEstimateIsInTheRecordAndInTheExitCode) {
   for (int attempt = 1; attempt <= 2; ++attempt) {
     const std::vector<json> lines = estimates();
     ASSERT_EQ(lines.size(), static_cast<std::size_t>(1 + attempt));
-    EXPECT_EQ(lines[0]["case"], "speculative_sampling/draft=skip") << "the other draft has its estimate";
+    EXPECT_EQ(lines[0]["case"], "speculative_sampling/draft=skip/gamma=1")
+        << "the other draft has its estimate";
     EXPECT_EQ(lines[0]["kind"], "alpha");
     EXPECT_EQ(lines.back()["kind"], "failed");
     EXPECT_EQ(lines.back()["estimate"], "alpha");
@@ -65,7 +66,7 @@ TEST_F(TeacherRun, AFailedEstimateIsInTheRecordAndInTheExitCode) {
     const json errors = read_json_file(dir() / "run" / "summary.json")["errors"];
     ASSERT_EQ(errors.size(), 1u) << errors;
     EXPECT_THAT(errors[0]["message"].get<std::string>(), HasSubstr("the estimate of alpha for seed"));
-    EXPECT_EQ(errors[0]["case"], "speculative_sampling/draft=small");
+    EXPECT_EQ(errors[0]["case"], "speculative_sampling/draft=small/gamma=1");
     EXPECT_EQ(run({"report", "run"}).code, 1);
     if (attempt == 1) {
       EXPECT_EQ(run({"run", "--resume", "run", "-q"}).code, 1) << "tries again";
