@@ -41,6 +41,12 @@ RULE = "rule"  # this column is no metric
 # Columns of the table of cases: (metric, heading, format, explanation).
 COLUMNS = [
     ("speedup", "speedup", "{:.2f}", "decode time per emitted token of the autoregressive reference / of the case"),
+    (
+        "speed_over_chain",
+        "over chain",
+        "{:.2f}",
+        "trees: speed / speed of the fastest chain from the same draft in this run",
+    ),
     ("tokens_per_second", "tokens/s", "{:.1f}", "decoding only, median over repeats"),
     ("tau", "τ", "{:.2f}", "tokens emitted per step, the bonus or correction token included"),
     (RULE, "rule", "", "the acceptance rule that τ and both α belong to"),

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "experiments/metrics/bound_verdict.h"
 #include "experiments/metrics/metrics.h"
@@ -142,6 +143,32 @@ std::string noise_text(const json& summary) {
                      few, prompts, repeats);
 }
 
+/// Says which chains the trees were compared with, and how many trees have none. "" without trees.
+std::string chains_text(const json& summary) {
+  std::map<std::string, int> trees_of_chain;
+  int alone = 0;
+  for (const json& entry : summary.at("cases")) {
+    const auto chain = entry.find("best_chain");
+    if (chain == entry.end()) continue;
+    if (chain->is_null()) ++alone;
+    else ++trees_of_chain[chain->get<std::string>()];
+  }
+  std::string text;
+  if (!trees_of_chain.empty()) {
+    text = "over chain: speed of the trees / speed of the fastest chain of the same draft in this run:";
+    for (const auto& [chain, trees] : trees_of_chain)
+      text += fmt::format("{} {} ({} {})", text.back() == ':' ? "" : ",", chain, trees,
+                          trees == 1 ? "case" : "cases");
+    text += ".\n";
+  }
+  if (alone > 0) {
+    text +=
+        fmt::format("{} with trees {} no chain of the same draft and sampling in this run to compare with.\n",
+                    alone == 1 ? "1 case" : fmt::format("{} cases", alone), alone == 1 ? "has" : "have");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string notes_text(const json& summary) {
@@ -151,7 +178,7 @@ std::string notes_text(const json& summary) {
              others ? "* The texts of this case differ from those of its reference: the speedup compares "
                       "the time per emitted token of different texts.\n"
                     : "") +
-         wrong_rules_text(summary) + noise_text(summary);
+         chains_text(summary) + wrong_rules_text(summary) + noise_text(summary);
 }
 
 Table summary_table(const json& summary) {
@@ -171,6 +198,7 @@ Table summary_table(const json& summary) {
       {"ms/token", "ms_per_token", false, 3},
       {"tokens/s", "tokens_per_second", false, 3},
       {"speedup [95 %]", "speedup", true, 3},
+      {"over chain [95 %]", "speed_over_chain", true, 3},
       {"copied", "copied_4grams", false, 2},
       {"ops", "ops_factor", false, 3},
       {"distance", "distance", false, 2},

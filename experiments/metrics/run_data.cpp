@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "experiments/metrics/best_chain.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 #include "experiments/run/reference_check.h"
@@ -127,6 +128,7 @@ std::shared_ptr<CaseData> part_of(const CaseData& whole, const std::string& name
     part->lines.push_back(whole.lines[i]);
   }
   if (whole.reference) part->reference = part_of(*whole.reference, name, names);
+  if (whole.best_chain) part->best_chain = part_of(*whole.best_chain, name, names);
   return part;
 }
 
@@ -276,17 +278,18 @@ RunData load_run(const std::filesystem::path& folder) {
         found->second->bounds =
             std::make_shared<std::map<std::string, std::vector<RecordedStep>>>(std::move(bounds));
     }
+    for (const auto& data : run.cases) {
+      const json& reference = data->config["reference"];
+      if (reference.is_null()) continue;
+      const auto found = by_id.find(reference);
+      if (found != by_id.end() && !found->second->lines.empty()) data->reference = found->second;
+    }
+    find_best_chains(run.cases);
   } catch (const json::exception& error) {
     throw Error({.what = folder.string(),
                  .got = error.what(),
                  .expected = "the record of a run",
                  .advice = "See results/SCHEMA.md."});
-  }
-  for (const auto& data : run.cases) {
-    const json& reference = data->config["reference"];
-    if (reference.is_null()) continue;
-    const auto found = by_id.find(reference);
-    if (found != by_id.end() && !found->second->lines.empty()) data->reference = found->second;
   }
   return run;
 }

@@ -32,6 +32,10 @@ struct CaseData {
   /// The autoregressive case. Null for the autoregressive case itself, and when the autoregressive case has
   /// no lines.
   std::shared_ptr<const CaseData> reference;
+  bool branches = false;  ///< some draft of the case is a tree with branches, and no step feeds probes
+  /// The chain that a case with trees is compared with (find_best_chains); null for other cases, and when the
+  /// run has none.
+  std::shared_ptr<const CaseData> best_chain;
 
   nlohmann::json environment;
   nlohmann::json calibration;  ///< see costs_as_paid; null without a calibration

@@ -42,7 +42,8 @@ struct Pricing {
 /// Committed tokens that a step of the reference finds, on average.
 double mean_context(const CaseData& data) {
   const Work work = target_work(*data.reference);
-  return work.rows > 0 ? static_cast<double>(work.keys) / static_cast<double>(work.rows) - 1 : 0;
+  if (work.rows == 0) return 0;
+  return std::max(0.0, static_cast<double>(work.keys) / static_cast<double>(work.rows) - 1);
 }
 
 int most_rows(const std::vector<FedRows>& fed) {
@@ -238,7 +239,7 @@ json repriced(const RunData& run, const SimulatedDevice& device, const std::vect
   std::vector<json> metrics;
   for (const auto& data : run.cases) metrics.push_back(compute_metrics(*data));
   json out = {{"device", device.name},  {"kind", device.kind}, {"source", device.source},
-              {"error", device.error},  {"simulated", true},   {"cases", json::array()},
+              {"error", device.error},  {"simulation", true},  {"cases", json::array()},
               {"drafts", json::array()}};
   for (const int batch : batches) {
     for (std::size_t i = 0; i < run.cases.size(); ++i) {

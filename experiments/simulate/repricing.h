@@ -26,7 +26,7 @@ namespace speclab {
 /// can be compared with the simulated ones.
 
 /// Re-prices every case with a reference in a run. Returns
-///   {"device", "kind", "source", "error", "simulated": true,
+///   {"device", "kind", "source", "error", "simulation": true,
 ///    "cases": [{"case", "batch", "tau", "here": measured speedup of the run | null,
 ///               "speedup", "speedup_ci95": [lo, hi] | null (bootstrap over prompts), "step_ms",
 ///               "ms_per_token": time of a step / tokens that all sequences emit in it,

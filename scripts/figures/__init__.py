@@ -26,6 +26,7 @@ MODULES = [
     "lookahead",
     "verification.verifiers",
     "verification.trees",
+    "verification.cells",
 ]
 
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 
@@ -194,10 +195,14 @@ TEST_P(Conformance, ABudgetChangesOnlyHowMuchIsVerified) {
     EXPECT_EQ(record->row_hashes, whole.row_hashes);
   }
   // Rows that cost nothing are all verified. A draft by learned acceptance may hold other nodes, so the texts
-  // may have another number of steps.
-  const double per_step = static_cast<double>(nodes(whole)) / static_cast<double>(whole.steps.size());
-  EXPECT_NEAR(static_cast<double>(nodes(free)) / static_cast<double>(free.steps.size()), per_step,
-              .05 * per_step);
+  // may have another number of steps. Where a chain begins with one of several sources, a shorter chain may
+  // be the better one; it then needs no more steps.
+  const double per_step = static_cast<double>(nodes(whole)) / static_cast<double>(whole.steps.size()),
+               free_per_step = static_cast<double>(nodes(free)) / static_cast<double>(free.steps.size());
+  if (std::abs(free_per_step - per_step) > .05 * per_step) {
+    EXPECT_LT(nodes(free), nodes(whole));
+    EXPECT_LE(free.steps.size(), whole.steps.size()) << free_per_step << " nodes a step, not " << per_step;
+  }
   EXPECT_LE(nodes(half), nodes(whole));
   if (nodes(whole) > 20) {
     EXPECT_LT(nodes(half), nodes(whole));

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/model/net/cache_view.h"
 
 namespace speclab {
 namespace {
@@ -27,8 +26,7 @@ OwnDraftCosts::OwnDraftCosts(std::shared_ptr<const StepCosts> measured, const Fo
 void OwnDraftCosts::at(std::int64_t committed) {
   const double one = measured_->target(1), layer_ns = measured_->layer_ns,
                share = static_cast<double>(forward_.layers) / forward_.all_layers;
-  const std::int64_t seen =
-      forward_.view != nullptr ? forward_.view->most(static_cast<int>(committed)) : committed;
+  const std::int64_t seen = forward_.most_seen < 0 ? committed : std::min(committed, forward_.most_seen);
   const auto positions = [&](std::int64_t n) {
     return static_cast<double>(n - measured_->context) * measured_->position_ns;
   };

@@ -7,8 +7,6 @@
 
 namespace speclab {
 
-class CacheView;
-
 /// The costs of steps in which the target drafts a chain for itself, with forwards over one row that run a
 /// part of its layers or see a part of its cache. A budget reads them like those of a draft model. They
 /// follow from three measured numbers: t(n), the time of a layer and the time of a cached position.
@@ -24,10 +22,10 @@ class OwnDraftCosts {
  public:
   /// One draft forward.
   struct Forward {
-    int layers = 0;                   ///< number of layers that it runs
-    int all_layers = 0;               ///< number of layers of the target
-    bool exits = false;               ///< the verifying forward goes on after these layers
-    const CacheView* view = nullptr;  ///< the committed positions that it sees; null: all
+    int layers = 0;               ///< number of layers that it runs
+    int all_layers = 0;           ///< number of layers of the target
+    bool exits = false;           ///< the verifying forward goes on after these layers
+    std::int64_t most_seen = -1;  ///< committed positions that it sees at most; negative: all
   };
   /// For chains of at most `most_tokens` tokens. `measured` has layer_ns, see require_layer_costs().
   OwnDraftCosts(std::shared_ptr<const StepCosts> measured, const Forward& forward, int most_tokens);

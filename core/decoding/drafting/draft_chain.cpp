@@ -17,10 +17,10 @@ constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
 OwnDraftCosts::Forward forward_of(const Model& target, const ChainOnTarget& chain) {
   std::vector<int> run;
   chain.layers.indices(target.layers(), target.name(), run);
-  return {.layers = static_cast<int>(run.size()),
+  return {.layers = chain.most_layers > 0 ? chain.most_layers : static_cast<int>(run.size()),
           .all_layers = static_cast<int>(target.layers().size()),
           .exits = chain.layers.early_exit(),
-          .view = chain.view};
+          .most_seen = chain.cache != nullptr ? chain.cache->most_seen() : -1};
 }
 
 }  // namespace
@@ -47,6 +47,9 @@ struct DraftChain::Slot {
   int depth = 0;
   double probability = 1;   // for leave_out_below(): product of the draft's probabilities of the tokens
   std::vector<Token> path;  // tokens drafted so far
+  std::vector<Token> fed;   // on the target: the pending token and the drafted tokens that are fed
+  int layers = -1;          // with TokenSkips: the layers of the next row, and of the rows in flight
+  int layers_in_flight = -1;
   std::vector<RunnerUp> runner_ups;
   // State of the forward in progress:
   std::vector<Token> feed;
@@ -100,6 +103,8 @@ void DraftChain::begin(const Sequence& sequence) {
   s.sampling = options_.draft.over(sequence.sampling);
   s.logits.resize(model_->config().head_rows());
   if (!on_target_) s.cache.begin(sequence, resources_);
+  if (on_target_ && on_target_->exits != nullptr) on_target_->exits->begin(sequence);
+  if (on_target_ && on_target_->cache != nullptr) on_target_->cache->begin(sequence);
 }
 
 std::int64_t DraftChain::room(Slot& s, const Sequence& sequence) const {
@@ -119,9 +124,46 @@ Feed DraftChain::next_feed(Slot& s) {
   if (on_target_) {
     feed.continues = s.depth > 0;
     feed.layers = on_target_->layers;
-    feed.view = on_target_->view;
+    if (on_target_->cache != nullptr) on_target_->cache->apply(*s.sequence, feed);
   }
   return feed;
+}
+
+void DraftChain::compute_rows() {
+  if (on_target_ && on_target_->exits != nullptr) {
+    exiting_.clear();
+    for (Slot* s : active_) exiting_.push_back({s->sequence, s->fed, s->logits.data()});
+    on_target_->exits->run(exiting_);
+  } else if (on_target_ && on_target_->skips != nullptr) {
+    compute_skipping();
+  } else {
+    feeds_.clear();
+    for (Slot* s : active_) feeds_.push_back(next_feed(*s));
+    model_->forward(feeds_);
+  }
+}
+
+// The layers of the next row may be others than those of the rows in flight. A row that skipped a layer has
+// no K/V there. So the draft is then fed again, with the new layers.
+void DraftChain::compute_skipping() {
+  const TokenSkips& skips = *on_target_->skips;
+  for (int layers = 0; layers < skips.sets(); ++layers) {
+    feeds_.clear();
+    for (Slot* s : active_) {
+      if (s->layers != layers) continue;
+      const bool again = s->layers_in_flight != layers;
+      if (again) s->feed = s->fed;
+      Feed feed = next_feed(*s);
+      if (again) {
+        std::iota(s->parents.begin(), s->parents.end(), -1);
+        feed.continues = false;
+      }
+      feed.layers = LayerPart::only(skips.kept(layers));
+      s->layers_in_flight = layers;
+      feeds_.push_back(feed);
+    }
+    if (!feeds_.empty()) model_->forward(feeds_);
+  }
 }
 
 bool DraftChain::extend(Slot& s) {
@@ -145,7 +187,9 @@ bool DraftChain::extend(Slot& s) {
                     : q.sample(s.sequence->coins, s.sequence->draft_coin(s.draft->tree.size()));
   // At temperature 0 the confidence is the probability at temperature 1. It costs a pass over the row.
   const Distribution* certainty = q.one_hot() ? nullptr : &q;
-  if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || s.schedule.needs_confidence())) {
+  const bool skips = on_target_ && on_target_->skips != nullptr;
+  if (certainty == nullptr &&
+      (want_runner_ups_ || leave_out_below_ > 0 || skips || s.schedule.needs_confidence())) {
     soft_.assign_logits(logits, kSoft, config.head_ids, config.vocab);
     certainty = &soft_;
   }
@@ -177,6 +221,8 @@ bool DraftChain::extend(Slot& s) {
     return false;
   }
   s.feed.assign(1, token);
+  s.fed.push_back(token);
+  if (skips) s.layers = on_target_->skips->after(confidence);
   return true;
 }
 
@@ -202,14 +248,16 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     s.probability = 1;
     s.path.clear();
     s.schedule.start_draft();
-    if (on_target_) s.feed.assign(1, sequences[i]->tokens.back());
-    else s.cache.catch_up(*sequences[i], s.feed);
+    if (!on_target_) s.cache.catch_up(*sequences[i], s.feed);
+    else s.feed.assign(1, sequences[i]->tokens.back());
+    if (on_target_ && on_target_->cache != nullptr) on_target_->cache->start_draft(*sequences[i]);
+    s.fed = s.feed;
+    s.layers = 0;
+    s.layers_in_flight = -1;
     active_.push_back(&s);
   }
   while (!active_.empty()) {
-    feeds_.clear();
-    for (Slot* s : active_) feeds_.push_back(next_feed(*s));
-    model_->forward(feeds_);
+    compute_rows();
     std::size_t left = 0;
     for (Slot* s : active_) {
       if (!on_target_) s->cache.keep(s->feed);

@@ -10,6 +10,9 @@
 #include "core/decoding/budget/budget_options.h"
 #include "core/decoding/drafting/draft_model.h"
 #include "core/decoding/drafting/schedule.h"
+#include "core/decoding/on_target/sparse_cache.h"
+#include "core/decoding/on_target/token_exits.h"
+#include "core/decoding/on_target/token_skips.h"
 #include "core/decoding/strategy.h"
 
 namespace speclab {
@@ -26,9 +29,14 @@ struct DraftChainOptions {
 /// attends to the K/V that the target committed, and to the drafted rows before it. The rows stay in flight;
 /// the strategy declares in target_use() what the verifying forward does with them.
 struct ChainOnTarget {
-  LayerPart layers;         ///< the layers of each draft forward
-  const CacheView* view;    ///< the committed positions that drafted rows see; null: all
-  std::string_view source;  ///< static string, see Draft::source
+  LayerPart layers;                   ///< the layers of each draft forward
+  SparseCache* cache;                 ///< the committed positions that drafted rows see; null: all
+  std::string_view source;            ///< static string, see Draft::source
+  TokenExits* exits = nullptr;        ///< if set, chooses an exit for each token; in place of `layers`
+  const TokenSkips* skips = nullptr;  ///< if set, chooses the layers for each token; in place of `layers`
+  /// For a budget: the most layers that a draft forward runs, if the number differs between tokens; 0: as
+  /// `layers` says.
+  int most_layers = 0;
 };
 
 /// Drafts a chain with a draft model that has its own KV cache, or with a part of the target on the target's
@@ -86,6 +94,8 @@ class DraftChain {
   bool extend(Slot& slot);  ///< adds a token from the slot's logits; false when the draft is complete
   std::int64_t room(Slot& slot, const Sequence& sequence) const;
   Feed next_feed(Slot& slot);
+  void compute_rows();      ///< of all active slots
+  void compute_skipping();  ///< the same, with the layers that ChainOnTarget::skips chooses
 
   DraftChainOptions options_;
   Resources resources_;
@@ -95,6 +105,7 @@ class DraftChain {
   std::vector<std::unique_ptr<Slot>> slots_;  ///< [batch]
   std::vector<Slot*> active_;                 ///< reused by draft()
   std::vector<Feed> feeds_;
+  std::vector<TokenExits::Row> exiting_;
   bool want_runner_ups_ = false;
   double leave_out_below_ = 0;
   Distribution soft_;  ///< scratch: the draft's distribution at temperature 1

@@ -56,6 +56,7 @@ struct Model::Placed {
   Session* session;
   RowsInFlight rows;
   const KeysInView* views = nullptr;  ///< [layers that run], the view of each layer; null without a view
+  float* attention = nullptr;         ///< Feed::attention
 
   RowsInFlight rows_in(std::size_t run_index) const {
     RowsInFlight in = rows;

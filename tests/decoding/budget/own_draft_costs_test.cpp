@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "core/model/net/cache_view.h"
-
 namespace speclab {
 namespace {
 
@@ -31,8 +29,7 @@ TEST(OwnDraftCosts, AnEarlyExitRunsItsLayersForOneRowOnly) {
 }
 
 TEST(OwnDraftCosts, ASparseCacheSavesWhatItsPositionsCost) {
-  const CacheView view = CacheView::ends(4, 28);
-  OwnDraftCosts costs(ten_layers(.05), {.layers = 10, .all_layers = 10, .view = &view}, 3);
+  OwnDraftCosts costs(ten_layers(.05), {.layers = 10, .all_layers = 10, .most_seen = 32}, 3);
   EXPECT_DOUBLE_EQ(costs.table()->target(2), 110);
   EXPECT_DOUBLE_EQ(costs.table()->draft(1), 100 - .05 * (256 - 32));
   costs.at(4256);

@@ -109,9 +109,7 @@ TEST(SeriesBudget, NoOtherChainGivesMoreTokensPerTime) {
     StepCosts target{.target_ns = {10}};
     for (int n = 2; n < 16; ++n) target.target_ns.push_back(target.target_ns.back() + tenths(30));
     SeriesBudget budget(most);
-    const int chosen =
-        budget.choose({.verifier = &target, .further_rows = 1, .limit = 100, .token_ns = token_ns});
-    double best = 1 / target.target(2), own = best;
+    double best = 1 / target.target(2);
     for (unsigned set = 1; set < 1u << sources; ++set) {
       double tokens = 1, reached = 1, ns = 0;
       int length = 0;
@@ -123,17 +121,23 @@ TEST(SeriesBudget, NoOtherChainGivesMoreTokensPerTime) {
         }
       }
     }
-    double tokens = 1, reached = 1, ns = 0;
-    int length = 0;
-    for (int source = 0; source < sources; ++source) {
-      for (int i = 0; i < budget.tokens(source); ++i) {
-        tokens += reached *= .6;
-        ns += token_ns[static_cast<std::size_t>(source)];
-        ++length;
+    // One of the first steps may be a trial, which takes another chain.
+    double own = 0;
+    for (int step = 0; step < 4; ++step) {
+      const int chosen =
+          budget.choose({.verifier = &target, .further_rows = 1, .limit = 100, .token_ns = token_ns});
+      double tokens = 1, reached = 1, ns = 0;
+      int length = 0;
+      for (int source = 0; source < sources; ++source) {
+        for (int i = 0; i < budget.tokens(source); ++i) {
+          tokens += reached *= .6;
+          ns += token_ns[static_cast<std::size_t>(source)];
+          ++length;
+        }
       }
+      EXPECT_EQ(length, chosen);
+      own = std::max(own, tokens / (target.target(2 + length) + ns));
     }
-    EXPECT_EQ(length, chosen);
-    if (chosen > 0) own = tokens / (target.target(2 + length) + ns);
     EXPECT_NEAR(own, best, 1e-12) << trial;
   }
 }

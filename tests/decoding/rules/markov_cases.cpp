@@ -306,6 +306,8 @@ std::vector<Case> small_cases() {
                  .strategy = choose("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"inner_lenience", 2}}),
                  .prompt = {0, 1, 2, 0, 1},
                  .drafts = 2}));
+  all.push_back(of_chains(
+      {"hierarchy of two levels", choose("hierarchical_speculation", {{"gamma", 2}, {"inner_gamma", 1}})}));
   all.push_back(
       of_chains({"staged chain", choose("staged", {{"widths", {1, 1}}, {"ahead", 2}, {"known", 0}})}));
   all.push_back({.name = "staged tree, guesses of a model",
@@ -410,6 +412,9 @@ std::vector<Case> all_cases() {
                                             {"candidates", candidates}}),
                    repeats});
   }
+  all.push_back(
+      {"hierarchy, longer chains",
+       choose("hierarchical_speculation", {{"gamma", 4}, {"inner_gamma", 2}, {"draft_temperature", 1.5}})});
   for (const char* order : {"tree", "first"})
     all.push_back({std::string("composition of the surest few, ") + order, surest_few(order), repeats});
   return all;

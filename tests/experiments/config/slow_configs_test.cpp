@@ -91,8 +91,9 @@ TEST(SlowConfigs, EveryScheduleAndEveryRuleThatIsLosslessWhenGreedy) {
 TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
   const std::filesystem::path root = SPECLAB_SOURCE_DIR;
   const json spaces_of = fixtures::random_option_spaces(root);
-  for (const char* name : {"jacobi", "lookahead", "prompt_lookup", "suffix_decoding", "retrieval",
-                           "composition", "ngram_model", "self_speculation", "token_recycling"})
+  for (const char* name :
+       {"jacobi", "lookahead", "prompt_lookup", "suffix_decoding", "retrieval", "composition", "ngram_model",
+        "self_speculation", "hierarchical_speculation", "token_recycling"})
     EXPECT_TRUE(spaces_of.contains(name)) << name;
   for (const auto& [name, spaces] : spaces_of.items()) {
     StrategyChoice choice(find_strategy(name));
@@ -114,7 +115,9 @@ TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
   const Experiment experiment = parse_experiment(config, "random");
   EXPECT_EQ(experiment.prompts.size(), 6u);
   EXPECT_EQ(experiment.cases.size(), 1 + 20 * spaces_of.size());
-  const auto target = fixtures::tiny_target();
+  fixtures::Shape shape = fixtures::tiny_shape();
+  shape.layers = 6;
+  const auto target = fixtures::load_tiny(fixtures::random_llama(shape, 1));
   for (const CaseSpec& spec : experiment.cases) {
     EXPECT_EQ(spec.generation.max_tokens, 64) << spec.id;
     EXPECT_TRUE(greedy(spec) && spec.loss_class() == LossClass::l2) << spec.id;

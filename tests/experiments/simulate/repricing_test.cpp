@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
+#include "experiments/metrics/summary.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
 namespace speclab {

@@ -94,7 +94,10 @@ class Quickstart(unittest.TestCase):
                         self.assertIsNone(found)
                         continue
                     self.assertEqual(found.value, metrics[name])
-                    self.assertEqual(list(found.ci), metrics[f"{name}_ci95"])
+                    committed = [
+                        float(f"{end:.7g}") for end in found.ci
+                    ]  # a committed record has seven digits of an interval
+                    self.assertEqual(committed, metrics[f"{name}_ci95"])
                     count += 1
             positions = theory.acceptance_by_position(rounds)
             self.assertEqual([one.acceptance for one in positions], metrics["acceptance_at"] or [])
@@ -111,7 +114,7 @@ class Quickstart(unittest.TestCase):
             self.assertEqual(predictions.value[case["id"], name], entry["value"])
         row = self.run_.cases.loc[case["id"]]
         alpha, gamma = row.alpha, int(row.gamma)
-        self.assertEqual(predictions.value[case["id"], "leviathan_eq_1"], theory.expected_tokens(alpha, gamma))
+        self.assertAlmostEqual(predictions.value[case["id"], "leviathan_eq_1"], theory.expected_tokens(alpha, gamma), 5)
 
     def test_waterfall_and_calibration(self):
         waterfall = self.run_.waterfall
@@ -119,8 +122,8 @@ class Quickstart(unittest.TestCase):
             first, last = terms.iloc[0], terms.iloc[-1]
             self.assertEqual((first.step, last.step), ("leviathan_3_8", "measured"))
             self.assertTrue(last.unexplained_share_lo < last.unexplained_share < last.unexplained_share_hi)
-            self.assertAlmostEqual(terms.log_ratio.sum(), math.log(last.speedup / first.speedup))
-            self.assertEqual(last.speedup, self.run_.cases.speedup[case])
+            self.assertAlmostEqual(terms.log_ratio.sum(), math.log(last.speedup / first.speedup), 5)
+            self.assertAlmostEqual(last.speedup, self.run_.cases.speedup[case], 5)
         calibration = self.run_.calibration.set_index(["model", "rows"])
         self.assertEqual(calibration.t["target", 1], 1)
         self.assertEqual(calibration.t["target", 4], self.summary["calibration"]["t_n"]["4"])

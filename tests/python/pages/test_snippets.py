@@ -252,6 +252,27 @@ def optimized_tree(test, laboratory, text):
         test.assertIn(result.returncode, (0, 1), result.stderr)
 
 
+def grid_of_trees(test, laboratory, text):
+    """Runs the command on few prompts. Exit code 1: no tree is worth its time with the tiny model."""
+    result = laboratory.run(text + SMALL + " -q")
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
+
+
+def cells_of_a_grid(test, laboratory, text):
+    """Runs the command after those before it on the page. Exit code 1 of `check` is a verdict about the tiny model."""
+    if not (laboratory.folder / "grid.json").exists():
+        make = "speclab optimize tree configs/acceptance_rules.json --draft distilled --set prompts.split=fit --set options.temperature=0 --out chosen.json --grid grid.json"
+        grid_of_trees(test, laboratory, make)
+    if " pick " not in text and not (laboratory.folder / "build/cells/config.json").exists():
+        pick = ".venv/bin/python scripts/tree_grid.py pick grid.json configs/sequoia_table.json --out build/cells"
+        test.succeeds(laboratory.run(pick), pick)
+    if " check " in text and not (laboratory.folder / "results/runs/cells/config.json").exists():
+        cells_of_a_grid(test, laboratory, "speclab run build/cells/config.json --out results/runs/cells")
+    result = laboratory.run(text + (SMALL if " run " in text else ""))
+    test.assertIn(result.returncode, (0, 1) if " check " in text else (0,), result.stderr)
+
+
 def case_with_a_tree(test, laboratory, text):
     """Runs the command with a small tree file in place of one that `speclab optimize` wrote."""
     tree = {"format": "speclab tree 1", "parents": [0, 0, 1], "ranks": [1, 2, 1]}
@@ -358,6 +379,8 @@ COMMANDS = [
     (r"speclab run configs/budget_best_fixed\.json .*budget_page\.py", budget_pages),
     (r"speclab run configs/budget_best_fixed\.json ", best_fixed_settings),
     (r"speclab run configs/", small_run),
+    (r"speclab optimize tree .* --grid ", grid_of_trees),
+    (r"(\.venv/bin/python )?scripts/tree_grid\.py (pick|check) |speclab run build/cells/", cells_of_a_grid),
     (r"speclab optimize tree ", optimized_tree),
     (
         r"speclab optimize layers ",

@@ -1,4 +1,4 @@
-#include "experiments/analysis/tree_acceptance.h"
+#include "experiments/analysis/trees/tree_acceptance.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/theory/explain.h"
 #include "experiments/analysis/case_costs.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
@@ -177,13 +178,18 @@ std::vector<theory::Prediction> tree_predictions(const CaseData& data) {
   const auto c = data.calibration.is_null() ? std::nullopt : cost_of_a_level(data);
   std::optional<theory::RowTimes> target;
   if (c) target = calibrated_row_times(data.calibration).monotone();
-  double steps = 0, by_rank = 0, by_depth = 0, time = 0;
+  theory::RowsExplainInput step_of_case;
+  double steps = 0, by_rank = 0, by_depth = 0, time = 0, drafted = 0;
   for_each_step(data, [&](std::size_t prompt, const StepRecord& step) {
     const theory::RankedTree tree = ranked_tree(step);
     ++steps;
     by_rank += theory::tree_expected_tokens(tree, others[prompt].first);
     by_depth += theory::tree_expected_tokens(tree, others[prompt].second);
     if (target) time += target->ratio(std::max(1, step.rows)) + step.draft_calls * *c;
+    drafted += static_cast<double>(step.drafted.size());
+    const auto rows = static_cast<std::size_t>(std::max(1, step.rows));
+    if (step_of_case.rows.size() <= rows) step_of_case.rows.resize(rows + 1);
+    ++step_of_case.rows[rows];
   });
   const std::string source =
       "the acceptance of a prompt's steps is that of the other prompts; texts end at a step";
@@ -208,6 +214,18 @@ std::vector<theory::Prediction> tree_predictions(const CaseData& data) {
                    .equation = "sum over steps of F / sum over steps of (t(n) + calls c)",
                    .assumptions = "as tree_by_rank_and_depth; no time but draft and target",
                    .ci = std::nullopt});
+  }
+  if (const auto costs = calibration_of(data, data.calibration)) {
+    step_of_case.tau = by_depth / steps;
+    step_of_case.drafted = drafted / steps;
+    step_of_case.calibration = *costs;
+    out.push_back(
+        {.name = "tree_measured_costs",
+         .value = theory::measured_cost_speedup(step_of_case.tau, theory::calibrated_rows_step(step_of_case)),
+         .quantity = "speedup",
+         .equation = "tree_by_rank_and_depth t_AR / (draft + t(n) + accept + other)",
+         .assumptions = "as tree_by_rank_and_depth; calibrated costs of the case's own steps",
+         .ci = std::nullopt});
   }
   return out;
 }

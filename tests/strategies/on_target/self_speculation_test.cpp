@@ -3,15 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <cstring>
-#include <numeric>
-
-#include "core/base/error.h"
 #include "core/decoding/budget/step_costs.h"
 #include "core/measure/run_result.h"
-#include "core/theory/audit/enumerate.h"
-#include "tests/decoding/loop/loop_fixture.h"
+#include "tests/base/error_text.h"
+#include "tests/strategies/on_target/own_cache.h"
 
 namespace speclab {
 namespace {
@@ -19,29 +14,50 @@ namespace {
 using namespace speclab::fixtures;
 using ::testing::HasSubstr;
 
-ModelPtr deep_target(int layers = 4, int vocab = 64, std::uint64_t seed = 5) {
-  Shape shape = tiny_shape();
-  shape.layers = layers;
-  shape.vocab = vocab;
-  return load_tiny(random_llama(shape, seed));
-}
-
 struct Mode {
   std::string name;
   json options;
 };
 std::vector<Mode> modes() {
-  return {{"every second layer", {{"draft_by", "layer_skip"}}},
-          {"first and third layer skipped", {{"draft_by", "layer_skip"}, {"skip", {0, 2}}}},
-          {"exit after one layer", {{"draft_by", "early_exit"}, {"exit", 1}}},
-          {"exit after three layers", {{"draft_by", "early_exit"}, {"exit", 3}}},
-          {"sparse cache", {{"draft_by", "sparse_cache"}, {"first", 1}, {"last", 2}}},
-          {"empty cache", {{"draft_by", "sparse_cache"}, {"first", 0}, {"last", 0}}},
-          {"sparse cache and skipped layer",
-           {{"draft_by", "sparse_cache"}, {"first", 1}, {"last", 2}, {"skip", {1}}}}};
+  return {
+      {"every second layer", {{"draft_by", "layer_skip"}}},
+      {"first and third layer skipped", {{"draft_by", "layer_skip"}, {"skip", {0, 2}}}},
+      {"exit after one layer", {{"draft_by", "early_exit"}, {"exit", 1}}},
+      {"exit after three layers", {{"draft_by", "early_exit"}, {"exit", 3}}},
+      {"exits by probability", {{"draft_by", "early_exit"}, {"exits", {1, 2, 3}}, {"exit_threshold", .5}}},
+      {"exits by agreement", {{"draft_by", "early_exit"}, {"exits", {1, 2, 3}}, {"exit_when", "agreement"}}},
+      {"exits by similarity",
+       {{"draft_by", "early_exit"},
+        {"exits", {1, 2, 3}},
+        {"exit_when", "similarity"},
+        {"exit_threshold", .8}}},
+      {"sets of skipped layers",
+       {{"draft_by", "layer_skip"}, {"skip_sets", {"", "1", "0,2"}}, {"skip_bounds", {.4, .6}}}},
+      {"sparse cache", {{"draft_by", "sparse_cache"}, {"first", 1}, {"last", 2}}},
+      {"retrieved chunk",
+       {{"draft_by", "sparse_cache"},
+        {"first", 1},
+        {"last", 1},
+        {"keep", "retrieved"},
+        {"keep_positions", 2},
+        {"chunk", 2},
+        {"refresh", 1}}},
+      {"heavy hitters and skipped layer",
+       {{"draft_by", "sparse_cache"},
+        {"first", 0},
+        {"last", 1},
+        {"keep", "heavy"},
+        {"keep_positions", 1},
+        {"chunk", 1},
+        {"refresh", 2},
+        {"skip", {2}}}},
+      {"empty cache", {{"draft_by", "sparse_cache"}, {"first", 0}, {"last", 0}}},
+      {"sparse cache and skipped layer",
+       {{"draft_by", "sparse_cache"}, {"first", 1}, {"last", 2}, {"skip", {1}}}}};
 }
 bool runs_all_layers(const Mode& mode) {
-  return mode.options["draft_by"] == "sparse_cache" && !mode.options.contains("skip");
+  return mode.options.contains("skip_sets") ||
+         (mode.options["draft_by"] == "sparse_cache" && !mode.options.contains("skip"));
 }
 StrategyChoice choose_mode(const Mode& mode, json more) {
   more.update(mode.options);
@@ -84,56 +100,15 @@ TEST(SelfSpeculation, AViewOfTheWholeCacheIsAlwaysAccepted) {
   }
 }
 
-/// The law of the next `count` tokens, from prefills of all prefixes.
-std::map<enumerate::Outcome, double> target_law(const Model& model, const std::vector<Token>& prompt,
-                                                int count) {
-  std::map<enumerate::Outcome, double> law{{{}, 1}};
-  for (int i = 0; i < count; ++i) {
-    std::map<enumerate::Outcome, double> longer;
-    for (const auto& [text, mass] : law) {
-      std::vector<Token> all = prompt;
-      all.insert(all.end(), text.begin(), text.end());
-      std::vector<float> logits(static_cast<std::size_t>(model.config().vocab));
-      model.open(64)->prefill(all, logits.data());
-      Distribution row;
-      row.assign_logits(logits, {.temperature = 1, .top_k = 0, .top_p = 1}, {}, model.config().vocab);
-      std::vector<double> p;
-      row.probabilities(p);
-      for (Token next = 0; next < model.config().vocab; ++next) {
-        enumerate::Outcome more = text;
-        more.push_back(next);
-        longer[more] += mass * p[static_cast<std::size_t>(next)];
-      }
-    }
-    law = std::move(longer);
-  }
-  return law;
-}
-
 TEST(SelfSpeculation, TheJointLawIsTheTargets) {
   const ModelPtr target = deep_target(4, 3, 8);
   const std::vector<Token> prompt{0, 2, 1};
   const auto expected = target_law(*target, prompt, 4);
   const auto law_of = [&](const StrategyChoice& strategy, const std::string& rule, int* accepted) {
-    Decode decode{.target = target,
-                  .strategy = strategy,
-                  .options = {{"max_tokens", 4}, {"temperature", 1}, {"rule", rule}},
-                  .prompt = prompt};
-    LoopOptions loop_options;
-    loop_options.capacity = 32;
     // Rows are so dear that a budget often drafts less than gamma.
-    loop_options.costs = std::make_shared<const StepCosts>(
+    const auto costs = std::make_shared<const StepCosts>(
         StepCosts{.target_ns = {10, 13, 15.5, 18.4}, .layer_ns = 9, .position_ns = .1, .context = 4});
-    DecodeLoop loop(target, nullptr, strategy, loop_options);
-    Request request = decode.request();
-    request.prompt = prompt;
-    return enumerate::law_of([&](const Coins& coins) {
-             request.coins = coins;
-             const GenerationRecord record = loop.run(request);
-             *accepted += total(record, &StepRecord::accepted);
-             return record.tokens;
-           })
-        .mass;
+    return emitted_law({.target = target, .strategy = strategy, .prompt = prompt}, 4, rule, accepted, costs);
   };
   for (const Mode& mode : modes()) {
     for (const json& length : {json{{"gamma", 2}}, json{{"gamma", 2}, {"schedule", "confidence"}},
@@ -159,86 +134,13 @@ TEST(SelfSpeculation, TheJointLawIsTheTargets) {
             1e-3);
 }
 
-/// The bytes of the first `positions` positions of a session's cache. copy_kv() copies whole blocks of slots,
-/// so the slots behind these positions are overwritten with the zeros of slots that nothing was copied to.
-std::vector<char> cache_bytes(const Session& session, int positions) {
-  constexpr int kSlots = 512, kBehind = 128;
-  Backend& backend = session.model().backend();
-  const KvStore& kv = session.cache();
-  KvStore copy = backend.allocate_kv(kv.layers, kv.kv_heads, kv.head_dim, kSlots);
-  backend.copy_kv(kv, positions, copy);
-  std::vector<std::int32_t> from(kBehind), to(kBehind);
-  std::iota(from.begin(), from.end(), kSlots - kBehind);
-  std::iota(to.begin(), to.end(), positions);
-  backend.move_slots(copy, from, to);
-  std::vector<char> bytes(copy.bytes);
-  std::memcpy(bytes.data(), copy.data.get(), copy.bytes);
-  return bytes;
-}
-
-/// Runs a strategy and compares the target's cache after every step with that of plain decoding.
-class Watched final : public Strategy {
- public:
-  static inline json options;
-  static inline int steps = 0, rejections = 0;
-  explicit Watched(const Resources& resources)
-      : inside_(choose("self_speculation", options).make(resources)),
-        resources_(resources),
-        plain_(resources.target->open(resources.capacity)) {}
-  TargetUse target_use() const override { return inside_->target_use(); }
-  void begin(const Sequence& sequence) override {
-    plain_->rewind(0);
-    inside_->begin(sequence);
-  }
-  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    inside_->draft(sequences, drafts);
-  }
-  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
-    inside_->observe(sequences, outcomes);
-    const Sequence& sequence = *sequences[0];
-    const Session& own = resources_.target_session(sequence);
-    const auto& text = sequence.tokens;
-    while (plain_->length() + 1 < static_cast<int>(text.size())) {  // one token after the other
-      const std::int32_t root = -1;
-      const int first = 0;
-      plain_->forward(TokenSpan(text).subspan(static_cast<std::size_t>(plain_->length()), 1), {&root, 1}, {},
-                      nullptr);
-      plain_->commit({&first, 1});
-    }
-    ASSERT_EQ(own.length(), plain_->length());
-    ASSERT_EQ(own.in_flight(), 0);
-    ASSERT_TRUE(cache_bytes(own, own.length()) == cache_bytes(*plain_, own.length())) << "step " << steps;
-    ++steps;
-    rejections += !outcomes[0].acceptance->bonus;
-  }
-
- private:
-  std::unique_ptr<Strategy> inside_;
-  Resources resources_;
-  std::unique_ptr<Session> plain_;
-};
-
 TEST(SelfSpeculation, TheTargetsCacheIsThatOfPlainDecodingAfterEveryStep) {
-  const StrategyEntry entry =
-      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
-        return std::make_unique<Watched>(resources);
-      });
   const ModelPtr target = deep_target();
   for (const Mode& mode : modes()) {
     for (const char* schedule : {"constant", "heuristic", "adaptive_confidence"}) {
       SCOPED_TRACE(mode.name + schedule);
-      Watched::options = mode.options;
-      Watched::options["schedule"] = schedule;
-      Watched::options["gamma"] = 5;
-      Watched::steps = Watched::rejections = 0;
-      for (unsigned seed = 0; seed < 4; ++seed)
-        Decode{.target = target,
-               .strategy = StrategyChoice(entry),
-               .options = {{"max_tokens", 40}, {"temperature", .6}},
-               .coins = Coins(seed, 1)}
-            .run();
-      EXPECT_GT(Watched::steps, 20);
-      EXPECT_GT(Watched::rejections, 5);
+      expect_cache_of_plain_decoding(target, nullptr,
+                                     choose_mode(mode, {{"schedule", schedule}, {"gamma", 5}}));
     }
   }
 }
@@ -373,10 +275,10 @@ TEST(SelfSpeculation, BadOptionsAreRefused) {
     return path;
   };
   const auto refused = [&](const json& options, const ModelPtr& model) {
-    return error_of(
+    return message_of(
         [&] { DecodeLoop(model, nullptr, choose("self_speculation", options), {.capacity = 64}); });
   };
-  EXPECT_EQ(refused(json::object(), target), "");
+  EXPECT_EQ(refused(json::object(), target), "no error");
   EXPECT_THAT(refused({{"skip", {1, 4}}}, target), HasSubstr("[1, 4]"));
   EXPECT_THAT(refused({{"skip", {2, 1}}}, target), HasSubstr("ascending"));
   EXPECT_THAT(refused({{"skip", {1, 1}}}, target), HasSubstr("each once"));
@@ -384,6 +286,36 @@ TEST(SelfSpeculation, BadOptionsAreRefused) {
   EXPECT_THAT(refused({{"draft_by", "early_exit"}, {"exit", 4}}, target), HasSubstr("1 to 3"));
   EXPECT_THAT(refused({{"exit", 2}}, target), HasSubstr("draft_by is early_exit"));
   EXPECT_THAT(refused({{"draft_by", "early_exit"}, {"skip", {1}}}, target), HasSubstr("early_exit"));
+  const auto exits = [&](const json& list, json more = json::object()) {
+    more.update({{"draft_by", "early_exit"}, {"exits", list}});
+    return refused(more, target);
+  };
+  EXPECT_EQ(exits({1, 3}), "no error");
+  EXPECT_THAT(exits({1, 4}), HasSubstr("got [1, 4], expected 1 to 3, ascending"));
+  EXPECT_THAT(exits({2, 1}), HasSubstr("[2, 1]"));
+  EXPECT_THAT(exits({2, 2}), HasSubstr("[2, 2]"));
+  EXPECT_THAT(exits({0, 2}), HasSubstr("exits"));
+  EXPECT_THAT(exits({1, 2}, {{"exit", 1}}), HasSubstr("both"));
+  EXPECT_THAT(exits({1, 2}, {{"exit_threshold", 1.5}}), HasSubstr("exit_threshold"));
+  EXPECT_THAT(refused({{"exits", {1}}}, target), HasSubstr("draft_by is early_exit"));
+  EXPECT_THAT(refused({{"draft_by", "early_exit"}, {"exits", {1}}}, deep_target(1)),
+              HasSubstr("at least 2 layers"));
+  const auto sets = [&](const json& list, const json& bounds, json more = json::object()) {
+    more.update({{"skip_sets", list}, {"skip_bounds", bounds}});
+    return refused(more, target);
+  };
+  EXPECT_EQ(sets({"", "1,2"}, {.5}), "no error");
+  EXPECT_EQ(sets({"1,2"}, json::array()), "no error");
+  EXPECT_THAT(sets({"1", "2"}, json::array()), HasSubstr("0 bounds for 2 sets"));
+  EXPECT_THAT(sets({"1"}, {.5}), HasSubstr("1 bounds for 1 sets"));
+  EXPECT_THAT(sets({"1", "2", "3"}, {.5, .5}), HasSubstr("bounds that ascend"));
+  EXPECT_THAT(sets({"1", "2"}, {1.5}), HasSubstr("skip_bounds"));
+  for (const char* text : {"a", "1,", ",1", "1 2", "1,,2", "-1", "4", "2,1", "1,1", "99999999999"})
+    EXPECT_THAT(sets({text}, json::array()), HasSubstr("skip_sets")) << text;
+  EXPECT_THAT(sets({"0,1,2,3"}, json::array()), HasSubstr("all 4 layers"));
+  EXPECT_THAT(sets({"1"}, json::array(), {{"skip", {1}}}), HasSubstr("skip_sets"));
+  EXPECT_THAT(sets({"1"}, json::array(), {{"draft_by", "sparse_cache"}}), HasSubstr("layer_skip"));
+  EXPECT_THAT(refused({{"skip_bounds", {.5}}}, target), HasSubstr("without skip_sets"));
   EXPECT_THAT(refused(json::object(), deep_target(1)), HasSubstr("at least 2 layers"));
   EXPECT_THAT(refused({{"draft_by", "early_exit"}}, deep_target(1)), HasSubstr("at least 2 layers"));
   EXPECT_THAT(refused(json::object(), random_markov(3, 1)), HasSubstr("at least 2 layers"));
@@ -393,7 +325,7 @@ TEST(SelfSpeculation, BadOptionsAreRefused) {
     changed[key] = value;
     return json{{"skip_file", file(changed)}};
   };
-  EXPECT_EQ(refused(with("note", 1), target), "");
+  EXPECT_EQ(refused(with("note", 1), target), "no error");
   EXPECT_THAT(refused(with("skip", {9}), target), HasSubstr("skip.json"));
   EXPECT_THAT(refused(with("skip", "1"), target), HasSubstr("/skip"));
   EXPECT_THAT(refused(with("skip", {-1}), target), HasSubstr("/skip"));
@@ -406,7 +338,7 @@ TEST(SelfSpeculation, BadOptionsAreRefused) {
 TEST(SelfSpeculation, ExecutorsThatCannotVerifyItSayWhy) {
   const ModelPtr target = deep_target();
   const auto run = [&](const json& options, LoopOptions loop) {
-    return error_of([&] {
+    return message_of([&] {
       Decode{.target = target, .strategy = choose("self_speculation", options), .loop = loop}.run();
     });
   };
@@ -414,7 +346,7 @@ TEST(SelfSpeculation, ExecutorsThatCannotVerifyItSayWhy) {
   prefixes.verify = VerifyWith::batch_of_prefixes;
   divided.devices = 2;
   const json exits = {{"draft_by", "early_exit"}};
-  EXPECT_EQ(run(json::object(), prefixes), "");
+  EXPECT_EQ(run(json::object(), prefixes), "no error");
   EXPECT_THAT(run(exits, prefixes), HasSubstr("verification in one pass"));
   EXPECT_THAT(run(exits, divided), HasSubstr("verification in one pass"));
   EXPECT_THAT(run(json::object(), divided), HasSubstr("drafts on the target's session"));
@@ -436,7 +368,7 @@ TEST(SelfSpeculation, ADeviceVerifiesDraftsThatItDropsFirst) {
   EXPECT_EQ(host.draft.weight_bytes, device.draft.weight_bytes);
   EXPECT_EQ(host.target.weight_bytes, device.target.weight_bytes);
   EXPECT_GT(device.verified_steps, 0);
-  EXPECT_THAT(error_of([&] { decode({{"draft_by", "early_exit"}}, "on"); }), HasSubstr("rows in flight"));
+  EXPECT_THAT(message_of([&] { decode({{"draft_by", "early_exit"}}, "on"); }), HasSubstr("rows in flight"));
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ RankCounts rank_counts(const CaseData& data);
 /// prompt's steps is that of the other prompts, so that no step predicts itself. The trees of the steps are
 /// those of the record. Empty if the case drafts no trees, or if fewer than two prompts have counts.
 ///   tree_by_rank (tau): p(k), the assumption of Chen et al. 2024 (Sequoia);
-///   tree_by_rank_and_depth (tau): p(d, k); tree_speedup (speedup): from p(d, k), t(n) and c.
+///   tree_by_rank_and_depth (tau): p(d, k); tree_speedup (speedup): from p(d, k), t(n) and c;
+///   tree_measured_costs (speedup): from p(d, k) and the calibrated costs of all parts of the case's steps.
 std::vector<theory::Prediction> tree_predictions(const CaseData& data);
 
 }  // namespace speclab
