@@ -34,7 +34,7 @@
 
 #include "core/base/error.h"
 #include "core/decoding/budget/shape_budget.h"
-#include "core/decoding/drafting/ngram_estimate.h"
+#include "core/decoding/drafting/ngrams/ngram_source.h"
 #include "core/decoding/drafting/tree_growth.h"
 #include "core/decoding/registry.h"
 
@@ -74,29 +74,18 @@ struct Options {
 class NgramStage {
  public:
   NgramStage(const Options& options, const Resources& resources)
-      : known_(std::min(options.known, options.order - 1)),
-        estimate_(resources.target->config().vocab, options.order, NgramSmoothing::katz) {
-    for (int i = 0; i < resources.batch; ++i)
-      counts_.push_back(std::make_unique<NgramCounts>(resources.target->config().vocab, options.order));
-  }
-  void begin(const Sequence& sequence) { counts(sequence).clear(); }
-  void start(const Sequence& sequence) {
-    NgramCounts& of_text = counts(sequence);
-    for (std::size_t at = of_text.tokens(); at < sequence.tokens.size(); ++at)
-      of_text.append(sequence.tokens[at]);
-  }
+      : ngrams_({.order = options.order, .smoothing = NgramSmoothing::katz, .known = options.known},
+                resources, "staged") {}
+  void begin(const Sequence& sequence) { ngrams_.begin(sequence); }
+  void start(const Sequence& sequence) { ngrams_.catch_up(sequence); }
   std::optional<Token> next(const Sequence& sequence, TokenSpan text) {
-    const auto most = static_cast<std::size_t>(NgramCounts::kMostOrder);
-    estimate_.condition(counts(sequence), text.last(std::min(text.size(), most)));
-    if (estimate_.known() < known_) return std::nullopt;
-    return estimate_.best();
+    const TokenSpan drafted = text.subspan(sequence.tokens.size());
+    if (!ngrams_.enough(ngrams_.condition(sequence, drafted))) return std::nullopt;
+    return ngrams_.best();
   }
 
  private:
-  NgramCounts& counts(const Sequence& sequence) { return *counts_[static_cast<std::size_t>(sequence.slot)]; }
-  int known_;
-  NgramEstimate<NgramCounts> estimate_;
-  std::vector<std::unique_ptr<NgramCounts>> counts_;  // [batch]
+  NgramSource ngrams_;
 };
 
 /// Guesses by a second, smaller model: its best token, or the coupled one, with one forward for each.

@@ -122,8 +122,10 @@ struct GenerationRecord {
   /// loops share one prefill, each of them records the time of that prefill.
   std::int64_t prefill_ns = 0;
   std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's observe_prompt() and begin()
-  std::int64_t decode_ns = 0;         ///< wall time of all steps
-  std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
+  /// The part of draft_prefill_ns that observe_prompt() took. It comes before the first token, begin() after.
+  std::int64_t observe_prompt_ns = 0;
+  std::int64_t decode_ns = 0;  ///< wall time of all steps
+  std::int64_t cpu_ns = 0;     ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
   std::vector<Work> drafts;  ///< `draft` by draft model, in the order of the case; empty with one or none
   int planned_steps = 0;     ///< whole steps that a device ran without the host (core/backend/plan.h)

@@ -158,9 +158,13 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
   if (outcome.unequal > 0)
     progress.warn(fmt::format("exit code 1: {} lines differ from their reference although they must not",
                               outcome.unequal));
+  if (outcome.failed_estimates > 0)
+    progress.warn(fmt::format("exit code 1: {} estimates on finished texts failed; {} lists them",
+                              outcome.failed_estimates, (folder / "summary.json").string()));
   const std::string wrong = wrong_rules_text(summary);
   if (!wrong.empty()) progress.warn("exit code 1: " + wrong.substr(0, wrong.size() - 1));
-  return outcome.failed + outcome.unequal > 0 || !wrong.empty() ? kCheckFailed : kOk;
+  return outcome.failed + outcome.unequal + outcome.failed_estimates > 0 || !wrong.empty() ? kCheckFailed
+                                                                                           : kOk;
 }
 
 /// Runs one target after the other, each in a folder of its own beside targets.json.

@@ -27,6 +27,8 @@ struct CaseData {
   std::vector<std::string> categories;                      ///< category of each prompt
   std::vector<std::shared_ptr<const PromptLines>> lines;    ///< [prompts]
   std::vector<std::pair<std::string, std::string>> errors;  ///< prompt and message of failed lines
+  /// Prompt and message of the estimates in teacher.jsonl that failed.
+  std::vector<std::pair<std::string, std::string>> failed_estimates;
   /// The autoregressive case. Null for the autoregressive case itself, and when the autoregressive case has
   /// no lines.
   std::shared_ptr<const CaseData> reference;
@@ -74,7 +76,7 @@ struct RunData {
 RunData load_run(const std::filesystem::path& folder);
 
 /// A value of the lines of two cases, [prompts][repeats], summed over seeds. It covers the prompts that both
-/// cases have with equally many seeds, and the repeats that all of these prompts have.
+/// cases have with the same seeds, and the repeats that all of these prompts have.
 struct PairedTimes {
   stats::Times base, test;
 };

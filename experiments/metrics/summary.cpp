@@ -172,6 +172,8 @@ json summarise_run(const std::filesystem::path& folder) try {
   for (const auto& data : run.cases) {
     for (const auto& [prompt, message] : data->errors)
       errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
+    for (const auto& [prompt, message] : data->failed_estimates)
+      errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
     if (data->unequal()) {
       errors.push_back(
           {{"case", data->id()},

@@ -313,13 +313,17 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   calibrate(plan.back());
   progress.finish();
 
+  int failed_estimates = 0;
   if (experiment.teacher_forced && !interrupted()) {
     progress.note("teacher-forced estimates");
     TeacherForcing teacher(experiment, models, text_of);
-    teacher.run(folder.path() / "teacher.jsonl", interrupted);
+    failed_estimates = teacher.run(folder.path() / "teacher.jsonl", interrupted);
   }
   write_file(folder.path() / "summary.json", summary_text(summarise_run(folder.path())));
-  return {.failed = lines.failures(), .unequal = lines.unequal(), .interrupted = interrupted()};
+  return {.failed = lines.failures(),
+          .unequal = lines.unequal(),
+          .failed_estimates = failed_estimates,
+          .interrupted = interrupted()};
 }
 
 }  // namespace speclab

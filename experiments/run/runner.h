@@ -27,8 +27,9 @@ struct RunRequest {
 };
 
 struct RunOutcome {
-  int failed = 0;   ///< lines that ended in an error
-  int unequal = 0;  ///< lines that differ from the reference although equality is promised
+  int failed = 0;            ///< lines that ended in an error
+  int unequal = 0;           ///< lines that differ from the reference although equality is promised
+  int failed_estimates = 0;  ///< teacher-forced estimates that ended in an error
   bool interrupted = false;
 };
 

@@ -16,6 +16,8 @@ constexpr double kOfSet = 4, kOfSetEvidence = 6, kOfFresh = 20;  // observations
 /// Lengths that are tried, and the longest one besides.
 constexpr int kLengths[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
+constexpr std::size_t kMostCombinations = 1000;  // more of them are searched step by step
+
 bool has(unsigned set, int source) { return (set >> source & 1) != 0; }
 
 }  // namespace
@@ -101,16 +103,9 @@ UnionBudget::Plan UnionBudget::plan_of(std::span<const Source> sources, const Le
   return plan;
 }
 
-int UnionBudget::choose(std::span<const Source> sources, int most_tokens, int most_nodes, int evidence) {
-  SPECLAB_CHECK(static_cast<int>(sources.size()) == sources_, "{} sources for a budget of {}", sources.size(),
-                sources_);
-  evidence_ = std::clamp(evidence, 0, kEvidence - 1);
-  int deepest = 0;
-  for (const Source& source : sources) deepest = std::max(deepest, std::min(source.most, kMostLength));
-  find_reach(sources, deepest);
-  Plan best = plan_of(sources, {}, most_nodes);
-  std::array<Plan, kMostSources> with{};  // the best plan in which each source drafts
-  // Counts through all combinations of lengths, as an odometer does.
+/// Visits all combinations of lengths, as an odometer counts.
+template <class Visit>
+void UnionBudget::try_all(std::span<const Source> sources, const Visit& visit) const {
   Lengths lengths{};
   std::array<std::size_t, kMostSources> at{};
   for (;;) {
@@ -124,12 +119,64 @@ int UnionBudget::choose(std::span<const Source> sources, int most_tokens, int mo
       }
       lengths[i] = 0, at[i] = 0;
     }
-    if (i == sources.size()) break;
+    if (i == sources.size()) return;
+    visit(lengths);
+  }
+}
+
+/// Visits the lengths that differ from `lengths` in one source, takes the best of them, and goes on from
+/// there until nothing is better. `visit` returns the tokens per time, or 0 for lengths that are not allowed.
+template <class Visit>
+void UnionBudget::climb(std::span<const Source> sources, Lengths lengths, const Visit& visit) const {
+  double best = visit(lengths);
+  for (bool better = true; better;) {
+    better = false;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const int most = std::min(sources[i].most, kMostLength);
+      Lengths other = lengths;
+      for (const int length : kLengths) {
+        other[i] = std::min(length, most);
+        const double rate = visit(other);
+        if (rate > best) best = rate, lengths[i] = other[i], better = true;
+        if (length >= most) break;
+      }
+    }
+  }
+}
+
+int UnionBudget::choose(std::span<const Source> sources, int most_tokens, int most_nodes, int evidence) {
+  SPECLAB_CHECK(static_cast<int>(sources.size()) == sources_, "{} sources for a budget of {}", sources.size(),
+                sources_);
+  evidence_ = std::clamp(evidence, 0, kEvidence - 1);
+  int deepest = 0;
+  for (const Source& source : sources) deepest = std::max(deepest, std::min(source.most, kMostLength));
+  find_reach(sources, deepest);
+  Plan best = plan_of(sources, {}, most_nodes);
+  std::array<Plan, kMostSources> with{};  // the best plan in which each source drafts
+  const auto visit = [&](const Lengths& lengths) {
     const Plan plan = plan_of(sources, lengths, most_nodes);
-    if (plan.tokens > most_tokens) continue;
+    if (plan.tokens > most_tokens) return 0.0;
     if (plan.rate() > best.rate() || (plan.rate() == best.rate() && plan.tokens > best.tokens)) best = plan;
     for (std::size_t j = 0; j < sources.size(); ++j) {
       if (lengths[j] > 0 && (with[j].tokens == 0 || plan.rate() > with[j].rate())) with[j] = plan;
+    }
+    return plan.rate();
+  };
+  std::size_t combinations = 1;
+  for (const Source& source : sources) {
+    const int most = std::min(source.most, kMostLength);
+    std::size_t lengths = 1;
+    while (most > 0 && lengths < std::size(kLengths) && kLengths[lengths - 1] < most) ++lengths;
+    combinations *= lengths;
+  }
+  if (combinations <= kMostCombinations) {
+    try_all(sources, visit);
+  } else {
+    climb(sources, {}, visit);
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      Lengths alone{};
+      alone[i] = std::min(sources[i].most, 1);
+      if (alone[i] > 0) climb(sources, alone, visit);
     }
   }
   // The sources that are not in use share the time of trials.

@@ -23,11 +23,15 @@ namespace speclab {
 /// all of the set drafted: how often one of its chains is right at the next depth, if one was right so far.
 /// A source that is not in use is tried again now and then (TrialFund).
 ///
+/// It compares all combinations of lengths if they are few. If they are many, it starts with no chain and
+/// with a chain of each source alone, and changes the length of one source after the other while that helps.
+/// It may then miss the best combination.
+///
 /// The choice depends on the text and on earlier steps. It is made before a token of the step is drawn. So
 /// the text keeps its law, also when tokens are drawn.
 class UnionBudget {
  public:
-  static constexpr int kMostSources = 4, kMostLength = 64, kEvidence = 4;
+  static constexpr int kMostSources = 6, kMostLength = 64, kEvidence = 4;
 
   /// `costs` has the times of the target.
   UnionBudget(std::shared_ptr<const StepCosts> costs, int sources);
@@ -65,6 +69,10 @@ class UnionBudget {
   double next_is_right(unsigned set, int depth) const;
   void find_reach(std::span<const Source> sources, int deepest);
   Plan plan_of(std::span<const Source> sources, const Lengths& lengths, int most_nodes) const;
+  template <class Visit>
+  void try_all(std::span<const Source> sources, const Visit& visit) const;
+  template <class Visit>
+  void climb(std::span<const Source> sources, Lengths lengths, const Visit& visit) const;
 
   std::shared_ptr<const StepCosts> costs_;
   int sources_, evidence_ = 0;

@@ -212,6 +212,7 @@ bool DraftChain::extend(Slot& s) {
     q_index = Draft::kOneHot;
   }
   s.draft->add(token, s.depth, q_index, static_cast<float>(confidence));
+  s.draft->source = on_target_ ? on_target_->source : "draft";
   s.path.push_back(token);
   s.depth = s.draft->must_keep = depth;
   if (s.depth >= s.limit) return false;
@@ -247,7 +248,6 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     s.probability = 1;
     s.path.clear();
     s.schedule.start_draft();
-    drafts[i]->source = on_target_ ? on_target_->source : "draft";
     if (!on_target_) s.cache.catch_up(*sequences[i], s.feed);
     else s.feed.assign(1, sequences[i]->tokens.back());
     if (on_target_ && on_target_->cache != nullptr) on_target_->cache->start_draft(*sequences[i]);

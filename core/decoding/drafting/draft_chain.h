@@ -64,8 +64,8 @@ class DraftChain {
   void begin(const Sequence& sequence);
   /// Appends a chain below node 0 of each draft: nodes 1, 2, ... Each node has the q that its token was drawn
   /// from. Tokens are drawn with Sequence::draft_coin, or with the coupled noise of their position. With
-  /// `substitute` the nodes are one-hot. Sets source, must_keep and ended_by_schedule. Drafts must hold only
-  /// the pending token.
+  /// `substitute` the nodes are one-hot. Sets source (of drafts with a node), must_keep and
+  /// ended_by_schedule. Drafts must hold only the pending token.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
              const Substitute& substitute = nullptr);
   /// The most probable token at a depth of the current draft, apart from the drafted token. Its probability

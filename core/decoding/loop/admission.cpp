@@ -255,7 +255,8 @@ void DecodeLoop::prefill(RunningSequence& slot) {
                             slot.out.draft_prefill_ns += wall_now_ns() - begun;
                           }};
     cost = timed_prefill(*slot.session, request.prompt, slot.logits.data(), &taps);
-    cost.ns -= slot.out.draft_prefill_ns;
+    slot.out.observe_prompt_ns = slot.out.draft_prefill_ns;
+    cost.ns -= slot.out.observe_prompt_ns;
   } else if (options_.prefills) {
     const PrefillCache::Prefilled& prefilled =
         options_.prefills->prefill(*target_, request.prompt, request.turn, capacity_);

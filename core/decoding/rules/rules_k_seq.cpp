@@ -87,7 +87,8 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
     }
     const int count = group_size(node.children, child);
     q->probabilities(drawn);
-    const GroupTest group = best_test(law, drawn, count);
+    GroupTest group{.share = 1};  // of one child, but for beta
+    if (count > 1 || node.want_expected) group = best_test(law, drawn, count);
     for (int i = 0; i < count; ++i, ++child) {
       const auto x = static_cast<std::size_t>(node.children[child].token);
       SPECLAB_CHECK(drawn[x] > 0, "token {} was drawn from a row that gives it no mass", x);

@@ -103,6 +103,20 @@ TEST(UnionBudget, GoodEvidenceIsLearnedSeparately) {
   EXPECT_LT(with_bad, 8);
 }
 
+// Six sources have too many combinations of lengths to compare all of them.
+TEST(UnionBudget, ManySourcesAreSearchedStepByStep) {
+  const Sources six(6, {.most = 4});
+  UnionBudget free(target({1}), 6);
+  EXPECT_EQ(free.choose(six, kMany, kMany), 24);
+  EXPECT_LE(free.choose(six, 7, kMany), 7) << "no more tokens may be drawn";
+  EXPECT_GT(free.choose(six, 7, kMany), 0);
+  UnionBudget slow(target({10, 10.1, 10.2, 10.3, 10.4}), 6);
+  Sources one_is_fast(6, {.most = 4, .first_ns = 100, .next_ns = 100});
+  one_is_fast[3] = {.most = 4};
+  EXPECT_EQ(slow.choose(one_is_fast, kMany, kMany), 4);
+  EXPECT_EQ(slow.length(3), 4);
+}
+
 // One source: P is the first guess to the power of the depth, so the best length is known.
 TEST(UnionBudget, OneSourceGetsTheLengthOfMostTokensPerTime) {
   std::mt19937 random(3);

@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "core/decoding/drafting/datastore.h"
-#include "core/decoding/drafting/ngram_file.h"
+#include "core/decoding/drafting/ngrams/ngram_file.h"
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/measure/run_result.h"
 #include "tests/decoding/rules/independent_tree.h"
@@ -275,7 +275,7 @@ std::vector<Case> small_cases() {
                  .strategy = with_budget("staged", {{"widths", {2, 1}}, {"ahead", 1}, {"branches", 2}}),
                  .drafts = 2});
   all.push_back({.name = "merged chains of two models with a budget",
-                 .strategy = with_budget("merged_trees", {{"length", 2}, {"copies", 0}}),
+                 .strategy = with_budget("merged_trees", {{"length", 2}, {"sources", {"draft"}}}),
                  .patient = false,
                  .drafts = 2});
   all.push_back(
@@ -314,7 +314,7 @@ std::vector<Case> small_cases() {
                  .strategy = choose("staged", {{"widths", {2, 1}}, {"ahead", 1}, {"branches", 2}}),
                  .drafts = 2});
   all.push_back({.name = "merged chains of two models",
-                 .strategy = choose("merged_trees", {{"length", 2}, {"copies", 0}}),
+                 .strategy = choose("merged_trees", {{"length", 2}, {"sources", {"draft"}}}),
                  .patient = false,
                  .children = Case::Children::independent,
                  .drafts = 2});
@@ -324,10 +324,38 @@ std::vector<Case> small_cases() {
        .prompt = {0, 1, 2, 0, 1},
        .patient = false,
        .drafts = 2});
-  all.push_back({.name = "merged, two chains of one model",
-                 .strategy = choose("merged_trees", {{"length", 2}, {"sequences", {2}}, {"copies", 0}}),
+  all.push_back(
+      {.name = "merged, two chains of one model",
+       .strategy = choose("merged_trees", {{"length", 2}, {"sequences", {2}}, {"sources", {"draft"}}}),
+       .patient = false,
+       .children = Case::Children::independent});
+  const auto mixed = [](int length, std::vector<std::string> sources, int ngram_sequences = 1) {
+    return json{{"sources", std::move(sources)},
+                {"length", length},
+                {"copies", 2},
+                {"nodes", 4},
+                {"ngram_known", 0},
+                {"ngram_sequences", ngram_sequences},
+                {"ngram_smoothing", "katz"}};
+  };
+  all.push_back({.name = "merged: a model, n-grams and a copy",
+                 .strategy = choose("merged_trees", mixed(1, {"draft", "ngram", "text"})),
+                 .prompt = {0, 1, 2, 0, 1},
+                 .patient = false});
+  all.push_back({.name = "merged: n-grams and a copy, no model",
+                 .strategy = choose("merged_trees", mixed(2, {"ngram", "text"})),
+                 .prompt = {0, 1, 2, 0, 1},
                  .patient = false,
-                 .children = Case::Children::independent});
+                 .drafts = 0});
+  all.push_back({.name = "merged: a model, n-grams and a copy with a budget",
+                 .strategy = with_budget("merged_trees", mixed(1, {"draft", "ngram", "text"})),
+                 .prompt = {0, 1, 2, 0, 1},
+                 .patient = false});
+  all.push_back({.name = "merged: n-grams and a copy with a budget, no model",
+                 .strategy = with_budget("merged_trees", mixed(2, {"ngram", "text"}, 2)),
+                 .prompt = {0, 1, 2, 0, 1},
+                 .patient = false,
+                 .drafts = 0});
   all.push_back(of_chains({"simulated", choose("simulated", {{"gamma", 2}, {"alpha", .6}})}));
   return all;
 }
@@ -346,6 +374,17 @@ std::vector<Case> all_cases() {
                  .strategy = StrategyChoice(independent_tree({.widths = {2, 2, 2}, .least = .2})),
                  .patient = false,
                  .children = Case::Children::independent});
+  all.push_back({.name = "merged: chains of a model and of n-grams, and a copy that has matched twice",
+                 .strategy = choose("merged_trees", {{"sources", {"draft", "ngram", "text"}},
+                                                     {"length", 3},
+                                                     {"copies", 3},
+                                                     {"least_match", 2},
+                                                     {"nodes", 7},
+                                                     {"worth", .05},
+                                                     {"ngram_known", 0},
+                                                     {"ngram_sequences", 2}}),
+                 .prompt = repeats,
+                 .patient = false});
   all.push_back(of_chains({"speculative gamma 3", chain({{"gamma", 3}})}));
   all.push_back(of_chains({.name = "speculative gamma 5", .strategy = chain({{"gamma", 5}}), .length = 7}));
   all.push_back(of_chains({"speculative gamma 4, confidence",

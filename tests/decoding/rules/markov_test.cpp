@@ -109,7 +109,7 @@ TEST_F(Markov, KSeqKeepsMoreOfChainsThatShareTheirFirstTokens) {
     return tokens;
   };
   const double apart = kept("tree_speculation", {{"sequences", 2}, {"length", 2}});
-  const double together = kept("merged_trees", {{"sequences", {2}}, {"length", 2}, {"copies", 0}});
+  const double together = kept("merged_trees", {{"sequences", {2}}, {"length", 2}, {"sources", {"draft"}}});
   EXPECT_GT(together, apart + .02);
 }
 

@@ -289,13 +289,21 @@ class GpuTimer final : public DeviceTimer {
     for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
   }
   ~GpuTimer() override {
+    if (*gpu_.given_up()) return;
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
   }
   GpuTimer(const GpuTimer&) = delete;
   GpuTimer& operator=(const GpuTimer&) = delete;
-  void begin() override { check(cudaEventRecord(events_[0], stream_), "cudaEventRecord before a timing"); }
-  void stop() override { check(cudaEventRecord(events_[1], stream_), "cudaEventRecord after a timing"); }
+  void begin() override {
+    gpu_.require_answer();
+    check(cudaEventRecord(events_[0], stream_), "cudaEventRecord before a timing");
+  }
+  void stop() override {
+    gpu_.require_answer();
+    check(cudaEventRecord(events_[1], stream_), "cudaEventRecord after a timing");
+  }
   double seconds() override {
+    gpu_.require_answer();
     float milliseconds = 0;
     check(cudaEventSynchronize(events_[1]), "cudaEventSynchronize of a timing");
     check(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "cudaEventElapsedTime");

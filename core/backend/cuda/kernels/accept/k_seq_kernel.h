@@ -7,8 +7,8 @@
 //
 // One block walks the tree. The bisection for the rho of a group of several children makes about 50 passes
 // over p and q. One pass over the two rows, 1 MiB for a vocabulary of 128,256, takes the block about 8 us or
-// more, so a node with such a group takes about half a millisecond (predicted). A group of one child needs
-// one pass before its test, and another one if the child is rejected.
+// more, so a node with such a group takes about half a millisecond (predicted). A group of one child needs a
+// pass only if the child is rejected.
 
 namespace speclab::cuda {
 
@@ -62,10 +62,12 @@ struct AcceptKSeqKernel {
                 [&](int x, const Weights& of) { return value(x, law.prob_of(of.stored), of.drawn); }});
   }
 
-  /// Finds the test with the smallest rho for a group of `count` children (best_test() on the host).
+  /// Finds the test with the smallest rho for a group of `count` children (best_test() on the host). For one
+  /// child rho and share are 1, so beta, which is not used here, is not computed.
   SPECLAB_DEVICE GroupTest best_test(const LawSpace& space, const LawLeft& law, const LawRow& q,
                                      int count) const {
     GroupSearch search(count);
+    if (count == 1) search.tell(0);
     while (!search.done()) {
       const double rho = search.rho();
       search.tell(law.p.one_hot >= 0 ? smaller(q.prob(law.p.one_hot), 1 / rho)

@@ -1,4 +1,4 @@
-#include "core/decoding/drafting/ngram_counts.h"
+#include "core/decoding/drafting/ngrams/ngram_counts.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "core/decoding/drafting/ngram_estimate.h"
+#include "core/decoding/drafting/ngrams/ngram_estimate.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "core/decoding/drafting/ngram_file.h"
+#include "core/decoding/drafting/ngrams/ngram_file.h"
 
 #include <algorithm>
 #include <utility>

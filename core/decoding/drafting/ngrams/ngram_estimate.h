@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "core/decoding/drafting/ngram_counts.h"
-#include "core/decoding/drafting/ngram_file.h"
+#include "core/decoding/drafting/ngrams/ngram_counts.h"
+#include "core/decoding/drafting/ngrams/ngram_file.h"
 
 namespace speclab {
 

@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "core/decoding/drafting/ngram_counts.h"
+#include "core/decoding/drafting/ngrams/ngram_counts.h"
 #include "core/decoding/drafting/token_corpus.h"
 #include "core/decoding/drafting/token_file.h"
 
