@@ -243,7 +243,7 @@ TEST(CoinLawOf, OtherWaysThroughTheLoopGiveTheSameTexts) {
     for (const char* rule : {"rejection", "sample_match"}) {
       const json options = {{"rule", rule}, {"temperature", 1}, {"max_tokens", 8}};
       Generations plain(c, options), prefixes(c, options, {.verify = VerifyWith::batch_of_prefixes}),
-          divided(c, options, {.devices = 3}), together(c, options, {.batch = 3});
+          divided(c, options, {.devices = c.divides ? 3 : 1}), together(c, options, {.batch = 3});
       for (std::uint64_t i = 0; i < 90; i += 3) {
         const Coins coins[] = {{5, i}, {5, i + 1}, {5, i + 2}};
         const std::vector<GenerationRecord> batch = together.run(coins);

@@ -23,7 +23,8 @@ struct Case {
   /// How the children of a node were drawn, if there are several: independently of each other, in a tree of
   /// any shape or only at the pending token. chain: no node has several.
   enum class Children { any, independent, independent_paths, chain } children = Children::any;
-  int drafts = 1;  ///< number of draft models
+  int drafts = 1;       ///< number of draft models
+  bool divides = true;  ///< false: drafts on the target's session, which cannot be divided over devices
 };
 
 /// The draft models of a case. `table` makes them.

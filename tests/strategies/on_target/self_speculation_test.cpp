@@ -1,5 +1,7 @@
 // The target drafts for itself on its own cache: the text, the joint law, the cache after every step, what is
 // counted, and what is refused.
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -180,7 +182,8 @@ TEST(SelfSpeculation, ABudgetWeighsTheLayersThatADraftLeavesOut) {
     }
   }
   // A sparse cache saves time only if positions cost time.
-  const Mode sparse = modes()[5];
+  const std::vector<Mode> all = modes();
+  const Mode& sparse = *std::ranges::find(all, "empty cache", &Mode::name);
   StepCosts positions{.target_ns = {10, 11}, .layer_ns = 1, .position_ns = 3, .context = 3};
   EXPECT_GT(drafted(run(sparse, positions)), 20);
   positions.position_ns = 0;
