@@ -136,7 +136,7 @@ TEST(HierarchicalSpeculation, TheJointLawIsTheTargets) {
     }
     // A negative control: the comparison notices a lossy rule.
     int accepted = 0;
-    EXPECT_GT(enumerate::total_variation(law_of("typical", &accepted), expected), 1e-3);
+    EXPECT_GT(enumerate::total_variation(law_of("typical", &accepted), expected), 1e-4);
   }
 }
 
@@ -145,7 +145,8 @@ TEST(HierarchicalSpeculation, TheTargetsCacheIsThatOfPlainDecodingAfterEveryStep
   for (const json& options : hierarchies()) {
     SCOPED_TRACE(options.dump());
     if (options["gamma"] > 1)
-      expect_cache_of_plain_decoding(target, first_layer_of(target), hierarchy(options));
+      expect_cache_of_plain_decoding(target, first_layer_of(target), hierarchy(options),
+                                     options["last"] > 40);
   }
 }
 
@@ -227,6 +228,7 @@ TEST(HierarchicalSpeculation, SequencesTogetherAreCountedLikeAlone) {
                      .prompt = prompts[i]};
     alone.push_back(one.run());
     requests.push_back(one.request());
+    requests.back().prompt = prompts[i];  // `one` ends here
   }
   const auto together =
       DecodeLoop(target, first_layer_of(target), strategy, {.batch = 3, .capacity = 256}).run(requests);

@@ -132,9 +132,10 @@ class WatchedCache final : public Strategy {
   std::unique_ptr<Session> plain_;
 };
 
-/// Samples four texts and watches the target's cache.
+/// Samples four texts and watches the target's cache. `sees_all`: drafts see the whole cache with all layers,
+/// so every token is accepted.
 inline void expect_cache_of_plain_decoding(const ModelPtr& target, const ModelPtr& draft,
-                                           const StrategyChoice& strategy) {
+                                           const StrategyChoice& strategy, bool sees_all = false) {
   const StrategyEntry entry =
       local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
         return std::make_unique<WatchedCache>(resources);
@@ -148,8 +149,8 @@ inline void expect_cache_of_plain_decoding(const ModelPtr& target, const ModelPt
            .options = {{"max_tokens", 40}, {"temperature", .6}},
            .coins = Coins(seed, 1)}
         .run();
-  EXPECT_GT(WatchedCache::steps, 20);
-  EXPECT_GT(WatchedCache::rejections, 5);
+  EXPECT_GE(WatchedCache::steps, 20);
+  EXPECT_EQ(WatchedCache::rejections > 5, !sees_all);
 }
 
 }  // namespace speclab::fixtures
