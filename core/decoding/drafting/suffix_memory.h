@@ -15,9 +15,9 @@ namespace speclab {
 /// Holds the text indexes of strategies that copy: one index for the text of each running sequence and, if
 /// wanted, one for the texts of earlier requests.
 ///
-/// A prompt that is repeated must not find its own answer. So when a prompt comes again, all earlier texts
-/// are forgotten. (Experiments start every repeat with a new instance.) This does not concern the turns of
-/// one conversation, because each turn contains the previous ones anyway.
+/// A prompt that is repeated must not find its own answer. So when a prompt comes again, the index of earlier
+/// requests is cleared. (Experiments start every repeat with a new instance.) Later turns of a conversation
+/// do not count as repeats, because each turn contains the previous ones anyway.
 class SuffixMemory {
  public:
   /// What the index of earlier requests holds: nothing, only what was emitted, or prompts too.
