@@ -81,11 +81,11 @@ struct Outcome {
 /// How a strategy uses the target's own sessions while it drafts (self-speculation).
 struct TargetUse {
   bool drafts = false;  ///< whether draft() runs forwards on Resources::target_session()
-  /// Says what the verifying forward does with the rows that draft() leaves in flight on such a session.
-  /// Empty: it drops them and runs all layers for the whole draft. Otherwise it keeps them and runs only the
-  /// layers after their exits. The rows in flight must then be the first nodes of the draft, in order. Each
-  /// of them must have stopped at one of these layers, which ascend, without a CacheView
-  /// (core/model/net/layer_part.h).
+  /// The layers at which draft() may stop its forwards, in ascending order. They say what the verifying
+  /// forward does with the rows that draft() leaves in flight on such a session. Empty: it drops these rows
+  /// and runs all layers for the whole draft. Otherwise it keeps them and runs only the layers at which they
+  /// have not been yet. The rows in flight must then be the first nodes of the draft, in order. Each row must
+  /// have stopped at a layer of this list, in a forward without a CacheView (core/model/net/layer_part.h).
   std::vector<int> exits;
 };
 
@@ -150,8 +150,8 @@ class Strategy {
   /// before begin(). The sequence contains only the prompt.
   virtual void observe_prompt(const Sequence& sequence, const PromptStates& states);
   /// Returns the plan for a sequence whose target samples with `target`. No value means that the host
-  /// drafts in every step. If the plan uses a draft model, exactly one session is open after begin(), and it
-  /// contains the text before the pending token.
+  /// drafts in every step. If the plan uses a draft model, begin() must open exactly one session on it for
+  /// the sequence, and leave that session with the text before the pending token.
   virtual std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Starts a sequence in its slot. The prompt and the first token are known. Strategies prefill
   /// the draft model's KV cache here; the time counts as prefill.

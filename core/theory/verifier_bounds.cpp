@@ -85,7 +85,7 @@ std::vector<int> by_ratio(std::span<const double> p, std::span<const double> q) 
   return order;
 }
 
-/// A value of rho and its probability.
+/// A value of rho, the product of p/q along a draft, capped at 1 after each factor; and its probability.
 struct Kept {
   double rho, mass;
 };
@@ -170,7 +170,7 @@ double best_chain_tokens(std::span<const double> p, std::span<const double> q, i
   double tokens = 1;
   for (int i = 0; i < gamma; ++i) {
     if (now.size() * p.size() > kMostValues) {
-      throw Error({"gamma", fmt::format("{} with {} tokens in a row", gamma, p.size()),
+      throw Error({"gamma", fmt::format("{} with rows of {} tokens each", gamma, p.size()),
                    "a chain with fewer different products of p/q",
                    "Take a smaller gamma, or rows with fewer tokens."});
     }

@@ -76,7 +76,7 @@ FIGURES = [
         "optimal_gamma_map",
         "Optimal draft length",
         "Numbers and shades: the draft length with the largest speedup by Leviathan et al., Theorem 3.8 (0: none gains). "
-        "Points: the measured alpha and c of the runs at their best measured draft length.",
+        "Points: the measured alpha and c of each group of cases that differ only in draft length, at the length with the largest measured speedup.",
         draw,
     )
 ]

@@ -15,7 +15,7 @@ class DraftSwitch {
  public:
   struct Settings {
     double first_guess = 1;  ///< guessed number of accepted tokens of a step with the part, before any step
-    int trial_steps = 1;     ///< steps in a row of a trial
+    int trial_steps = 1;     ///< number of consecutive steps of a trial
     int idle_steps = 0;      ///< first steps after switching on that cannot pay yet; they are not counted
   };
   explicit DraftSwitch(Settings settings) : settings_(settings) {}

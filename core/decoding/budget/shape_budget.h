@@ -15,11 +15,12 @@ struct RunningShare {
   double seen = 0, accepted = 0;
   void fade(double factor) { seen *= factor, accepted *= factor; }
   void add(bool was_accepted) { seen += 1, accepted += was_accepted ? 1 : 0; }
-  /// The share, with `guess` in place of `weight` observations.
+  /// The share if `guess` counts as `weight` further observations.
   double over(double guess, double weight) const { return (accepted + weight * guess) / (seen + weight); }
 };
 
-/// Evidence for a copy that continues a match of this many tokens, from 0 (no match) to 3.
+/// How good the evidence is for a copy that continues a match of `tokens` tokens. Returns 0 (no match) to 3
+/// (a match of 4 tokens or more).
 inline int evidence_of_match(int tokens) { return tokens < 2 ? tokens : tokens < 4 ? 2 : 3; }
 
 /// Decides when to try a way of drafting that does not seem worth its time. Each step without it adds a share
@@ -64,7 +65,7 @@ class ShapeBudget {
   struct Settings {
     double first_guess = .6;     ///< P(a first child is accepted) before anything was seen
     bool by_draft_model = true;  ///< drafting takes one forward of the draft model for each level
-    int trial_steps = 1;         ///< number of steps in a row of a trial
+    int trial_steps = 1;         ///< number of consecutive steps of a trial
   };
   /// `costs` has times of the draft model if `by_draft_model`. The shape is copied.
   ShapeBudget(std::shared_ptr<const StepCosts> costs, TreeShape shape, Settings settings);

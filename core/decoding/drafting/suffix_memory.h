@@ -17,8 +17,8 @@ namespace speclab {
 ///
 /// A prompt that is repeated must not find its own answer. So when a prompt comes again, the index of earlier
 /// requests is cleared, and the texts that are running in other slots then stay out of it. (Experiments start
-/// every repeat with a new instance.) Later turns of a conversation do not count as repeats, because each turn
-/// contains the previous ones anyway.
+/// every repeat with a new instance.) Later turns of a conversation do not count as repeats, because each
+/// turn contains the previous ones anyway.
 class SuffixMemory {
  public:
   /// What the index of earlier requests holds: nothing, only what was emitted, or prompts too.
