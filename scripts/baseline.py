@@ -54,8 +54,8 @@ RESULTS_HEAD = """# Measured runs
 Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. [SCHEMA.md](SCHEMA.md) describes the format of a record, the [glossary](../docs/glossary.md) defines the terms, and [measuring](../docs/measuring.md) says how the times are measured.
 
 - In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is below ten.
-- **equal to autoregressive**: ids and logits rows are bit for bit those of autoregressive decoding.
-- **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, it is no more than noise.
+- **equal to autoregressive**: `yes`: ids and logits rows are bit for bit those of autoregressive decoding (with coupled sampling only the ids). `same law`: the texts are other samples of the target's law.
+- **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, the unexplained part is no more than noise.
 - **with forwards timed again**: the part that is still unexplained after a correction for the machine's speed at that moment. Other forwards measured this speed: forwards between the steps of the lines, or in the calibration rounds next to
   the lines. Forwards between the steps have the case's own row counts, so they also correct errors of the calibration.
 """
