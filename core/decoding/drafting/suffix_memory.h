@@ -17,8 +17,8 @@ namespace speclab {
 ///
 /// A prompt that is repeated must not find its own answer. So when a prompt comes again, the index of earlier
 /// requests is cleared, and the texts that are running in other slots then stay out of it. (Experiments start
-/// every repeat with a new instance.) Later turns of a conversation do not count as repeats, because each turn
-/// contains the previous ones anyway.
+/// every repeat with a new instance.) Later turns of a conversation do not count as repeats, because each
+/// turn contains the previous ones anyway.
 class SuffixMemory {
  public:
   /// What the index of earlier requests holds: nothing, only what was emitted, or prompts too.
@@ -26,8 +26,9 @@ class SuffixMemory {
   /// Where a speculation comes from: the text of the sequence itself, or the texts of earlier requests.
   enum class From { nowhere, text, earlier };
 
-  /// Makes an index for each sequence of a batch, with room for resources.capacity tokens, and one for
-  /// `budget_tokens` of earlier texts. Matches are at most `depth` tokens long.
+  /// Makes an index for each sequence of a batch, with room for resources.capacity tokens. Unless `remember`
+  /// is `nothing`, also makes an index of at most `budget_tokens` tokens of earlier texts. Matches are at
+  /// most `depth` tokens long.
   SuffixMemory(int depth, Remember remember, std::size_t budget_tokens, const Resources& resources);
 
   /// Starts a sequence in its slot. Adds the previous text of the slot to the earlier texts, if they are
