@@ -15,7 +15,7 @@ enum class Purpose : std::uint32_t {
                  ///< as the correction of a criterion rule (rules_criterion.cpp)
   draft = 1,     ///< a token drawn from a draft row
   accept = 2,    ///< an acceptance test
-  residual = 3,  ///< the correction after a rejection, by other rules
+  residual = 3,  ///< the correction after a rejection, in all other rules
   gumbel = 4,    ///< noise of coupled sampling
   simulate = 5,  ///< the simulated acceptance of the strategy `simulated`; other choices that do not affect
                  ///< the law of the text

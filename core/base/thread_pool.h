@@ -14,8 +14,9 @@ namespace speclab {
 /// processor for every thread. A region is divided into chunks of work, and each thread takes one chunk after
 /// the other. Workers spin while they wait for the next region, and sleep when none comes. The calling thread
 /// runs chunks too. It waits until all chunks are done, not until all workers are back. So a worker that
-/// loses its core to another process delays a region only if it holds one of the chunks. Such a worker then
-/// pauses for a while. Results do not depend on which thread runs a chunk.
+/// loses its core to another process delays a region only if it holds one of the chunks. A worker that lost
+/// its core in the middle of a chunk pauses for a while afterwards. Results do not depend on which thread
+/// runs a chunk.
 class ThreadPool {
  public:
   /// Throws Error when the system cannot start so many threads. Failing to pin a thread is no error.
@@ -26,8 +27,8 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  /// Runs body(chunk, thread) for each chunk in [0, chunks). Returns when all are done. `body` must not
-  /// throw.
+  /// Runs body(chunk, thread) for each chunk in [0, chunks), at most 65,535 chunks. Returns when all are
+  /// done. `body` must not throw.
   template <typename Body>
   void parallel(int chunks, const Body& body) {
     if (chunks <= 1 || workers_.empty()) {

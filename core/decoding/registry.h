@@ -47,7 +47,7 @@ struct StrategyInfo {
   std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none
   std::string_view former_name{};    ///< name in older records; empty when the name never changed
   bool drafts_any_shape =
-      false;                  ///< drafts trees of the options "widths" or "tree" (`speclab optimize tree`)
+      false;                  ///< its option "widths" or "tree" sets the tree's shape (speclab optimize tree)
   bool skips_layers = false;  ///< drafts with the target, but skips the layers that the file of the option
                               ///< "skip_file" names (`speclab optimize layers` writes such files)
   bool is_baseline = false;   ///< exactly one strategy has this: it drafts nothing and is the reference

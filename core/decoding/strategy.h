@@ -106,12 +106,12 @@ struct Resources {
   std::function<std::unique_ptr<Session>()> open_draft;
   /// Opens a session on drafts[i] in the same way. The record counts the work of each draft model.
   std::function<std::unique_ptr<Session>(std::size_t i)> open_draft_at;
-  /// These resources with drafts[i] as the only draft model. So a part that is written for one draft model
-  /// (DraftCache, DraftChain, DraftLevels) runs on any of several.
+  /// Returns these resources with drafts[i] as the only draft model. A class that is written for one draft
+  /// model (DraftCache, DraftChain, DraftLevels) can then run on any of several draft models.
   Resources with_draft(std::size_t i) const;
-  /// Opens a session with the same room on another model, such as the decoder layers of a head
-  /// (HeadFile::decoder_layers). The session runs on that model's backend. Its work counts as the draft's.
-  /// Call it in observe_prompt() or begin(), and keep the session as long as the strategy exists.
+  /// Opens a session on another model, such as the decoder layers of a head (HeadFile::decoder_layers), with
+  /// the room that open_draft() describes. The session runs on that model's backend. Its work counts as the
+  /// draft's. Call it in observe_prompt() or begin(), and keep the session as long as the strategy exists.
   std::function<std::unique_ptr<Session>(const Model&)> open_session;
   /// Makes the runner that computes the modules of a head on the target's backend. Its work counts as the
   /// draft's. Call it where open_session() may be called, and keep the runner as long as the strategy exists.

@@ -57,9 +57,10 @@ struct Value {
   std::optional<Interval> ci;
 };
 
-/// Sum of numerators / sum of denominators, one pair per prompt, with a bootstrap interval over prompts. Used
-/// for tokens per second, milliseconds per token, c, tau and the like. Absent when the denominators sum to 0.
-/// Throws Error for unequal lengths, negative denominators or values that are not finite.
+/// Sum of numerators / sum of denominators, with a bootstrap interval over prompts. Entry i of both lists
+/// belongs to prompt i. Used for tokens per second, milliseconds per token, c, tau and the like. Absent when
+/// the denominators sum to 0. Throws Error for unequal lengths, negative denominators or values that are not
+/// finite.
 std::optional<Value> ratio_of_sums(std::span<const double> numerators, std::span<const double> denominators,
                                    const BootstrapOptions& options = {});
 
@@ -97,8 +98,8 @@ std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test,
 
 /// Measures by how much two repeats of the *same* case differ by chance. For each pair of repeats (i, j) of a
 /// case it takes x = |log(sum of repeat i / sum of repeat j)|. With X = the 95 % quantile of x over the pairs
-/// of all cases, it returns the fraction exp(X) - 1. A speedup that is this close to 1 is not called a
-/// difference. Absent when no case has two repeats that decoded something.
+/// of repeats of all cases, it returns the fraction exp(X) - 1. A speedup that is this close to 1 is not
+/// called a difference. Absent when no case has two repeats that decoded something.
 std::optional<double> noise_floor(std::span<const Times> cases);
 
 enum class Verdict { kFaster, kSlower, kSame, kUnclear };

@@ -26,11 +26,12 @@ struct RooflineRates {
 /// Prices forwards by the roofline model (Williams, Waterman and Patterson 2009): the longer of bytes /
 /// bandwidth and operations / peak, plus floors. With the peaks of a data sheet and no floors, the times are
 /// lower bounds.
-///   tensor:   the rates are those of all devices together. Each layer has two all-reduces of its
-///             activations (Shoeybi et al. 2019, "Megatron-LM"), each with the latency and with 2 (D - 1) / D
-///             of its bytes over the link (ring algorithm; Thakur, Rabenseifner and Gropp 2005).
+///   tensor:   the rates are those of all D devices together. Each layer has two all-reduces of its
+///             activations (Shoeybi et al. 2019, "Megatron-LM"). An all-reduce takes the latency of the link
+///             and the time of 2 (D - 1) / D of its bytes (ring algorithm; Thakur, Rabenseifner and Gropp
+///             2005).
 ///   pipeline: the rates are those of one device, because the stages of a forward run one after the other.
-///             D - 1 hand-overs pass the activations on.
+///             D - 1 hand-overs pass the activations on to the next of the D devices.
 class Roofline final : public VirtualDevice {
  public:
   /// Throws Error (`where` names the device) if the bandwidth or the peak is not above 0, if a time or the

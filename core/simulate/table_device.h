@@ -8,7 +8,7 @@
 namespace speclab::simulate {
 
 /// Prices forwards with times that were measured on the device, by number of rows. The times hold for the
-/// context at which they were measured; another context is not priced. A batch of b sequences of n rows costs
+/// context at which they were measured; Forward::context is ignored. A batch of b sequences of n rows costs
 /// what one sequence of b n rows costs: the reads of further KV caches are left out.
 class RowTables final : public VirtualDevice {
  public:

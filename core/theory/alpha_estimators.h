@@ -109,8 +109,8 @@ std::optional<Test> iid_position_test(RunRounds run);
 /// steps, or if all steps of each prompt accept the same number of tokens.
 struct SerialCorrelation {
   double lag1 = 0;
-  /// N (N + 2) sum_k rho_k^2 / (pairs at lag k) ~ chi2 with `lags` degrees, where N is the number of steps
-  /// and rho_k the autocorrelation at lag k (Ljung and Box 1978).
+  /// N (N + 2) sum_k rho_k^2 / m_k ~ chi2 with `lags` degrees, where N is the number of steps, rho_k the
+  /// autocorrelation at lag k, and m_k the number of pairs of steps at lag k (Ljung and Box 1978).
   Test ljung_box;
 };
 std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags = 5);

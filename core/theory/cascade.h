@@ -7,8 +7,8 @@
 
 /// Closed forms for a cascade of two drafts (Chen et al. 2023, "Cascade Speculative Drafting", arXiv
 /// 2312.11462, Section 4 and Appendix). Like those of core/theory/chain.h they assume that every tested token
-/// is accepted with a fixed probability, independently, and that rows are free (t(n) = 1). c1 and c2 are the
-/// times of a forward of draft 1 and draft 2 over that of the target, one row each.
+/// is accepted with a fixed probability, independently, and that rows are free (t(n) = 1). c1 is the time of
+/// a forward of draft 1 / the time of a target forward, one row each; c2 is the same ratio for draft 2.
 ///
 /// EWIF (expected walltime improvement factor) = expected tokens per step / time of a step in target
 /// forwards. All functions throw Error for probabilities outside [0, 1], numbers of tokens outside [0,

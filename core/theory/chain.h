@@ -71,7 +71,7 @@ std::optional<double> alpha_from_speedup(double speedup, int gamma, double c, do
 
 /// The c for which Theorem 3.8 gives this speedup, (tau / speedup - t_verify) / gamma, for gamma >= 1. The
 /// result is negative when the speedup exceeds the bound for a draft that costs nothing, as in 4 of the 12
-/// rows of the paper's Table 2.
+/// lines of the paper's Table 2.
 double c_from_speedup(double speedup, double alpha, int gamma, double t_verify = 1);
 
 }  // namespace speclab::theory

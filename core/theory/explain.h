@@ -121,8 +121,8 @@ struct RowsExplainInput {
   double tau = 0, speedup = 0;  ///< measured
   Calibration calibration;
   double drafted = 0;        ///< drafted tokens per step
-  DraftLengths window_rows;  ///< [n]: steps with n rows that are no candidates, the pending token included
-  DraftLengths rows;         ///< [n]: steps with n rows in all
+  DraftLengths window_rows;  ///< entry n: steps with n rows that are no candidates, with the pending token
+  DraftLengths rows;         ///< entry n: steps with n rows in all
   /// Work of a step / work of a step with the same number of rows, all with logits. Below 1 when some rows
   /// have no logits.
   double equivalent_share = 1;

@@ -55,9 +55,9 @@ struct SkipSearchResult {
 /// First removes one layer after the other: the first round tries every layer, later rounds try the `tries`
 /// layers that were best when they were last tried. The rounds end when the predicted speedup has not grown
 /// for several rounds. Then random changes of the best set (one layer more, one less, or one exchanged) are
-/// kept when they are faster, until all evaluations are used up or many changes in a row lead to known sets.
-/// The result follows from the arguments alone. Throws Error for fewer than two layers, evaluations < 1 and
-/// tries < 1.
+/// kept when they are faster, until all evaluations are used up or many consecutive changes lead to known
+/// sets. The result follows from the arguments alone. Throws Error for fewer than two layers, evaluations < 1
+/// and tries < 1.
 SkipSearchResult search_skips(std::span<const int> layers, const SkipCosts& costs,
                               const SkipSearchOptions& options, const SkipAcceptance& acceptance);
 

@@ -23,8 +23,8 @@ struct LookaheadTest {
 struct LookaheadHoldOut {
   /// What is left out. "prompts": only prompts, no cell. "cells": one half of the cells, then the other half.
   /// Neighbours in the order of rows per step are in different halves, so the fit keeps a similar cell for
-  /// each that is left out. "W", "N" or "G": all cells with the same value of W, N or G, so a whole row or
-  /// column of the grid is new to the fit. Each value is left out in turn.
+  /// each that is left out. "W", "N" or "G": all cells with one value of W, N or G, so the fit has seen no
+  /// cell with this value. Each value is left out in turn.
   std::string what;
   /// [cells]: S predicted by a fit without the cell, over all prompts. Absent when too few cells are left.
   /// Empty for "prompts".

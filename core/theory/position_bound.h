@@ -25,10 +25,11 @@ ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
 ///   iid and without replacement: 1 + min over H of (p(H) - P(all drafts are in H)), as best_acceptance();
 ///   mixed: absent.
 /// Draws without replacement are computed as a race: each token x arrives at a random time with the rate
-/// q(x), and the first k tokens to arrive are the draws. The probability that they are in H is an integral
-/// over the time at which the first token outside H arrives. The integral is exact to 1e-6. In a row with
-/// more than kMostSingleTokens tokens, tokens with a small q count in groups, each as one token. This makes
-/// the bound a little larger (by less than .002 in tests), so it stays a bound.
+/// q(x), and with k children the first k tokens to arrive are the draws. The probability that they are in H
+/// is an integral over the time at which the first token outside H arrives. The integral is exact to 1e-6. In
+/// a row with more than kMostSingleTokens tokens, each group of tokens with a small q counts as one token. In
+/// a long row only some of the sets H are tried. Both make the bound a little larger (by less than .002 in
+/// tests), so it stays a bound.
 std::optional<double> position_bound(const Distribution& p, std::span<const NodeTest::Child> children);
 
 /// Rows with more tokens than this are grouped for draws without replacement.

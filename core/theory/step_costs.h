@@ -59,8 +59,9 @@ double mixture_speedup(double alpha, double c, const DraftLengths& lengths, cons
 /// tried. Ties go to the smaller gamma. `at_limit` is true if the result is max_gamma > 0.
 OptimalGamma optimal_gamma_at_costs(double alpha, double c, const RowTimes& target, int max_gamma);
 
-/// Finds the best gamma with the positional identity (positional_expected_tokens) in place of Eq. 1. gamma is
-/// at most the number of known positions; `at_limit` is true if it is this number.
+/// Finds the best gamma as optimal_gamma_at_costs() does, but with the positional identity
+/// (positional_expected_tokens) instead of Eq. 1. gamma is at most the number of known positions; `at_limit`
+/// is true if gamma is this number.
 OptimalGamma optimal_gamma_positional(std::span<const double> acceptance, double c, const RowTimes& target);
 
 /// Mean times of one speculative step, and of an autoregressive step to compare with.

@@ -26,8 +26,8 @@ struct TreeCosts {
 };
 
 /// The rows of each draft forward: entry i is the number of nodes at depth i that have children. [depth of
-/// the tree] Tokens that the draft model has not read yet are not counted. Throws Error like
-/// tree_expected_tokens().
+/// the tree] Tokens that the draft model has not read yet are not counted. Throws Error for a parent that
+/// does not come before its child.
 std::vector<int> draft_forward_rows(const RankedTree& tree);
 
 /// The mean times of a step that drafts this tree and emits `expected_tokens` on average. The speedup is

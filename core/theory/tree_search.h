@@ -80,8 +80,8 @@ struct TreeChoice {
 std::vector<TreeChoice> tree_grid(const RankAcceptance& acceptance, const RowTimes& target, double c,
                                   int most_nodes, int most_depth);
 
-/// The entry of tree_grid() that maximises F / (t(n) + d c) (the paper's Section 3.3), or an empty tree if
-/// none exceeds 1. Ties go to the smaller depth, then to fewer nodes.
+/// The entry of tree_grid() with the largest speedup F / (t(n) + depth c) (the paper's Section 3.3), or an
+/// empty tree if no speedup exceeds 1. Ties go to the smaller depth, then to fewer nodes.
 TreeChoice best_tree(const RankAcceptance& acceptance, const RowTimes& target, double c, int most_nodes,
                      int most_depth);
 

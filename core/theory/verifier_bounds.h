@@ -32,15 +32,16 @@ double row_overlap(std::span<const double> p, std::span<const double> q);
 /// Suresh, arXiv 2408.07978): sum_x 1 / sum_y max(p(y)/p(x), q(y)/q(x)). The rule "coupled" has it.
 double coupling_acceptance(std::span<const double> p, std::span<const double> q);
 
-/// P(all drafted children are in H) for each set H of the first 0, 1, ..., V tokens of `order`, [V + 1].
+/// P(all drafted children are in H) for each set H of the first 0, 1, ..., V tokens of `order`, [V + 1]. V is
+/// the size of the vocabulary.
 std::vector<double> all_drafts_within(std::span<const double> q, int k, DraftedSet drawn,
                                       std::span<const int> order);
 
 /// The largest probability with which a lossless verifier emits one of k drafted children of a node:
-///   1 + min over sets H of tokens of (p(H) - P(all k drafts are in H)).
-/// This is the value of an optimal transport (Sun et al. 2023, arXiv 2310.15141) by its dual (Hu et al. 2025,
-/// arXiv 2502.18779). The minimum is at a set of the tokens with the smallest p/q, so V + 1 sets are enough.
-/// Tests compare it with all 2^V sets and with a linear program.
+///   1 + min over sets H of tokens of (p(H) - P(all k drafts are in H)),
+/// where p(H) is the sum of p over H. This is the value of an optimal transport (Sun et al. 2023, arXiv
+/// 2310.15141) by its dual (Hu et al. 2025, arXiv 2502.18779). The minimum is at a set of the tokens with the
+/// smallest p/q, so V + 1 sets are enough. Tests compare it with all 2^V sets and with a linear program.
 double best_acceptance(std::span<const double> p, std::span<const double> q, int k, DraftedSet drawn);
 
 /// The largest E[tau] of a lossless verifier of a chain of gamma tokens, when the rows of all positions are p

@@ -8,16 +8,19 @@
 namespace speclab {
 
 /// The costs of steps in which the target drafts a chain for itself, with forwards over one row that run a
-/// part of its layers or see a part of its cache. A budget reads them like those of a draft model. They
-/// follow from three measured numbers: t(n), the time of a layer and the time of a cached position.
+/// part of its layers or see a part of its cache. A budget reads these costs like those of a draft model.
+/// They follow from measured times of StepCosts: target(n), here t(n), layer_ns and position_ns.
 ///
 ///     draft forward       = t(1) - layers that it leaves out * layer_ns
 ///                           + (positions that it sees - context) * position_ns * its share of the layers
 ///     verifying forward   = t(n) + (committed positions - context) * position_ns
 ///
-/// After an early exit the verifying forward runs the first layers for one row only, the last drafted token
-/// (LayerSkip: Elhoushi et al. 2024). Their share of its time is then that of a forward over one row. The
-/// time of a position is that of a forward over one row; further rows read the same keys and values.
+/// Here `context` is StepCosts::context, the number of cached positions at which t(n) was measured.
+/// position_ns is not multiplied by n, because all rows of a forward read the same keys and values.
+///
+/// After an early exit the verifying forward runs the first layers for one row only: the last drafted token,
+/// which no draft forward has fed (LayerSkip: Elhoushi et al. 2024). If s is the share of these layers in
+/// t(1), the formula then has (1 - s) t(n) + s t(1) instead of t(n).
 class OwnDraftCosts {
  public:
   /// One draft forward.

@@ -15,11 +15,12 @@ namespace speclab {
 ///
 ///     (1 + sum of P(token accepted) over the n tokens) / (t(n + 1) + times of the n tokens),
 ///
-/// the expected tokens divided by their time. A chosen source hands in as many tokens as it may, the last one
-/// only as many as are left.
+/// the expected tokens divided by their time. Here t is the time of the verifying forward by its number of
+/// rows. Each chosen source hands in as many tokens as it may, except the last chosen one. That one hands in
+/// only the tokens that the chain still lacks.
 ///
 /// P is estimated from this sequence alone: by the source, by whether the token is the first of the chain,
-/// and by the evidence for the chain if it begins with the last source (copies). Only tokens that were
+/// and, if the chain begins with the last source (copies), by the evidence for it. Only tokens that were
 /// verified teach anything. So now and then a chain is tried that begins with a source that is not in use
 /// (TrialFund).
 ///
@@ -28,14 +29,14 @@ class SeriesBudget {
  public:
   static constexpr int kMostSources = 4, kEvidence = 4;
 
-  /// `most`: the most tokens that each source hands in, [1 to kMostSources].
+  /// `most`: the most tokens that each source hands in, [sources]. There are 1 to kMostSources sources.
   explicit SeriesBudget(std::span<const int> most);
   /// Forgets all estimates. Called when a sequence starts.
   void begin();
   /// What the choice depends on besides the estimates.
   struct Step {
     const StepCosts* verifier = nullptr;  ///< its target() is the time of the verifying forward
-    int further_rows = 0;                 ///< rows of that forward besides the chain and one more
+    int further_rows = 0;                 ///< rows besides the chain and the token before the chain
     int limit = 0;                        ///< most tokens of the chain
     std::span<const double> token_ns;     ///< time of one token of each source, [sources]
     /// Evidence for a chain that begins with the last source, from 1 to kEvidence - 1; 0: it has nothing to

@@ -13,10 +13,10 @@ struct StepCosts {
   /// target_ns[n - 1]: time of a target forward over n rows, in ns. Not empty, positive, and it never falls
   /// as n grows.
   std::vector<double> target_ns{};
-  /// The same for a forward of the draft model, the first one if there are several. Empty if the case has no
-  /// draft model.
+  /// draft_ns[n - 1]: the same for the draft model; with several draft models, for the first one. Empty if
+  /// the case has no draft model.
   std::vector<double> draft_ns{};
-  /// The same for each further draft model of the case, in the order of the case.
+  /// further_draft_ns[i]: the same for draft model i + 1 of the case, counted from 0.
   std::vector<std::vector<double>> further_draft_ns{};
   /// For drafts of the target itself: the time that one layer takes in a target forward over one row. -1: the
   /// table does not have it.
@@ -29,7 +29,8 @@ struct StepCosts {
   /// Time of a target forward over n >= 1 rows. Beyond the table the slope of the table's second half
   /// continues.
   double target(int rows) const { return at(target_ns, rows); }
-  /// The same for the draft model. The table must have its times, see require_draft_costs().
+  /// Time of a forward of the draft model over n >= 1 rows, continued in the same way. The table must have
+  /// times of the draft model, see require_draft_costs().
   double draft(int rows) const { return at(draft_ns, rows); }
   /// The costs of a case whose only draft model is the draft model i (from 0) of this table. The result's
   /// draft_ns is empty if the table has no times of that model.

@@ -11,8 +11,8 @@
 namespace speclab {
 
 /// Chooses before a tree is made how long the chains of each of several sources are. The sources draft side
-/// by side, and their chains below the pending token are merged into one tree. It takes the lengths that
-/// maximise
+/// by side, and their chains below the pending token are merged into one tree. The budget takes the lengths
+/// that maximise
 ///
 ///     (1 + sum over depths d of P(some chain of at least d tokens is right up to depth d))
 ///         / (t(rows) + time of the drafts),
@@ -20,12 +20,12 @@ namespace speclab {
 /// the expected tokens of a step divided by its time. A length of 0 means that a source does not draft.
 ///
 /// Sources often propose the same tokens. So P is learned for each set of sources, from the steps in which
-/// all of the set drafted: how often one of its chains is right at the next depth, if one was right so far.
-/// A source that is not in use is tried again now and then (TrialFund).
+/// all sources of the set drafted: how often some chain of the set is right up to depth d, if some chain of
+/// the set is right up to depth d - 1. A source that is not in use is tried again now and then (TrialFund).
 ///
-/// It compares all combinations of lengths if they are few. If they are many, it starts with no chain and
-/// with a chain of each source alone, and changes the length of one source after the other while that helps.
-/// It may then miss the best combination.
+/// The budget compares all combinations of lengths if they are few. If they are many, it makes several
+/// searches: one begins without chains, each other one with a short chain of one source. A search changes the
+/// length of one source after the other as long as that helps. It may miss the best combination.
 ///
 /// The choice depends on the text and on earlier steps. It is made before a token of the step is drawn. So
 /// the text keeps its law, also when tokens are drawn.
@@ -45,14 +45,15 @@ class UnionBudget {
     double next_ns = 0;   ///< time of the tokens at each further depth
   };
   /// Returns the number of tokens of the chosen chains, shared ones counted for each chain. `most_tokens`:
-  /// the most that they may have. `most_nodes`: the most nodes of the merged tree. `evidence`: how good the
-  /// evidence for the chain of the last source is, from 1 to kEvidence - 1; 0: unknown.
+  /// the largest such number. `most_nodes`: the most nodes of the merged tree, without the pending token.
+  /// `evidence`: how good the evidence for the chain of the last source is, from 1 to kEvidence - 1; 0:
+  /// unknown.
   int choose(std::span<const Source> sources, int most_tokens, int most_nodes, int evidence = 0);
   /// The length of the chains of a source, by the last choice.
   int length(int source) const { return chosen_[static_cast<std::size_t>(source)]; }
-  /// Tells for each source how long its longest chain was in the step of the last choice and how many of its
-  /// first tokens the text repeated, [sources]. `emitted`: tokens that the step emitted. `nodes`: of the
-  /// merged tree.
+  /// Tells what became of the step of the last choice. drafted[source] is the length of the source's longest
+  /// chain. right[source] is the largest number of first tokens of one of its chains that the step emitted.
+  /// `emitted`: tokens that the step emitted. `nodes`: nodes of the merged tree, without the pending token.
   void observe(std::span<const int> drafted, std::span<const int> right, int emitted, int nodes);
 
  private:
@@ -77,7 +78,7 @@ class UnionBudget {
   std::shared_ptr<const StepCosts> costs_;
   int sources_, evidence_ = 0;
   std::vector<RunningShare> by_depth_, own_;  // [sets, depths], [sets, depths, evidence]
-  RunningShare fresh_;  // of the tokens of all sources but the first: those that are nodes of their own
+  RunningShare fresh_;  // share of new nodes among the tokens of all sources after the first that drafts
   std::array<TrialFund, kMostSources> trials_;
   Lengths chosen_{}, chains_{};
   std::array<std::array<double, kMostLength + 1>, kSets> reach_{};  // by set and depth

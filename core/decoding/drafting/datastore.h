@@ -15,8 +15,8 @@ namespace speclab {
 /// phrase crosses from one into the next.
 ///
 /// The file (TokenFile, "SPECDATA") holds int32 tokens with -1 after each document, and uint32 positions of
-/// all tokens except the separators, sorted by the kDepth tokens that begin there. A query compares at most
-/// kDepth tokens. The file takes 8 bytes per token.
+/// all tokens except the separators, sorted by the kDepth tokens from each position on. A query compares at
+/// most kDepth tokens. The file takes 8 bytes per token.
 class Datastore {
  public:
   static constexpr int kDepth = 32;

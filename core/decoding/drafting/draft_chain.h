@@ -32,8 +32,8 @@ struct ChainOnTarget {
   LayerPart layers;                   ///< the layers of each draft forward
   SparseCache* cache;                 ///< the committed positions that drafted rows see; null: all
   std::string_view source;            ///< static string, see Draft::source
-  TokenExits* exits = nullptr;        ///< if set, chooses an exit for each token; in place of `layers`
-  const TokenSkips* skips = nullptr;  ///< if set, chooses the layers for each token; in place of `layers`
+  TokenExits* exits = nullptr;        ///< if set, chooses an exit for each token; forwards ignore `layers`
+  const TokenSkips* skips = nullptr;  ///< if set, chooses layers for each token; forwards ignore `layers`
   /// For a budget: the most layers that a draft forward runs, if the number differs between tokens; 0: as
   /// `layers` says.
   int most_layers = 0;

@@ -23,8 +23,8 @@ class DraftLevel {
   int depth() const { return depth_; }  ///< depth of the fed nodes
   int limit() const { return limit_; }  ///< largest depth of a node in this step
   /// The draft's logits after fed node i, [head_rows], with the sequence's logits processors applied. `path`
-  /// holds the tokens from depth 1 to that node; only processors read it. Empty if the processors ban every
-  /// token. Valid until the next call.
+  /// holds the tokens from depth 1 to that node; only processors read it. The result is empty if the
+  /// processors ban every token. It is valid until the next call.
   std::span<const float> logits(int i, TokenSpan path);
   /// Feeds a node of the next level. `parent` is the number that feed() returned for its parent, or -1 for
   /// the pending token. Returns the number of this node. The nodes of a level are fed in the order of the
@@ -65,7 +65,7 @@ class DraftLevel {
   std::vector<int> row_of_;     // [nodes of the level], row of logits of each
   std::vector<int> next_;       // [nodes of the next level], numbers
   int fed_ = 0;                 // number of `flying_` that a forward has fed
-  int base_ = 0;  // rows in flight before flying_[0]: the pending token and those before it, or none
+  int base_ = 0;                // rows in flight before flying_[0]: tokens of the text; 0 without guesses
   int guesses_ = 0;
   int rows_used_ = 0;  // rows of logits of the earlier forwards of this step that are still needed
   std::vector<int> forward_rows_, plain_rows_;

@@ -10,10 +10,10 @@ namespace speclab {
 
 /// The n-gram pool of lookahead decoding (Fu et al. 2024, Section 3.1): n-grams seen so far, by their first
 /// token (the key). A key has a list of continuations of `length` tokens each, oldest first. A full list
-/// drops its oldest one.
+/// drops its oldest continuation for a new one.
 ///
-/// Memory is one arena and one entry per vocabulary token. After reserve() nothing allocates until the pool
-/// holds that many n-grams. A pool that has stopped growing never allocates.
+/// Memory is one arena and one entry per vocabulary token. After reserve(n) nothing allocates until the pool
+/// holds n n-grams. A pool that has stopped growing never allocates.
 class NgramPool {
  public:
   /// What happens when a known continuation is inserted again. lru: it moves to the end, so the least

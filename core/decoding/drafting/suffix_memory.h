@@ -26,8 +26,9 @@ class SuffixMemory {
   /// Where a speculation comes from: the text of the sequence itself, or the texts of earlier requests.
   enum class From { nowhere, text, earlier };
 
-  /// Makes an index for each sequence of a batch, with room for resources.capacity tokens, and one for
-  /// `budget_tokens` of earlier texts. Matches are at most `depth` tokens long.
+  /// Makes an index for each sequence of a batch, with room for resources.capacity tokens. Unless `remember`
+  /// is `nothing`, also makes an index of at most `budget_tokens` tokens of earlier texts. Matches are at
+  /// most `depth` tokens long.
   SuffixMemory(int depth, Remember remember, std::size_t budget_tokens, const Resources& resources);
 
   /// Starts a sequence in its slot. Adds the previous text of the slot to the earlier texts, if they are

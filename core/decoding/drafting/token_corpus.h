@@ -26,7 +26,7 @@ class TokenCorpus {
   TokenSpan text() const { return text_; }
   int vocab() const { return vocab_; }
   const std::string& tokenizer() const { return tokenizer_; }
-  /// Positions of all tokens except the separators, sorted by the `depth` tokens that begin there. Equal
+  /// Positions of all tokens except the separators, sorted by the `depth` tokens from each position on. Equal
   /// entries are in text order. Throws Error when there are no tokens, or more than 2^31.
   std::vector<std::uint32_t> sorted_positions(int depth) const;
 

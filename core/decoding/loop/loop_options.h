@@ -33,7 +33,7 @@ struct LoopOptions {
   int capacity = 0;  ///< positions per sequence; 0: the target's context
   VerifyWith verify = VerifyWith::one_pass;
   /// Emulates lookahead parallelism: the tree is divided over this many devices (DividedTree). Each part is a
-  /// forward of its own, and all of these run on the one real device. Only with VerifyWith::one_pass.
+  /// forward of its own, and all parts run on the one real device. Only with VerifyWith::one_pass.
   int devices = 1;
   /// Rows in flight per sequence; 0: what the executor needs for the strategy's largest draft.
   int scratch = 0;

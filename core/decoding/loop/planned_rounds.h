@@ -26,8 +26,8 @@ enum class RoundQueue {
 };
 
 /// Runs the steps of one sequence on a device, as rounds of a device program (core/backend/device_program.h).
-/// By default some rounds are always queued ahead. The host reads finished rounds and waits only when there
-/// is none.
+/// By default, kAhead rounds are queued that the host has not read yet. The host reads finished rounds and
+/// waits only when there is none.
 class PlannedRounds {
  public:
   static constexpr int kAhead = 4;  ///< how many rounds next() keeps queued and not read
@@ -53,8 +53,8 @@ class PlannedRounds {
   /// queues rounds until `ahead` of them are queued and not read.
   /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.
   /// If the round does not come in time, tells the backend that the device does not answer
-  /// (Backend::give_up) and throws Error. The time is 60 s, or SPECLAB_DEVICE_WAIT_SECONDS in the
-  /// environment; 5 s at most while the device has nothing to do.
+  /// (Backend::give_up) and throws Error. The limit is 60 s, or what SPECLAB_DEVICE_WAIT_SECONDS in the
+  /// environment says. While the device has nothing to do, the limit is at most 5 s.
   const PlanRound& next(int ahead = kAhead);
   /// Copies the logits of the last queued round to the host: rows of the target and rows of the draft.
   void download(std::span<float> target, std::span<float> draft);

@@ -71,7 +71,7 @@ struct RunningSequence {
   bool limited = false;            ///< emit_at_most cut the accepted path of this step
   Work draft_before;               ///< the draft's work when the step began
   Work target_before;              ///< the target's work when the draft of the step began
-  int committed_before = 0;        ///< positions that the target had committed then
+  int committed_before = 0;        ///< positions that the target had committed when the draft began
   Work drafted_on_target;          ///< the part of the target's work in this generation that drafted
   Work target_begun, draft_begun;  ///< work when decoding began, after prefill
   std::vector<Work> drafts_begun;  ///< the same by draft model

@@ -28,18 +28,19 @@ struct SparseCacheOptions {
 /// Chooses for each sequence the committed positions that drafts on the target's own session see: the first
 /// ones, the last ones, and some between them that get much attention.
 ///
-/// Attention is read out every `refresh` steps. The first forward of such a draft sees the whole cache and
-/// tells the weights of its keys, in each layer as the mean over the heads (Feed::attention). From the next
-/// forward on, drafts see the chunks of consecutive positions with the largest sums. Each layer has its own.
+/// Unless `keep` is `none`, the draft of every `refresh`-th step reads out the attention. Its first forward
+/// sees the whole cache and returns the attention weights of the cached keys, in each layer as the mean over
+/// the heads (Feed::attention). From the next forward on, drafts see the chunks of consecutive positions
+/// whose weights have the largest sums. Each layer has its own chunks.
 ///
 /// TriForce (Sun et al. 2024, arXiv 2404.11912) ranks chunks by the product of the query and the mean key of
-/// a chunk. Here the weights themselves are summed, which that product stands for. H2O (Zhang et al. 2023,
-/// arXiv 2306.14048) adds up the attention of every token, the prompt included, and drops the other positions
-/// for good. Here the attention of the pending tokens that were read out is added up, and the target keeps
-/// all.
+/// a chunk, which approximates the attention to the chunk. Here the attention weights themselves are summed.
+/// H2O (Zhang et al. 2023, arXiv 2306.14048) adds up the attention of every token, the prompt included, and
+/// deletes the other positions. Here `heavy` adds up only the attention of the pending tokens at the
+/// read-outs, and the target keeps all positions.
 ///
-/// What is seen depends on the text and on when drafts began, and on no coin. So a row with this view is a
-/// law q of the next token like any other.
+/// The view depends on the text and on the steps at which drafts began, but on no coin. So a row with this
+/// view is a law q of the next token like any other.
 class SparseCache {
  public:
   /// `kept` are the layers that drafts run; empty: all. Throws Error, which begins with `where`, if a chunk
@@ -50,8 +51,8 @@ class SparseCache {
   void begin(const Sequence& sequence);
   /// Starts a draft: from now on, the feeds of the sequence belong to it.
   void start_draft(const Sequence& sequence);
-  /// Whether the next feed of the draft sees the whole cache, to read out its attention. It should have only
-  /// the row of the pending token.
+  /// Whether the next feed of the draft sees the whole cache, to read out the feed's attention. That feed
+  /// should have only the row of the pending token.
   bool reads_next(const Sequence& sequence) const;
   /// The most committed positions that a feed sees, unless it reads out its attention.
   std::int64_t most_seen() const {

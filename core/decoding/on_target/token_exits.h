@@ -18,7 +18,8 @@ enum class ExitWhen {
 };
 
 struct ExitSettings {
-  std::vector<int> exits;  ///< at least one; ascending numbers of layers that ran, below those of the target
+  std::vector<int> exits;  ///< numbers of layers after which a token may leave: at least one, ascending, each
+                           ///< less than the target's number of layers
   ExitWhen when = ExitWhen::probability;
   double threshold = 0;  ///< of probability or similarity
 };
@@ -27,14 +28,15 @@ struct ExitSettings {
 /// first one at which `when` holds, or the last one. The choice depends on the text and the drafted tokens
 /// before the new one, and on no coin. So the row at the exit is a law q of the next token like any other.
 ///
-/// A token that goes further takes the tokens of the draft with it that stopped earlier: their rows run to
-/// the same exit in the same forward. So each row finds the K/V of the draft before it in every layer. (CALM
-/// copies the hidden state of a token that stopped instead.) The rows stay in flight with their hidden
-/// states, and the verifying forward goes on from there (TargetUse::exits).
+/// If a token goes further than earlier tokens of the draft, the rows of those tokens run to the same exit in
+/// the same forward. So each row finds the K/V of the draft before it in every layer. (CALM instead copies
+/// the hidden state of a token that stopped.) The rows stay in flight with their hidden states, and the
+/// verifying forward goes on from there (TargetUse::exits).
 ///
-/// The cost of a token is that of its layers, and one output head at each exit that it reached. The rule
-/// `similarity` needs the head only at the last of these. The first exit has none before it, so `agreement`
-/// and `similarity` never leave there, unless it is the only one.
+/// The cost of a token is that of its layers, and one output head at each exit that it reached. With
+/// `similarity` the head is needed only at the last exit that the token reached. No exit comes before the
+/// first one, so with `agreement` and `similarity` no token leaves at the first exit, unless it is the only
+/// one.
 class TokenExits {
  public:
   TokenExits(const ExitSettings& settings, const Resources& resources);

@@ -6,8 +6,9 @@
 
 namespace speclab {
 
-/// Chooses for each drafted token which layers of the target its row skips, from a list of sets: the surer
-/// the draft was of the token before, the later the set. The first token of a draft gets the first set.
+/// Chooses for each drafted token which layers of the target its row skips, from a list of sets of layers.
+/// The more probable the previous drafted token was, the later in the list is the set. The first token of a
+/// draft gets the first set.
 ///
 /// The choice depends on the drafted tokens before the new one, so the row that comes out is a law q of the
 /// next token like any other. A row that skipped a layer has no K/V there. So when the set changes, the
@@ -15,9 +16,10 @@ namespace speclab {
 class TokenSkips {
  public:
   /// `sets` are lists of layers to skip, as texts: "1,3,5", or "" for none. `bounds` are probabilities that
-  /// ascend, one less than there are sets: after a token of probability c, set number i is used if i bounds
-  /// are at most c. Throws Error, which begins with `where`, for a text that is no such list, for layers that
-  /// the model does not run or that do not ascend, for a set of all layers, and for bounds that do not fit.
+  /// ascend, one less than there are sets. After a drafted token of probability c, the number of the set,
+  /// from 0, is the number of bounds that are at most c. Throws Error, which begins with `where`, for a text
+  /// that is no such list, for layers that the model does not run or that do not ascend, for a set of all
+  /// layers, and for bounds that do not fit.
   TokenSkips(const std::vector<std::string>& sets, std::vector<double> bounds, std::span<const int> layers,
              const std::string& where);
 

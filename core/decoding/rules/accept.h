@@ -119,7 +119,7 @@ void verify_by_walk_arranged(const AcceptanceRule& rule, const RuleOptions& opti
 /// whole draft and may look at all rows before it decides. It is a pure function, so tests can enumerate its
 /// results. Rules that walk the tree from the pending token share verify_by_walk() and differ in `test`.
 /// Ratio rules (rules_ratio.cpp) pass the current residual R from child to child (multi-step speculative
-/// sampling, Miao et al. 2024, Alg. 2), so `expected` of the j-th child is computed with R in place of p.
+/// sampling, Miao et al. 2024, Alg. 2), so `expected` of the j-th child is computed with R instead of p.
 /// Criterion rules (rules_criterion.cpp) judge each token on its own.
 struct AcceptanceRule {
   std::string_view name;

@@ -58,7 +58,7 @@ class Accepted {
   Token best_;
   double bar_;
   bool strict_;
-  Token last_ = -1;  // the last token of the best `ranks`, and its weight; -1: no limit
+  Token last_ = -1;  // the least probable of the `ranks` best tokens; -1: no limit by rank
   double last_weight_ = -1;
 };
 

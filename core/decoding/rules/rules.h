@@ -18,10 +18,10 @@ ratio();  ///< accept by the ratio p/q: rejection sampling and its lenient forms
 std::span<const AcceptanceRule> match();  ///< accept when the target's own token is the drafted one
 std::span<const AcceptanceRule>
 criterion();  ///< accept when the token meets a condition on the target's row: lossy
-std::span<const AcceptanceRule> longest_path();  ///< criterion rules with the longest path of a tree
+std::span<const AcceptanceRule> longest_path();  ///< criterion rules that take the longest path
 std::span<const AcceptanceRule> classical();     ///< textbook rejection sampling, for comparison
 std::span<const AcceptanceRule> paths();         ///< judge whole paths, from the leaves to the root
-std::span<const AcceptanceRule> k_seq();         ///< test several children of one row in the same way
+std::span<const AcceptanceRule> k_seq();         ///< the same test for all children drawn from one row
 std::span<const AcceptanceRule> multi_path();    ///< block verification of the best of several paths
 std::span<const AcceptanceRule> any_order();     ///< rejection with the children in a random order
 

@@ -53,11 +53,12 @@ struct Feed {
   /// The committed positions that these rows attend to; null: all.
   const CacheView* view = nullptr;
   /// If not null, measures the forward on the device: from before its first kernel until the logits of its
-  /// rows are computed. Their download is not in it. Only the first feed of a forward may have one.
+  /// rows are computed. The time of downloading the logits is not included. Only the first feed of a forward
+  /// may have a timer.
   DeviceTimer* timer = nullptr;
   /// Out, optional: the weights of attention on the committed positions, [layers that run, committed], as the
-  /// mean over the query heads and the sum over the rows of this feed. On the host. Only if
-  /// Model::reads_attention(), and without a view. Reading them is not counted as work.
+  /// mean over the query heads and the sum over the rows of this feed. The memory is on the host. Allowed
+  /// only if Model::reads_attention(), and without a view. Reading the weights is not counted as work.
   float* attention = nullptr;
 
   int size() const { return static_cast<int>(parents.size()); }

@@ -15,8 +15,9 @@ enum class NormKind : std::uint8_t {
   kLayer,  ///< (x - mean) / deviation * weight + bias (Ba et al. 2016)
 };
 
-/// A rotary embedding (Su et al. 2021): which dimensions of a head it rotates, and how fast. Frequency i of
-/// `dims`/2 is theta^(-2i/dims). The scaling then changes it, see rope_frequencies() in rope_table.h.
+/// A rotary embedding (Su et al. 2021): which dimensions of a head it rotates, and how fast. It has dims/2
+/// frequencies: theta^(-2i/dims) for i = 0, 1, ... The scaling then changes them, see rope_frequencies() in
+/// rope_table.h.
 struct Rope {
   enum class Scaling : std::uint8_t {
     kNone,

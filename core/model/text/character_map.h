@@ -23,7 +23,7 @@ void check_character_map(std::string_view map, const std::string& where);
 /// spm_precompiled 0.1). A rule replaces one text, its key. Unlike SentencePiece, the normalizer goes through
 /// the text by extended grapheme clusters. If a cluster of at most five bytes begins with one or more keys,
 /// the rule with the shortest of them replaces the whole cluster; bytes after the key are lost. In all other
-/// clusters each character is replaced in this way. Immutable.
+/// clusters, the rule with the shortest key at the start of a character replaces this character. Immutable.
 class CharacterMap {
  public:
   /// Throws Error naming `where` for bad rules.

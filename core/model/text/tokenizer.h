@@ -98,7 +98,7 @@ class Tokenizer {
   /// Ids that end an answer, ascending: eos, those that the file names, and special tokens with known names
   /// ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", ...).
   const std::vector<Token>& end_of_generation() const;
-  /// What was assumed in place of missing or wrong entries of the files, as llama.cpp or transformers assume
+  /// What was assumed where entries of the files are missing or wrong, as llama.cpp or transformers assume
   /// it; one sentence each.
   const std::vector<std::string>& assumed() const;
 

@@ -20,7 +20,7 @@ using enumerate::World;
 struct Settings {
   int max_gamma = 3;  ///< chains of 1 to max_gamma drafted tokens, and trees of at most this depth
   int max_vocab = 4;  ///< vocabularies of 2 to max_vocab tokens; for trees at most 4, 3 or 2, by their size
-  int tables = 2;     ///< tables of each kind (Rows), vocabulary and way to draft
+  int tables = 2;     ///< number of tables for each combination of kind (Rows), vocabulary and Draws
   unsigned seed = 1;  ///< the tables are a function of the seed
   double tolerance = 1e-9;  ///< largest error that counts as rounding
 };

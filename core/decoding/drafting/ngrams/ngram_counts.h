@@ -31,7 +31,7 @@ class NgramCounts {
   /// `order` from 1 to kMostOrder; token ids from 0 to vocab - 1.
   NgramCounts(int vocab, int order);
 
-  /// Reserves memory for any text of this many tokens. append() does not allocate until then.
+  /// Reserves memory for any text of this many tokens. Up to this length append() does not allocate.
   void reserve(std::size_t tokens);
   void clear();           ///< keeps the memory
   void begin_document();  ///< no n-gram crosses this place

@@ -44,17 +44,19 @@ class NgramSource {
   void catch_up(const Sequence& sequence);  ///< counts the tokens that the text has got since
 
   /// Sets the law to that of the token after the text and then `path`. The text must have been counted; the
-  /// path is not counted. Returns how many of the last tokens were seen together with a token after them.
+  /// path is not counted. Returns NgramEstimate::known(): the number of tokens of the longest suffix of text
+  /// and path that some token followed.
   int condition(const Sequence& sequence, TokenSpan path);
   /// Whether so many known tokens are enough to draft, by the option `known`. The answer depends on the
   /// context alone and not on the token that would be drawn. So drafts that stop here keep their law.
   bool enough(int known) const { return known >= least_known_; }
 
   /// Draws a token from the law of the last condition(), with the same `path`, and adds it below `parent`.
-  /// `draw(q)` draws it from q, which is the law after processors and `sampling`. The node has this q, and as
-  /// confidence the token's probability; at temperature 0 that of the law itself. Without processors, a draft
-  /// at temperature 0 takes the best token without computing q, so `draw` is not called and the node is
-  /// one-hot. Returns the node; nothing if the processors ban every token that the law gives mass.
+  /// `draw(q)` draws it from q, which is the law after processors and `sampling`. The node gets this q. The
+  /// node's confidence is the token's probability in q, or at temperature 0 in the law itself. Without
+  /// processors, a draft at temperature 0 takes the best token without computing q, so `draw` is not called
+  /// and the node is one-hot. Returns the node, or nothing if the processors ban every token with mass in the
+  /// law.
   template <class Draw>
   std::optional<int> add(const Sequence& sequence, TokenSpan path, const SamplingParams& sampling,
                          Draft& draft, int parent, const Draw& draw) {
