@@ -167,8 +167,8 @@ class StagedBudget {
   }
 
  private:
-  // kMemory: weight of older drafts per draft. kFirst: weight of the first assumption, that guesses save no
-  // time, in forwards of the draft model over one row.
+  // kMemory: each draft multiplies the times of the drafts before it by this. kFirst: weight of the first
+  // assumption, that guesses save no time, in forwards of the draft model over one row.
   static constexpr double kMemory = .97, kFirst = 8;
   ShapeBudget part_;
   std::optional<ShapeBudget> ahead_;
