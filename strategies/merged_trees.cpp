@@ -243,7 +243,7 @@ class MergedTrees final : public Strategy {
   struct Slot {
     SamplingParams sampling;
     std::vector<Part> parts;   // [models], then the n-gram model if it is a source
-    std::vector<Copy> copies;  // from earlier texts, then from this one: those that are sources
+    std::vector<Copy> copies;  // of the sources "earlier" and "text", in this order, if they are listed
     std::array<int, kMostSources> lengths{};  // of the chains of each part and of each copy in this step
     int drawn = 0;                            // tokens that the sources have drawn in this step
     std::optional<UnionBudget> budget;
