@@ -7,14 +7,14 @@
 // from a larger draft, later tokens from smaller ones, because later tokens are accepted less often. The
 // matrix K holds the lengths. With drafts numbered from 0, K[0][j] tokens of the chain for the target come
 // from draft j, and K[i + 1][j] tokens of the chain that draft i reviews come from draft j. If a draft has
-// fewer tokens, the drafts after it may fill its place.
+// fewer tokens, the drafts after it may add the missing ones.
 //
-// A review inside is greedy: the draft keeps the tokens before the first one that is not its best token. With
-// `inner_lenience` above 1 it also keeps a token x with p(x) > q(x) / inner_lenience. p is the probability
-// that the reviewing draft gives x. q is the one that the last draft which proposed or kept x gave it (1 for
-// a copy that no draft has reviewed). The target is never lenient: it verifies the chain with the rule of the
-// case. No token is drawn at random. So the chain is a function of the text, every token is one-hot, and
-// every exact rule stays exact at every temperature.
+// A review by a draft is greedy: the draft keeps the tokens before the first one that is not its best token.
+// With `inner_lenience` above 1 it also keeps a token x with p(x) > q(x) / inner_lenience. p(x) is the
+// probability that the reviewing draft gives x. q(x) is the probability that x got from the last draft which
+// proposed or kept it (1 for a copy that no draft has reviewed). The target is never lenient: it verifies the
+// chain with the rule of the case. No token is drawn at random. So the chain is a function of the text, every
+// token is one-hot, and every exact rule stays exact at every temperature.
 //
 // With "budget": "auto" the numbers of K are upper limits. Before each chain, for the target and for each
 // review, the strategy chooses which drafts hand in tokens and how many: as many as give the most tokens per

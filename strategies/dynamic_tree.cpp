@@ -51,13 +51,13 @@ struct Options {
   double c = 0;
   BudgetOptions budget;
   void fields(OptionVisitor& visit) {
-    visit("depth", depth, Range<int>{1, TreeShape::kMostDrafted}, "most levels of the tree");
+    visit("depth", depth, Range<int>{1, TreeShape::kMostDrafted}, "largest number of levels of the tree");
     visit("expand", expand, Range<int>{1, TreeShape::kMostDrafted},
-          "nodes of a level that get children; the most likely ones");
+          "largest number of nodes of a level that get children; the most likely ones");
     visit("branches", branches, Range<int>{1, TreeShape::kMostDrafted},
           "children of a node, the draft's best tokens");
     visit("nodes", nodes, Range<int>{1, TreeShape::kMostDrafted},
-          "most nodes that are kept; the most likely ones");
+          "largest number of nodes that are kept; the most likely ones");
     visit(
         "rows", rows, Range<int>{1, 1 << 20},
         "with `times` and budget fixed, nodes are kept only if they are worth their time: numbers of rows of "

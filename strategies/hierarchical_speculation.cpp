@@ -220,7 +220,7 @@ class HierarchicalSpeculation final : public Strategy {
   DraftCache* cache_ = nullptr;
   SamplingParams sampling_;
   std::vector<Token> text_;  // with the tokens drafted so far, and during a review with its guesses
-  int last_ = -1;            // row in flight of the last token of the text but one; -1: it is committed
+  int last_ = -1;            // row in flight of the text's last token but one; -1: this token is committed
   int reviewed_ = 0;         // rows in flight
   int coins_ = 0;            // coins used so far
   std::vector<Token> feed_;

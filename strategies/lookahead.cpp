@@ -1,5 +1,6 @@
-// Lookahead decoding: the forward that verifies also runs a Jacobi iteration over W positions ahead. Its last
-// N iterates (N - 1 in the window, and the new predictions) give n-grams of N tokens, which go into a pool.
+// Lookahead decoding: the forward that verifies also runs a Jacobi iteration over W positions of the coming
+// text. The last N iterates (N - 1 in the window, and the new predictions) give n-grams of N tokens, which go
+// into a pool.
 // Pool entries that begin with the pending token are verified as guesses, all in one tree. There is no draft
 // model: the target guesses for itself.
 //
@@ -55,8 +56,7 @@ struct Options {
   bool carries_memory() const { return keep_pool; }
   void fields(OptionVisitor& visit) {
     visit("W", W, Range<int>{0, 256},
-          "window: number of positions ahead in the iteration; 0: no window, the pool fills only with "
-          "pool_from_prompt");
+          "number of columns of the window; 0: no window, the pool fills only with pool_from_prompt");
     visit("N", N, Range<int>{2, 32}, "n-gram size: N - 1 iterates in the window, N - 1 tokens in a guess");
     visit("G", G, Range<int>{-1, 256},
           "largest number of guesses that the pool keeps for each token; -1: no limit");

@@ -17,11 +17,11 @@
 // be left out because of its value, so nothing is pruned, and all chains stop when `nodes` tokens have been
 // drawn.
 //
-// With "budget": "auto" these options are upper limits. Before a token is drawn, a step chooses how long the
-// chains of each draft model, those of the n-gram model and each copy are: as much as gives the most tokens
-// per time, by the measured times of all models and by how often the sources were right so far, alone and
-// together (UnionBudget). N-grams and copies cost no forward, only rows of the target's. A source that adds
-// nothing to the others then does not draft.
+// With "budget": "auto" these options are upper limits. Before a token is drawn, a step chooses the length of
+// the chains of each draft model, of the chains of the n-gram model and of each copy. It chooses the lengths
+// that give the most tokens per time, by the measured times of all models and by how often the sources were
+// right so far, alone and together (UnionBudget). N-grams and copies cost no forward of their own, only rows
+// of the target's forward. A source that adds nothing to the others then does not draft.
 //
 // Paper:       Miao et al. 2024, "SpecInfer" (arXiv 2305.09781): merge-based tree construction (Section 3),
 //              token trees from several small models, multi-step speculative sampling (Algorithm 2).
@@ -243,7 +243,7 @@ class MergedTrees final : public Strategy {
   struct Slot {
     SamplingParams sampling;
     std::vector<Part> parts;   // [models], then the n-gram model if it is a source
-    std::vector<Copy> copies;  // from earlier texts, then from this one: those that are sources
+    std::vector<Copy> copies;  // of the sources "earlier" and "text", in this order, if they are listed
     std::array<int, kMostSources> lengths{};  // of the chains of each part and of each copy in this step
     int drawn = 0;                            // tokens that the sources have drawn in this step
     std::optional<UnionBudget> budget;

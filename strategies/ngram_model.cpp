@@ -1,5 +1,5 @@
 // N-gram model: drafts a chain from a smoothed n-gram model, which gives a distribution q over the whole
-// vocabulary. Tokens are really drawn from q, and the rejection rule compares it with the target's p. The
+// vocabulary. Tokens are really drawn from q, and the rejection rule compares q with the target's p. The
 // counts come from the text itself (prompt and output so far), from a file (`speclab ngram build`), or from
 // whichever of the two knows the longer context.
 //

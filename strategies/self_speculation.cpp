@@ -30,8 +30,8 @@
 //              reading weights takes the time; the output head is large in a small model.
 // Loses when:  acceptance is below c. That is usual for an early exit of a model whose output head was not
 //              trained to read the states of early layers (LayerSkip's recipe trains this). With "budget":
-//              "auto" the chain is then shorter, down to nothing. c follows from the measured time of a layer
-//              and of a cached position (core/decoding/budget/own_draft_costs.h).
+//              "auto" the chain is then shorter, down to nothing. The budget computes c from the measured
+//              times of a layer and of a cached position (core/decoding/budget/own_draft_costs.h).
 //
 // A choice for each token depends only on the text and on the drafted tokens before it. So the row that the
 // token is drawn from is a law q like any other, and the draft hands it over. What the choice costs:
@@ -84,17 +84,18 @@ struct Options {
           "layers that the draft skips, numbered from 0. Empty: layer_skip skips every second layer, without "
           "the first and the last one, and sparse_cache skips none");
     visit("skip_file", skip_file,
-          "in place of `skip`: a file with the layers to skip, as `speclab optimize layers` writes it");
+          "instead of `skip`: a file with the layers to skip, as `speclab optimize layers` writes it");
     visit("skip_sets", skip_sets,
-          "layer_skip, in place of `skip`: sets of layers to skip, such as [\"\", \"1,3\"], one of which is "
+          "layer_skip, instead of `skip`: sets of layers to skip, such as [\"\", \"1,3\"], one of which is "
           "chosen for each token by skip_bounds");
     visit("skip_bounds", skip_bounds, Range<double>{0, 1},
-          "probabilities that ascend, one less than skip_sets: after a drafted token of probability c, set i "
-          "is used if i of the bounds are at most c; the first token of a draft gets the first set");
+          "ascending probabilities, one fewer than skip_sets. After a drafted token of probability c, the "
+          "next token uses set i (counted from 0) if i of the bounds are at most c; the first token of a "
+          "draft uses set 0");
     visit("exit", exit, Range<int>{0, 10'000},
           "early_exit: number of layers that the draft runs; 0: half of the layers");
     visit("exits", exits, Range<int>{1, 10'000},
-          "early_exit, in place of `exit`: numbers of layers, ascending, after which a token may leave");
+          "early_exit, instead of `exit`: numbers of layers, ascending, after which a token may leave");
     visit(
         "exit_when", exit_when,
         {{ExitWhen::probability, "probability"},

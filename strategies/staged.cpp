@@ -132,7 +132,8 @@ class ModelStage {
 /// What one sequence has learned, for "budget": "auto".
 class StagedBudget {
  public:
-  /// `ahead`: most guesses below a node; `second_ns`: times of the second model, empty without one.
+  /// `ahead`: largest number of guesses below a node; `second_ns`: times of the second model, empty without
+  /// one.
   StagedBudget(const std::shared_ptr<const StepCosts>& costs, const TreeShape& shape, int ahead,
                std::vector<double> second_ns)
       : part_(costs, shape, {}), costs_(costs) {
@@ -166,7 +167,9 @@ class StagedBudget {
   }
 
  private:
-  static constexpr double kMemory = .97, kFirst = 8;  // kFirst: forwards that the first guess counts as
+  // kMemory: each draft multiplies the times of the drafts before it by this. kFirst: weight of the first
+  // assumption, that guesses save no time, in forwards of the draft model over one row.
+  static constexpr double kMemory = .97, kFirst = 8;
   ShapeBudget part_;
   std::optional<ShapeBudget> ahead_;
   std::shared_ptr<const StepCosts> costs_;

@@ -47,9 +47,9 @@ struct Options {
     visit("widths", widths, Range<int>{1, TreeShape::kMostDrafted},
           "number of children of each node, one entry per depth; the first entry is for the pending token");
     visit("sequences", sequences, Range<int>{0, TreeShape::kMostDrafted},
-          "in place of `widths`: this many chains of `length` tokens, drawn independently; 0: off");
+          "instead of `widths`: this many chains of `length` tokens, drawn independently; 0: off");
     visit("length", length, Range<int>{1, TreeShape::kMostDrafted}, "tokens of each of the `sequences`");
-    visit("tree", tree, "in place of `widths`: a tree file, as `speclab optimize tree` writes it");
+    visit("tree", tree, "instead of `widths`: a tree file, as `speclab optimize tree` writes it");
     budget.fields(visit);
     growth.fields(visit);
   }

@@ -195,8 +195,8 @@ class Backend {
   virtual PackedMatrix pack(int out, int in,
                             const std::function<void(int begin, int end, Bf16* rows)>& read) = 0;
   virtual KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) = 0;
-  /// Copies the first `slots` slots of every layer and head. Both stores belong to the same model; `to` may
-  /// be larger. The contents of the later slots of `to` are undefined afterwards.
+  /// Copies the first `slots` slots of every layer and head. Both stores belong to the same model and have at
+  /// least this many slots. The contents of the later slots of `to` are undefined afterwards.
   virtual void copy_kv(const KvStore& from, int slots, KvStore& to) = 0;
 
   /// y[i] (+)= W x[i] for n rows: if `accumulate` is true, the product is added to y[i], otherwise it

@@ -23,7 +23,7 @@ enum class AcceptRule : std::int32_t {
   kEnvelopeAgain,  ///< like kEnvelope, but after a rejection draws from q again until a draw is accepted
   kPaths,          ///< judges whole paths from the leaves to the root (core/decoding/rules/rules_paths.cpp)
   kLongest,        ///< accepts the longest path whose tokens all meet a condition, see CriterionForm
-  kKSeq,           ///< tests several children of one row in the same way, see GroupSearch
+  kKSeq,           ///< tests all children that were drawn from one row q in the same way, see GroupSearch
 };
 
 /// The function f(p) of a ratio rule. The rule accepts a token x ~ q with probability min(1, f(p(x)) / q(x)).

@@ -18,10 +18,10 @@ std::optional<double> metric_number(const nlohmann::json& metrics, const char* n
 /// decoding does. The draft length then does not determine the cost of a step.
 bool feeds_probes(const CaseData& data);
 
-/// Returns the draft length of a case that asks for the same length in every step. This is the longest length
-/// that occurs. Some drafts are shorter, because the end of the text cuts them, or because the draft model
-/// drafts an end token and stops. If more than 5 % of the steps have a shorter draft that the end of the text
-/// did not cut, the length varies and the result is absent. It is also absent when nothing was drafted.
+/// Returns the draft length of a case that asks for the same length in every step: the longest length that
+/// occurs. Some drafts are shorter, because the end of the text cuts them, or because the draft model drafts
+/// an end token and stops. If more than 5 % of the steps have a shorter draft that the end of the text did
+/// not cut, the length varies and the result is absent. It is also absent when nothing was drafted.
 std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengths& lengths);
 
 /// Returns the calibrated costs of a case. `table` comes from calibration_costs. Absent unless the

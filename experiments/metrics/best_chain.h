@@ -14,7 +14,7 @@ namespace speclab {
 /// - each draft model and each source of the chain is one of the tree, and both or neither use a draft model,
 /// - both rules are lossless, or both have the same rule with the same options.
 /// The chain is chosen on the prompts on which it is compared. With many chains this favours the chain a
-/// little. Cases that failed their promise, and cases with steps divided over devices, are left out.
+/// little. Chains that failed their promise, and chains with steps divided over devices, are left out.
 void find_best_chains(std::span<const std::shared_ptr<CaseData>> cases);
 
 }  // namespace speclab

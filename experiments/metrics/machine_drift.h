@@ -32,8 +32,8 @@ class MachineDrift {
   /// Returns the factor of a line. If forwards were timed between the steps of the line, each time is divided
   /// by the time that `target` (ns) gives for as many rows, and the factor is the mean of these ratios.
   /// Otherwise it is the mean factor of two rounds, the last one before the line and the next one. Absent
-  /// when no forwards were timed and the rounds tell nothing, or the line does not say how many of them came
-  /// before it.
+  /// when no forwards were timed and either the rounds tell nothing or the line does not say how many rounds
+  /// came before it.
   std::optional<double> during(const LineRecord& line, const theory::RowTimes& target) const;
 
  private:

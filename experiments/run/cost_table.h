@@ -22,9 +22,10 @@ namespace speclab {
 /// (results/SCHEMA.md); without drafts it has no "draft_ns". Each repeat takes about as long as 100 forwards
 /// of the target over one row.
 ///
-/// With `own_drafts` the table also has "layer_ns" and "position_ns", for strategies that draft with the
-/// target itself: from a forward over one row through half of the layers, and from one in a context of 1024
-/// tokens. This takes as long as the prefill of that context. A simulated device has no "position_ns".
+/// With `own_drafts` the table also has "layer_ns" and "position_ns", the times of one layer and of one
+/// cached position, for strategies that draft with the target itself. They come from a forward over one row
+/// through half of the layers, and from a forward over one row in a context of 1024 tokens. This takes as
+/// long as the prefill of that context. A simulated device has no "position_ns".
 nlohmann::json measure_cost_table(const Model& target, const std::map<std::string, const Model*>& drafts,
                                   bool own_drafts, int repeats);
 

@@ -16,7 +16,8 @@ class variables_map;
 /// run.
 namespace speclab {
 
-/// How a run was configured. A run of one target keeps this in config.json, a run of several in targets.json.
+/// How a run was configured. A run of one target keeps this in config.json, a run of several targets in
+/// targets.json.
 struct RecordedRun {
   std::vector<Experiment> experiments;
   bool several = false;

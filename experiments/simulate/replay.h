@@ -55,10 +55,10 @@ nlohmann::json replayed(std::span<const Trace> traces, const nlohmann::json& cal
                         const std::vector<int>& gammas, const std::vector<ScheduleOptions>& schedules);
 
 /// Compares replayed taus and speedups with those of `measured`, a run of the same prompts. Takes each case
-/// that has the strategy, the draft, the rule and the options of a trace; gamma, schedule and budget may
-/// differ. Leaves out a case whose setting replayed() would leave out, and a case that lacks a prompt of the
-/// trace. Returns [{"case", "tau", "replayed_tau", "speedup" | null, "replayed_speedup" | null,
-/// "error": replayed_speedup / speedup - 1 | null}].
+/// with a reference that has the strategy, the draft, the rule and the options of a trace. The draft length,
+/// the schedule and the budget may differ. Leaves out a case whose setting replayed() would leave out, and a
+/// case whose prompts are not those of the trace. Returns [{"case", "tau", "replayed_tau", "speedup" | null,
+/// "replayed_speedup" | null, "error": replayed_speedup / speedup - 1 | null}].
 nlohmann::json replay_check(std::span<const Trace> traces, const nlohmann::json& calibration,
                             const RunData& measured);
 

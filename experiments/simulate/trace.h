@@ -32,9 +32,9 @@ struct Trace {
   std::vector<TracedText> texts;
 };
 
-/// Reads the traces of a run: one for each case that drafts with emit_at_most 1, from repeat 0. Throws Error
-/// when the run has no such case, when a draft branches, and when a text differs from that of the reference
-/// although equality is promised.
+/// Reads the traces of a run, from repeat 0: one for each case that has a lossless rule, drafts with
+/// emit_at_most 1 and has a reference. Throws Error when the run has no such case, when a draft branches, and
+/// when a text differs from that of the reference although equality is promised.
 std::vector<Trace> read_traces(const RunData& run);
 
 }  // namespace speclab

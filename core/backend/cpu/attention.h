@@ -48,10 +48,11 @@ struct SlotRange {
   int begin, end;
 };
 
-/// Up to kRows queries that read the same keys. They are the queries of several rows and query
-/// heads that share one key/value head. Each query sees slots [0, committed) first and then its own path, so
-/// key number i of a query is always the key at position i. With a view of part of the cache (listed_keys.h),
-/// `committed` is 0 and each path starts with the slots of the view: then "position" means rank in that path.
+/// Up to kRows queries that read the same keys: one key/value head serves all of their query heads, and they
+/// may come from several rows. Each query sees slots [0, committed) first and then its own path, so key
+/// number i of a query is always the key at position i. With a view of part of the cache (listed_keys.h),
+/// `committed` is 0 and each path starts with the slots of the view. Then "position" means the index in the
+/// path.
 struct QueryBlock {
   static constexpr int kRows = 12;  ///< largest number of queries, see also query_block_rows()
   int rows;                         ///< number of queries; "row r" means query r of the block
@@ -89,8 +90,8 @@ struct QueryBlock {
 /// numbers, otherwise 6. The queries of a block share each key that is read.
 int query_block_rows();
 
-/// Distance in floats between the scores of two rows: whole blocks of keys plus two cache lines. Rows whose
-/// distance is a power of two would compete for the same few lines of the cache.
+/// Distance in floats between the scores of one row and of the next: whole blocks of keys plus two cache
+/// lines. With a power of two as distance, the rows would compete for the same few lines of the cache.
 constexpr int score_stride(int last_slot) { return padded(last_slot + 1, kKeyBlock) + 32; }
 /// Size in floats of the scratch of attend() and attend_bf16(), which is aligned to 64 bytes.
 constexpr std::size_t attention_scratch(int rows, int last_slot, int head_dim) {

@@ -28,10 +28,10 @@ class RankCounts {
   bool empty() const;                                                        ///< no node was reached
   const std::vector<std::vector<Count>>& counts() const { return counts_; }  ///< [depth - 1][rank - 1]
 
-  /// p(k), from all depths together. Call it only if not empty().
+  /// p(k), the acceptance of a child of rank k, from all depths together. Call it only if not empty().
   theory::RankAcceptance by_rank() const;
-  /// p(d, k). Where fewer than kLeast nodes were reached, the number of by_rank() takes its place. Call it
-  /// only if not empty().
+  /// p(d, k), the acceptance of a child of rank k at depth d. It is p(k) of by_rank() where fewer than kLeast
+  /// nodes were reached. Call it only if not empty().
   theory::RankAcceptance by_depth() const;
   static constexpr double kLeast = 50;
 

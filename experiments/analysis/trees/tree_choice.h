@@ -15,8 +15,8 @@ struct TreeWish {
   std::string draft;       ///< name of a draft of the config; "": its only one
   int width = 8;           ///< children whose acceptance is measured
   int measured_depth = 4;  ///< depths at which it is measured; the last one stands for all greater depths
-  int nodes = 64;          ///< most rows of the target's forward: the pending token and the drafted tokens
-  int depth = 10;          ///< most levels of the chosen tree
+  int nodes = 64;  ///< largest number of rows of the target's forward: pending token and drafted tokens
+  int depth = 10;  ///< largest number of levels of the chosen tree
   /// t(n) and c of another machine; absent: those of the run's calibration.
   std::optional<theory::RowTimes> target = std::nullopt;
   std::optional<double> c = std::nullopt;
@@ -36,7 +36,8 @@ inline constexpr const char* kGridFormat = "speclab tree grid 1";
 /// that draft trees with a draft model. Returns the contents of a grid file:
 ///   "format": kGridFormat;
 ///   "cells": [{"nodes", "depth", "tau", "speedup", "step_speedup", "parents"}], the best tree of each size
-///   and depth. Siblings are in the order of their ranks. "speedup" is F / (t(n) + d c) (Chen et al. 2024).
+///   and depth. Siblings are in the order of their ranks. "speedup" is tau / (t(n) + d c) for a tree of n
+///   nodes and d levels (Chen et al. 2024, who write F for tau).
 ///   "step_speedup" counts all parts of a step (core/theory/tree_costs.h); null if the costs are not known
 ///   (calibrated_tree_costs), and with times of another machine; "chains": [{"gamma", "tau", "speedup",
 ///   "step_speedup"}], the same for chains; "chosen_by": "step_speedup" or "speedup", the prediction to

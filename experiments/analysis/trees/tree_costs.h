@@ -9,13 +9,13 @@
 
 namespace speclab {
 
-/// Makes the costs of a step with any tree from the calibration of a run. `cases` are at least one case of
-/// one draft model, each with trees of one shape.
+/// Makes the costs of a step with any tree from the calibration of a run. `cases` are one or more cases with
+/// the same draft model. The trees of a case have one shape, except where the end of a text cuts them.
 ///
-/// The times of forwards are those of the calibration. What drafting takes besides its forwards, and
-/// everything besides drafting, forwards and the rule, is a line over the number of drafted tokens, fitted to
-/// the cases. The cost of the rule is the mean over the cases; it also depends on the number of children of a
-/// node, which is not modelled. All times are in ns.
+/// The times of forwards are those of the calibration. Two costs are lines over the number of drafted tokens,
+/// fitted to the cases: what drafting takes besides its forwards, and everything besides drafting, the
+/// target's forward and the rule. The cost of the rule is the mean over the cases. It also depends on the
+/// number of children of a node, but this is not modelled. All times are in ns.
 ///
 /// Absent without a calibration of all these cases and of their reference. Also absent unless forwards of the
 /// draft model were measured over more than two rows ("draft_rows" of the calibration), because a level of a

@@ -4,15 +4,15 @@
 #include "core/backend/cuda/kernels/row_pieces.h"
 
 // Verifies a draft on the device. The kernel does what accept() of core/decoding/rules/accept.h does for a
-// tree, with the rules that walk, except K-SEQ. If the rows have the same bits as on the host, the decisions,
-// coins and tokens are the same, too (law.h). The other rules have kernels of their own (accept/).
-// start_accept() (accept/start_accept.h) starts the kernel of a rule.
+// tree, for the rules that walk from node to node, except K-SEQ. If the rows have the same bits as on the
+// host, the decisions, coins and tokens are the same, too (law.h). The other rules have kernels of their own
+// (accept/). start_accept() (accept/start_accept.h) starts the kernel of a rule.
 //
 // Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
 // the threads fetch in parallel what it needs of each node: links, token, and p and q of the token
-// (TreeFacts). So the walk waits for shared memory, and for numbers that L1 then holds, such as the key of
-// the coins. To draw a token from a row of the target, or from such a row without one token, the kernel uses
-// the sums of the target's rows (Accept::p_sums) and reads one chunk.
+// (TreeFacts). So the walk itself waits only for shared memory and for L1, which then holds numbers such as
+// the key of the coins. To draw a token from a row of the target, or from such a row without one token, the
+// kernel uses the sums of the target's rows (Accept::p_sums) and reads one chunk.
 //
 // In rejection sampling, the kernel reads whole rows, p and q, only when it rejects a token that was drawn
 // from a law of the draft. If there is memory through which blocks exchange results (Accept::meeting), a row
@@ -124,8 +124,8 @@ struct Remainder {
   SPECLAB_DEVICE bool becomes_difference(const LawRow& drawn_from) const {
     return p.one_hot < 0 && kind == Kind::kRow && f.power == 1 && drawn_from.one_hot < 0;
   }
-  /// The first part of subtract(), for a row p and f without a power: describes what is left, without its
-  /// sum.
+  /// The first part of subtract(), for Kind::kRow and a form f with power 1. Sets the fields that describe
+  /// what is left, but not `sum`.
   SPECLAB_DEVICE void take(const LawRow& drawn_from) {
     const double scale = f.plain_residual ? 1 : f.scale;
     kind = drawn_from.one_hot < 0 ? Kind::kDifference : Kind::kWithoutToken;
@@ -136,9 +136,8 @@ struct Remainder {
   }
 
   /// Replaces the distribution p with max(f(p) - q, 0), normalised, where q is `drawn_from`. f(p) is that of
-  /// RatioForm, or p itself with plain_residual. If q is one-hot, all of its mass is at that token. If no
-  /// mass would be left, the distribution stays as it is. `of_chunks`: the sums of the chunks of the
-  /// difference; null: not known.
+  /// RatioForm, or p itself with plain_residual. If no mass would be left, the distribution stays as it is.
+  /// `of_chunks`: the sums of the chunks of the difference; null: not known.
   SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from, const double* of_chunks) {
     if (p.one_hot >= 0) return;
     if (kind == Kind::kRow && f.power == 1) {
@@ -222,9 +221,9 @@ class TreeFacts {
   SPECLAB_DEVICE double p(int node) const {
     return p_of()[node];
   }  ///< of the node's token in its parent's row
-  SPECLAB_DEVICE double q(int node) const { return q_of()[node]; }  ///< of the row that it was drawn from
+  SPECLAB_DEVICE double q(int node) const { return q_of()[node]; }  ///< in the row that it was drawn from
   SPECLAB_DEVICE int token(int node) const { return numbers(kToken)[node]; }
-  /// Both: the number of nodes if there is none.
+  /// first_child() and next_sibling() return the number of nodes if there is no such node.
   SPECLAB_DEVICE int first_child(int node) const { return numbers(kChild)[node]; }
   SPECLAB_DEVICE int next_sibling(int node) const { return numbers(kSibling)[node]; }
   SPECLAB_DEVICE int parent(int node) const { return numbers(kParent)[node]; }  ///< -1 for node 0

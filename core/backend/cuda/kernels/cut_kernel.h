@@ -16,10 +16,10 @@
 // RowCut::kWords entries (a row of equal logits, or a larger top-k with top-p), this block searches the whole
 // row instead.
 //
-// One block per row makes 16 passes over the row for top-k, 17 for top-p and 33 for both. For a vocabulary of
-// 128,256 sixteen passes read 8.2 MB, which takes one block at least 75 us, besides sorting the entries into
-// buckets. The four launches take about 23 us for one row, of which the search takes 8 us (predicted,
-// scripts/gpu_check/forecast.py).
+// The alternative, one block per row (cut_of()), makes 16 passes over the row for top-k, 17 for top-p and 33
+// for both. For a vocabulary of 128,256 sixteen passes read 8.2 MB, which takes one block at least 75 us,
+// besides sorting the entries into buckets. The four launches take about 23 us for one row, 8 us of this time
+// in the fourth launch (predicted, scripts/gpu_check/forecast.py).
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {

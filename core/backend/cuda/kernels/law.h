@@ -33,8 +33,9 @@ inline namespace SPECLAB_SIDE {
 
 /// In a race each token has a random arrival time, and the earliest token wins (race_row()). Returns the
 /// largest candidate of a thread, for the Philox counters first, first + step, and so on below `end`. A
-/// candidate is a 64-bit number: the arrival time above the token, both with inverted bits. So the largest
-/// candidate is that of the earliest token and, among equal times, that of the lowest token. 0: no candidate.
+/// candidate is a 64-bit number: the arrival time in the upper half and the token in the lower half, both
+/// with inverted bits. So the largest candidate is that of the earliest token and, among equal times, that of
+/// the lowest token. Returns 0 if there is no candidate.
 template <typename Weight>
 SPECLAB_DEVICE simt::u64 race_entries(int first, int end, int step, int n, PhiloxKey key,
                                       std::int64_t position, simt::u32 purpose, const Weight& weight) {

@@ -64,7 +64,8 @@ class Launcher {
   /// Handle of the loop that is being recorded, for the kernel that ends it.
   std::uint64_t loop_condition() const;
   /// Number of tables of tasks that were made and copied to the device so far. The tables of the last
-  /// launches stay there, at most kMostTables of them. Tasks that equal those of such a table use it again.
+  /// launches stay there, at most kMostTables tables. A launch whose tasks equal those of such a table uses
+  /// the table again.
   std::uint64_t uploaded_tables() const { return uploaded_tables_; }
   static constexpr std::size_t kMostTables = 8;
   /// Makes the graph that is being recorded, if any, keep this memory.

@@ -16,7 +16,7 @@ namespace speclab::cuda {
 class CudaProgram final : public DeviceProgram {
  public:
   /// Buffers that operations of the backend use without calling Backend::room(). room() makes a graph that is
-  /// being recorded keep a buffer. record() makes it keep these buffers.
+  /// being recorded keep a buffer. For these buffers record() does that.
   using Memory = std::array<std::shared_ptr<void>, 4>;
   /// `backend`, `device` and `launcher` must outlive this object.
   CudaProgram(Backend& backend, Device& device, Launcher& launcher, std::function<Memory()> memory)

@@ -15,9 +15,9 @@
 // per multiprocessor goes through the table. Each block runs its share of a task's blocks inside of itself
 // (inner blocks, simt.h), with the same code as the separate kernel and so with the same bits. Then it waits
 // for the other blocks (grid_barrier.h). While the first warp waits, the last warp prefetches the block's
-// share of the weights of later tasks into L2. So memory stays busy while blocks wait, also in blocks that
-// had no share of the task. If a block never arrives, the launch ends with an error after two seconds, and
-// the host can read which block it was (LateBlock).
+// share of the weights of later tasks into L2, also if the block had no share of this task. So memory stays
+// busy while blocks wait. If a block never arrives, the launch ends with an error after two seconds, and the
+// host can read which block it was (LateBlock).
 
 namespace speclab::cuda {
 

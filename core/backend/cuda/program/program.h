@@ -22,7 +22,7 @@ inline constexpr int kMostResident = 1;
 /// names the device and what it lacks.
 int persistent_blocks(const PersistentLimits& limits, const std::string& device);
 
-/// Bytes of weights that are prefetched ahead of the task that reads them. By Little's law (linear.h) this is
+/// How far prefetches run in advance of the tasks, in bytes of weights. By Little's law (linear.h) this is
 /// 2.4 times the bytes that must be in flight at 4.3 TB/s, and 3.5 times those at 3 TB/s. It is a fifth of
 /// the L2 of an A100.
 inline constexpr std::size_t kPrefetchAhead = std::size_t{8} << 20;

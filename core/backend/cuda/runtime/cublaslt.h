@@ -25,7 +25,7 @@ struct PlainProduct {
   bool accumulate = false;
 };
 
-/// Computes the product on the host, in place of the library on a simulated GPU. It sums in float with
+/// Computes the product on the host. A simulated GPU uses it instead of the library. It sums in float with
 /// descending k. So its bits differ from those of linear(), as a library's bits do.
 void plain_product(const PlainProduct& a);
 

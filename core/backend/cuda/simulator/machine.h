@@ -208,7 +208,7 @@ class Machine {
 
  private:
   struct Fibers;                      // of Boost.Context
-  static constexpr int kMain = -1;    // the caller of run(), in place of a thread
+  static constexpr int kMain = -1;    // as thread number: the caller of run()
   static constexpr int kGranule = 2;  // bytes of memory whose last accesses are recorded together
   static constexpr std::uint64_t kLongWait = 500'000;  // pauses without a collective or barrier
   struct Range {

@@ -24,7 +24,7 @@ class Stand {
   bool simulated() const { return device_->simulated(); }
   /// Runs launches for about 2 ms without a wait between them (on the simulated GPU only one launch) and
   /// returns the mean seconds of a launch. `launch(i)` starts launch i, from 0 on. The first launch of a
-  /// kernel loads its code, so time() runs it before and does not count it.
+  /// kernel loads its code, so time() calls launch(0) once before the measurement.
   double time(const std::function<void(int)>& launch) const;
 
  private:

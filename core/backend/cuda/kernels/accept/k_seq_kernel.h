@@ -94,7 +94,7 @@ struct AcceptKSeqKernel {
     law.sum = sum;
   }
 
-  /// True if the two rows are equal, so that both tokens were drawn from one row.
+  /// True if the two rows are equal. Children that were drawn from equal rows belong to one group.
   SPECLAB_DEVICE bool same_row(const LawSpace& space, const LawRow& p, const LawRow& q) const {
     if (p.weights == q.weights) return true;
     if (q.one_hot >= 0 || p.sum != q.sum) return false;
@@ -205,7 +205,7 @@ struct AcceptKSeqKernel {
     float drawn;
   };
   SPECLAB_DEVICE static double smaller(double x, double y) { return y < x ? y : x; }
-  /// Draws the token after all children failed. The weights are probabilities, as on the host.
+  /// Draws the next token when all children have failed. The weights are probabilities, as on the host.
   SPECLAB_DEVICE int sample(const LawSpace& space, const LawLeft& law, std::int64_t position) const {
     if (law.stored == nullptr) {
       return coins.categorical(space, a.vocab,

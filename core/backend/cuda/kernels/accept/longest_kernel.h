@@ -39,7 +39,7 @@ struct AcceptLongestKernel {
   /// kRefused if the criterion does not accept the child.
   SPECLAB_DEVICE void judge(const AcceptKernel<Coins>& walk, const LawSpace& space, const TreeFacts& facts,
                             int nodes, int node) const {
-    constexpr double kSmallest = 2.2250738585072014e-308;  // of the normal numbers
+    constexpr double kSmallest = 2.2250738585072014e-308;  // the smallest normal number
     const AcceptedSet set = walk.accepted_at(space, LawRow::of(a.p, a.p_laws, node, a.vocab), node);
     for (int child = facts.first_child(node); child < nodes; child = facts.next_sibling(child)) {
       const int token = facts.token(child);
@@ -50,9 +50,10 @@ struct AcceptLongestKernel {
     }
   }
 
-  /// Returns the last node of the longest accepted path. Among paths of one length it has the largest sum of
-  /// log p, and among equal sums it is the first one, level by level in draw order. If an invalid row
-  /// (Law::invalid) is needed, returns the first node with such a row instead. One thread calls it.
+  /// Returns the last node of the longest accepted path. Among paths of equal length the one with the largest
+  /// sum of log p wins. Among equal sums the path wins whose last node comes first, level by level in draw
+  /// order. If an invalid row (Law::invalid) is needed, returns the first node with such a row instead. One
+  /// thread calls this function.
   SPECLAB_DEVICE int longest(const TreeFacts& facts, int nodes) const {
     const int found_at = facts_at(a.vocab) + TreeFacts::kBytes;
     const auto log_p = simt::shared<double>(found_at, kMostNodes);

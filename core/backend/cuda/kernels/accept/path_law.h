@@ -3,8 +3,8 @@
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
 // What the walk over whole paths (paths_kernel.h) knows of a node: rho, and the law R that is left after the
-// children that failed. core/decoding/rules/rules_paths.cpp explains both; PathNode there is the host's
-// counterpart.
+// children that failed. core/decoding/rules/rules_paths.cpp explains rho, R, S and the notation (...)+.
+// PathNode there is the host's counterpart.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -19,7 +19,7 @@ class PathStates {
     double sum = 1;     ///< S of the last removal
     int removed = -1;   ///< the first child that was removed; -1: R is the target's row
     int slot = -1;      ///< where R is stored; -1: nowhere
-    int ahead = -1;     ///< level of the node on the first path, if its sums were computed ahead; else -1
+    int ahead = -1;     ///< level on the first path, if the chunk sums are known before the walk; else -1
   };
   /// `begin`: offset in the shared memory, a multiple of 8.
   SPECLAB_DEVICE explicit PathStates(int begin) : begin_(begin) {}
@@ -65,7 +65,7 @@ struct PathLaw {
   double p_factor = 1, q_factor = 1;  // kDifference
   const double* stored = nullptr;     // kStored
 
-  /// Describes (rho p - q)+, where q is `drawn_from`.
+  /// Makes this law (rho p - q)+, where rho is `rho_before` and q is `drawn_from`. Does not set `sum`.
   SPECLAB_DEVICE void take(double rho_before, const LawRow& drawn_from) {
     kind = Kind::kDifference;
     q = drawn_from;

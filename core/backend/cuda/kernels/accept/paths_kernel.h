@@ -7,12 +7,13 @@
 // Verifies a draft by whole paths, from the leaves to the pending token (AcceptRule::kPaths). The host's side
 // is core/decoding/rules/rules_paths.cpp. It explains rho, R and S, and the bits here are the same.
 //
-// No rho, R or S depends on a coin. Coins only decide at which node the walk ends. So the sums of the first
-// path (from the pending token, always to the first child) can be computed before the walk. If there is
-// memory through which blocks exchange results (Accept::meeting), each of the first levels_ahead() nodes of
-// this path has one block per piece of its row (row_pieces.h). The last block that arrives walks. On a chain
-// of at most this length it reads no row, except one chunk to draw a token. For a node that loses a second
-// child, and for nodes below later children, it reads whole rows, with 32 KiB in flight.
+// No rho, R or S depends on a coin. Coins only decide at which node the walk ends. So the sums S of the first
+// path (from the pending token, always to the first child) can be computed before the walk, as sums of
+// chunks. If there is memory through which blocks exchange results (Accept::meeting), each of the first
+// levels_ahead() nodes of this path has one block per piece of its row (row_pieces.h). The last block that
+// arrives walks. If the draft is a chain of at most 8 tokens, this block reads only one chunk of a row, to
+// draw a token. It reads whole rows, with 32 KiB in flight, when a node loses its second child or when a node
+// that is not among these levels_ahead() nodes loses its first child.
 
 namespace speclab::cuda {
 
@@ -21,14 +22,15 @@ struct AcceptPaths {
   Accept of;
 };
 
-/// Number of nodes of the first path whose sums are computed ahead.
+/// Number of nodes of the first path whose sums are computed before the walk.
 SPECLAB_BOTH constexpr int levels_ahead(int nodes) {
   constexpr int kLevelsAhead = 8;
   return nodes - 1 < kLevelsAhead ? nodes - 1 : kLevelsAhead;
 }
 /// Largest number of laws R that are stored at the same time. A node stores its R when it loses its second
-/// child. A node above it that stores an R has at least three children: two that failed and one on the path.
-/// One more law is needed for the R that is being computed.
+/// child. All nodes with a stored R are on the current path. Each such node, except the last, has at least
+/// three children: two that failed and one on the path. One more law is needed for the R that is being
+/// computed.
 SPECLAB_BOTH constexpr int laws_stored(int nodes) { return nodes < 3 ? 0 : (nodes - 3) / 3 + 2; }
 
 inline namespace SPECLAB_SIDE {
@@ -70,8 +72,8 @@ struct AcceptPathsKernel {
     return product < 1 ? product : 1;
   }
 
-  /// Computes one piece of (rho p - q)+ for one level of the first path and writes the sums of its chunks.
-  /// The number of the block determines the level and the piece.
+  /// Computes one piece of (rho p - q)+ for one level of the first path and writes the sums of the chunks of
+  /// this piece. The number of the block determines the level and the piece.
   SPECLAB_DEVICE void sum_ahead(const LawSpace& space, const TreeFacts& facts, int nodes) const {
     const int pieces = row_pieces(a.vocab), piece = simt::block_x() % pieces,
               level = simt::block_x() / pieces;
@@ -173,7 +175,7 @@ struct AcceptPathsKernel {
     }
     const bool changed = left > 0 && law.p.one_hot < 0;
     state.rho = left > 0 ? left / (left + (1 - rho)) : rho < 1 ? 0 : 1;
-    state.ahead = -1;  // the sums are those of the first removal
+    state.ahead = -1;  // the sums computed before the walk are those of the first removal
     if (changed) {
       state.sum = left;
       if (state.removed < 0) {
@@ -187,7 +189,8 @@ struct AcceptPathsKernel {
     return changed;
   }
 
-  /// Draws the token after the last node of the path, whose children all failed. in_space: see remove().
+  /// Draws the token after the last node of the path, whose children all failed. in_space: LawSpace holds the
+  /// sums of the chunks of its R (the result of remove()).
   SPECLAB_DEVICE int correction(const LawSpace& space, const TreeFacts& facts, const PathStates& states,
                                 int node, bool in_space, std::int64_t position) const {
     const PathLaw law = law_of(facts, node, states.get(node));
@@ -246,7 +249,7 @@ struct AcceptPathsKernel {
       in_space = remove(space, facts, states, node, failed);
       child = facts.next_sibling(failed);
     }
-    // The path to an invalid row becomes the accepted one, so that Settle finds the row.
+    // The path to an invalid row becomes the accepted path, so that the kernel Settle finds the row.
     int next = 0;
     const bool bonus = facts.first_child(node) == nodes;
     if (valid && fault < 0) {

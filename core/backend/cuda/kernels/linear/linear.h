@@ -41,7 +41,7 @@
 //   time                 1.00  1.02  2.00  3.37   1.00  1.01  1.05  1.28   1.00  1.00  1.00  1.11
 // At n = 1, launches limit the speed of small models: by estimate, a forward of SmolLM2-135M takes 0.3 ms,
 // but reading its weights takes only 0.09 ms. Launches add the same time to t(1) and to t(128), so
-// t(128)/t(1) of a small model is below the value in the last row.
+// t(128)/t(1) of a small model is below the value in the last line of the table.
 
 namespace speclab::cuda {
 
