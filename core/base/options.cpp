@@ -218,7 +218,12 @@ void OptionVisitor::operator()(std::string_view name, std::vector<std::string>& 
 
 void OptionVisitor::absent_means(std::string_view value) {
   SPECLAB_CHECK(!impl_.names.empty(), "absent_means() before an option");
-  if (impl_.mode == Impl::Mode::describe) impl_.infos.back().absent_means = json(value).dump();
+  if (impl_.mode != Impl::Mode::describe) return;
+  OptionInfo& info = impl_.infos.back();
+  const bool is_text = info.type == "text" || info.type == "choice";
+  const json as_json = is_text ? json(value) : json::parse(value, nullptr, false);
+  SPECLAB_CHECK(!as_json.is_discarded(), "absent_means(\"{}\") of option {}", value, info.name);
+  info.absent_means = as_json.dump();
 }
 
 std::vector<OptionInfo> describe_options(const OptionFields& fields) {

@@ -162,15 +162,18 @@ TEST(Options, DescribesAndEchoes) {
 
 TEST(Options, SayWhatTheirAbsenceInOldRecordsMeans) {
   std::string rule = "new";
-  int gamma = 2;
+  int gamma = 2, limit = 1;
   const OptionFields fields = [&](OptionVisitor& visit) {
     visit("rule", rule, {"old", "new"}, "");
     visit.absent_means("old");
     visit("gamma", gamma, Range<int>{1, 4}, "");
+    visit("limit", limit, Range<int>{0, 4}, "");
+    visit.absent_means("0");
   };
   const auto infos = describe_options(fields);
   EXPECT_EQ(infos[0].absent_means, "\"old\"");
   EXPECT_EQ(infos[1].absent_means, "");
+  EXPECT_EQ(infos[2].absent_means, "0") << "a number, not a text";
   parse_options(fields, json::object(), "");
   EXPECT_EQ(rule, "new") << "the default of a config is not changed";
   EXPECT_THROW(describe_options([](OptionVisitor& visit) { visit.absent_means("x"); }), Bug);
