@@ -140,6 +140,19 @@ OptimalGamma optimal_gamma_positional(std::span<const double> acceptance, double
   });
 }
 
+std::optional<double> break_even_alpha(double c, const RowTimes& target, int max_gamma) {
+  const auto gains = [&](double alpha) {
+    return optimal_gamma_at_costs(alpha, c, target, max_gamma).gamma > 0;
+  };
+  if (!gains(1)) return std::nullopt;
+  double low = 0, high = 1;
+  for (int i = 0; i < 40; ++i) {
+    const double middle = (low + high) / 2;
+    (gains(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
 double measured_cost_speedup(double tau, const StepTimes& times) {
   require_positive("tau", tau);
   require_positive("t_ar", times.t_ar);

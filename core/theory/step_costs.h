@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -63,6 +64,10 @@ OptimalGamma optimal_gamma_at_costs(double alpha, double c, const RowTimes& targ
 /// (positional_expected_tokens) instead of Eq. 1. gamma is at most the number of known positions; `at_limit`
 /// is true if gamma is this number.
 OptimalGamma optimal_gamma_positional(std::span<const double> acceptance, double c, const RowTimes& target);
+
+/// The alpha below which no chain of at most max_gamma tokens saves time, if all tokens had the same alpha.
+/// Absent if none would save time even at alpha 1.
+std::optional<double> break_even_alpha(double c, const RowTimes& target, int max_gamma);
 
 /// Mean times of one speculative step, and of an autoregressive step to compare with.
 struct StepTimes {

@@ -47,7 +47,7 @@ std::span<const Command> commands() {
                                 kModelCommand,    kTheoryCommand,    kExplainCommand,  kCompareCommand,
                                 kReportCommand,   kBenchCommand,     kNumericsCommand, kDatastoreCommand,
                                 kNgramCommand,    kLookaheadCommand, kAuditCommand,    kOptimizeCommand,
-                                kSimulateCommand, kReplayCommand};
+                                kSimulateCommand, kReplayCommand,    kPreflightCommand};
   return all;
 }
 

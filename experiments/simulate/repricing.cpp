@@ -165,20 +165,6 @@ json priced_case(const CaseData& data, const Pricing& pricing, const json& here)
   return row;
 }
 
-/// The alpha below which no chain gains, if all tokens had the same alpha. Absent if none gains at alpha 1.
-std::optional<double> break_even_alpha(double c, const theory::RowTimes& target) {
-  const auto gains = [&](double alpha) {
-    return theory::optimal_gamma_at_costs(alpha, c, target, kMostGamma).gamma > 0;
-  };
-  if (!gains(1)) return std::nullopt;
-  double low = 0, high = 1;
-  for (int i = 0; i < 40; ++i) {
-    const double middle = (low + high) / 2;
-    (gains(middle) ? high : low) = middle;
-  }
-  return high;
-}
-
 struct LongestChain {
   const CaseData* data = nullptr;
   const json* metrics = nullptr;
@@ -212,7 +198,7 @@ json draft_row(const std::string& draft, const LongestChain& chain, const Pricin
     acceptance.push_back(value.get<double>());
   }
   const theory::OptimalGamma best = theory::optimal_gamma_positional(acceptance, c, costs.target);
-  const auto even = break_even_alpha(c, costs.target);
+  const auto even = theory::break_even_alpha(c, costs.target, kMostGamma);
   return {{"draft", draft},
           {"batch", pricing.batch},
           {"case", data.id()},

@@ -141,6 +141,14 @@ def on_small_trace(test, laboratory, text):
     test.succeeds(laboratory.run(text), text)
 
 
+def small_preflight(test, laboratory, text):
+    """A short preflight; the tiny model is no target for a verdict."""
+    result = laboratory.run(text + " --tokens 8 --gamma 2 --threads 1 --out results/runs/preflight")
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
+    shutil.rmtree(laboratory.folder / "results/runs/preflight")
+
+
 def simulated_beside_a_run(test, laboratory, text):
     """Exit code 1 is a verdict about times of the tiny model."""
     for run in re.findall(r"results/runs/[\w-]+", text):
@@ -398,6 +406,7 @@ COMMANDS = [
     (r"(SPECLAB_AUDIT_FILE=\S+ )?PYTHON scripts/audit\.py", adapter),
     (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
     (r"speclab replay results/runs/", on_small_trace),
+    (r"speclab preflight ", small_preflight),
     (r"speclab (explain|report|simulate) (results/runs/|RUN\b)", on_small_run),
     (r"speclab compare ", comparison),
     (r"speclab (datastore|ngram) build --", as_it_stands),

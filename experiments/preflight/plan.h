@@ -1,0 +1,40 @@
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "experiments/config/experiment.h"
+
+namespace speclab {
+
+/// The two experiments of `speclab preflight`. The trace drafts at every position of some texts, so that
+/// draft lengths can be compared without running the models again. The check decodes other prompts with the
+/// draft length that the trace recommends. The config (configs/preflight.json) names the strategies.
+class PreflightPlan {
+ public:
+  /// What the user asks for. Empty or 0: as in the config.
+  struct Wish {
+    std::string target;    ///< path of a model
+    nlohmann::json draft;  ///< {"model": PATH} or {"layers": {"keep": N}}, as in "drafts" of a config
+    std::string prompts;   ///< a JSONL file
+    int per_category = 0;  ///< prompts of each category in each of the two experiments
+    int tokens = 0;        ///< new tokens of each turn
+    int longest = 0;       ///< longest draft of the trace
+  };
+
+  /// Reads the config at `file`. Throws Error if it has other drafts than one called "draft", no case with
+  /// the option "emit_at_most": 1, or a case that sweeps an option.
+  PreflightPlan(const std::string& file, const Wish& wish);
+
+  /// The trace, on every second prompt of each category, beginning with the first.
+  Experiment trace() const;
+  /// The case `id` of the trace with drafts of `length` tokens, and its reference, on the other prompts.
+  /// Throws Error if there are none.
+  Experiment check(const std::string& id, int length) const;
+
+ private:
+  std::string file_;
+  nlohmann::json config_;
+};
+
+}  // namespace speclab
