@@ -98,10 +98,11 @@ class Lookahead final : public Strategy {
       options_.full_match_bonus = true, options_.evict = NgramPool::Order::fifo,
       options_.forward = Forward::accepted;
     if (options.emulate != Emulate::none && (options.N < 3 || options.W < 1 || options.accept_window)) {
-      throw Error(
-          {"lookahead: emulate",
-           std::string(lade_ ? "\"lade\"" : "\"llama_cpp\"") + " with N = " + std::to_string(options.N),
-           "N of at least 3, W of at least 1 and accept_window off, as in that implementation", ""});
+      throw Error({"lookahead: emulate",
+                   std::string(lade_ ? "\"lade\"" : "\"llama_cpp\"") + " with N " +
+                       std::to_string(options.N) + ", W " + std::to_string(options.W) + ", accept_window " +
+                       (options.accept_window ? "on" : "off"),
+                   "N of at least 3, W of at least 1 and accept_window off, as in that implementation", ""});
     }
     if (options.emulate != Emulate::none && options.budget.automatic()) {
       throw Error({"lookahead: emulate", "emulate with budget \"auto\"", "budget \"fixed\"",
