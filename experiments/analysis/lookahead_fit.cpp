@@ -237,7 +237,8 @@ std::string lookahead_text(const json& summary) {
     };
     text += fmt::format("Law of lookahead decoding over {} cases: {}, {}", fit["cells"].size(),
                         with_interval("alpha", "alpha"), with_interval("f", "f"));
-    if (!fit["share"].is_null()) text += ", " + with_interval("share", "share of W");
+    if (!fit["share"].is_null())
+      text += ", " + with_interval("share", "exponent of W in the number of guesses");
     text += ".\n" + held_out_text(fit.value("held_out", json::array()));
     Table table{.header = {"machine", "setting", "W", "N", "G", "tau", "speedup", "regret"},
                 .rows = {},
@@ -257,7 +258,9 @@ std::string lookahead_text(const json& summary) {
       std::vector<std::string> speedups;
       for (const json& row : machine["devices"]) speedups.push_back(number_text(row["speedup"], 3));
       text += fmt::format(
-          "  W = {}, N = {}, G = {} divided over 1 to {} devices: {} (predicted, exchange free).\n",
+          "  Predicted speedup of W = {}, N = {}, G = {} divided over 1 to {} devices, if their exchange "
+          "takes no "
+          "time: {}.\n",
           kPublished[0].W, kPublished[0].N, kPublished[0].G, speedups.size(), fmt::join(speedups, ", "));
     }
   }

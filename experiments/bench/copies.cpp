@@ -106,7 +106,7 @@ TokenSpan short_text(const Setting& setting) {
   return text;
 }
 
-/// Collects the times of single steps. The benchmark's own time is their mean.
+/// Collects the times of single steps. The time that the benchmark reports is their mean.
 class Steps {
  public:
   template <class Work>
@@ -128,7 +128,8 @@ class Steps {
   std::vector<std::int64_t> ns_;
 };
 
-/// Costs with which a budget verifies whole drafts. The times of steps contain the time of the budget.
+/// Costs with which a budget verifies whole drafts. The timed steps include the time in which the budget is
+/// computed.
 std::shared_ptr<const StepCosts> free_rows() {
   return std::make_shared<const StepCosts>(StepCosts{{1}, {1}});
 }

@@ -5,8 +5,8 @@
 
 The largest acceptance of k drafted children of a node is the value of a linear program: a joint law of the children and the
 emitted token, with the given law of the children and the target's law of the token, that gives the most mass to tokens which
-are among the children (scripts/audit/transport.py). HiGHS (in scipy) solves it for random rows. Rows are whole numbers divided
-by their sum; some are 0.
+are among the children (scripts/audit/transport.py). HiGHS (in scipy) solves it for random rows. A row is a list of
+whole numbers, some of them 0, divided by their sum.
 --check writes nothing and exits 1 if the golden file would change.
 """
 

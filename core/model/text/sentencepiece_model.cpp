@@ -54,7 +54,7 @@ SentencePieceModel::SentencePieceModel(SentencePieceSpec spec, std::string_view 
                                        const std::string& file)
     : spec_(std::move(spec)), library_(std::make_unique<Library>()) {
   check_pieces(spec_, file);
-  // The library does not check the links of the trie.
+  // The character map holds a trie of its own, whose links the library follows unchecked.
   if (!spec_.character_map.empty()) check_character_map(spec_.character_map, file + ": character map");
   const auto status = library_->processor.LoadFromSerializedProto(bytes);
   if (!status.ok()) {
