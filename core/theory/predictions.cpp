@@ -121,7 +121,8 @@ class List {
     if (in_.acceptance.empty()) return;
     const double tokens = positional_expected_tokens(in_.acceptance);
     add("positional", tokens, "tau", "1 + sum_i prod_{j<=i} a_j",
-        "none beyond a fixed gamma and texts that end at a step; exact for the measured a_j", Kind::identity);
+        "none beyond a fixed gamma and texts whose end cuts no step; exact for the measured a_j",
+        Kind::identity);
     if (!in_.c) return;
     const int gamma = static_cast<int>(in_.acceptance.size());
     const double t_verify = in_.target ? in_.target->ratio(gamma + 1) : 1;

@@ -27,7 +27,7 @@ using theory::LookaheadShape;
 constexpr int kResamples = 200;  // of the bootstrap; the law is fitted to the whole grid anew for each
 constexpr int kDevices = 8;
 constexpr LookaheadShape kPublished[] = {{15, 5, 15}, {10, 5, 10}, {7, 5, 7}, {60, 8, 60}, {20, 7, 20}};
-constexpr int kFreeRows = 128;  // rows that take as long as one on the second machine of a fit
+constexpr int kFreeRows = 128;  // this many rows take as long as one on the hypothetical machine of a fit
 
 struct Group {
   std::vector<const CaseData*> cases;
@@ -132,7 +132,7 @@ std::string held_out_text(const json& tests) {
     };
     table.rows.push_back({what == "prompts" ? "no cell, half of the prompts"
                           : what == "cells" ? "half of the cells; similar cells stay in the fit"
-                                            : "all cells with one " + what,
+                                            : "all cells with the same " + what,
                           test["cells"].dump(), test["interpolated"].dump(), percent("error"),
                           percent("mean_error"), percent("error_other_prompts"),
                           percent("mean_error_other_prompts")});

@@ -128,8 +128,8 @@ class Steps {
   std::vector<std::int64_t> ns_;
 };
 
-/// Costs with which a budget verifies whole drafts. The timed steps include the time in which the budget is
-/// computed.
+/// Costs by which further rows are free, so that the budget never shortens a draft. The timed steps include
+/// the time in which the budget is computed.
 std::shared_ptr<const StepCosts> free_rows() {
   return std::make_shared<const StepCosts>(StepCosts{{1}, {1}});
 }

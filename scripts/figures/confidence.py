@@ -14,7 +14,9 @@ def wilson(k, n, z=1.96):
     share = k / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return min(share, centre - half), max(share, centre + half)  # rounding can move a bound past a share of 0 or 1
+    return min(share, centre - half), max(
+        share, centre + half
+    )  # rounding may put a bound on the wrong side of a share of 0 or 1
 
 
 def tally(case):

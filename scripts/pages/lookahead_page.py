@@ -142,7 +142,11 @@ class Page:
         for test in tests:
             errors = [test[name] for name in ("error", "mean_error", "error_other_prompts", "mean_error_other_prompts")]
             rows.append(
-                [kinds.get(test["what"], f"all cells with one {test['what']}"), test["cells"], test["interpolated"]]
+                [
+                    kinds.get(test["what"], f"all cells with the same {test['what']}"),
+                    test["cells"],
+                    test["interpolated"],
+                ]
                 + ["" if error is None else f"{100 * error:.1f} %" for error in errors]
             )
         header = [

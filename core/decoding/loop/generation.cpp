@@ -57,10 +57,13 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit.absent_means("0");
   visit("ignore_eos", ignore_eos, "go on after the end token");
   visit("stop", stop, "texts that end the generation");
-  visit("device_loop", device_loop,
-        {{DeviceLoop::off, "off"}, {DeviceLoop::automatic, "auto"}, {DeviceLoop::on, "on"}},
-        "off: the host runs every step. auto: a GPU runs whole steps without the host, or else verifies the "
-        "drafts of the host, if strategy, rule and backend can. on: as auto, but an error if they cannot");
+  visit(
+      "device_loop", device_loop,
+      {{DeviceLoop::off, "off"}, {DeviceLoop::automatic, "auto"}, {DeviceLoop::on, "on"}},
+      "off: the host runs every step. auto: a GPU runs whole steps without the host. If it cannot, it "
+      "verifies "
+      "the drafts of the host. If strategy, rule or backend allow neither, the host does everything. on: as "
+      "auto, but an error if the GPU can do neither");
   visit("device_graph", device_graph,
         {{DeviceGraph::off, "off"}, {DeviceGraph::round, "round"}, {DeviceGraph::loop, "loop"}},
         "how the host launches the steps of device_loop on the GPU. off: kernel by kernel. round: a CUDA "

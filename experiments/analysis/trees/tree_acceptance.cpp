@@ -17,9 +17,9 @@ namespace {
 using nlohmann::json;
 using Ranks = std::vector<std::vector<double>>;
 
-/// Scales p(d, k) so that its sum over k is at most 1 at each depth d. The sum may exceed 1 a little if nodes
-/// of a depth have different numbers of children, because p of different ranks then comes from different
-/// nodes.
+/// Scales p(d, k), the measured acceptance of a child of rank k at depth d, so that its sum over k is at most
+/// 1 at each depth. The sum may exceed 1 a little if nodes of a depth have different numbers of children,
+/// because the acceptances of different ranks are then measured at different sets of nodes.
 Ranks with_sums_of_one(Ranks by_depth) {
   for (std::vector<double>& ranks : by_depth) {
     double sum = 0;
@@ -192,7 +192,7 @@ std::vector<theory::Prediction> tree_predictions(const CaseData& data) {
     ++step_of_case.rows[rows];
   });
   const std::string source =
-      "the acceptance of a prompt's steps is that of the other prompts; texts end at a step";
+      "the acceptance of a prompt's steps is that of the other prompts; the end of a text cuts no step";
   std::vector<theory::Prediction> out;
   out.push_back({.name = "tree_by_rank",
                  .value = by_rank / steps,
@@ -211,7 +211,8 @@ std::vector<theory::Prediction> tree_predictions(const CaseData& data) {
     out.push_back({.name = "tree_speedup",
                    .value = by_depth / time,
                    .quantity = "speedup",
-                   .equation = "sum over steps of F / sum over steps of (t(n) + calls c)",
+                   .equation = "sum over steps of (1 + sum over nodes of prod p_dk) / sum over steps of "
+                               "(t(n) + draft calls * c)",
                    .assumptions = "as tree_by_rank_and_depth; no time but draft and target",
                    .ci = std::nullopt});
   }
@@ -223,7 +224,8 @@ std::vector<theory::Prediction> tree_predictions(const CaseData& data) {
         {.name = "tree_measured_costs",
          .value = theory::measured_cost_speedup(step_of_case.tau, theory::calibrated_rows_step(step_of_case)),
          .quantity = "speedup",
-         .equation = "tree_by_rank_and_depth t_AR / (draft + t(n) + accept + other)",
+         .equation =
+             "tau of tree_by_rank_and_depth * t_AR / (draft + target + accept + other times of a step)",
          .assumptions = "as tree_by_rank_and_depth; calibrated costs of the case's own steps",
          .ci = std::nullopt});
   }

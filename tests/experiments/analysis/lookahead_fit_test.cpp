@@ -103,7 +103,7 @@ TEST(LookaheadFits, OneFitForCasesThatDifferInWNGAlone) {
   }
   const std::string text = lookahead_text({{"lookahead", fits}});
   EXPECT_NE(text.find("over 8 cases: alpha 0.4"), std::string::npos) << text;
-  EXPECT_NE(text.find("all cells with one W"), std::string::npos) << text;
+  EXPECT_NE(text.find("all cells with the same W"), std::string::npos) << text;
   EXPECT_NE(text.find("half of the prompts"), std::string::npos) << text;
   EXPECT_NE(text.find("G = 15 divided over 1 to 8 devices: "), std::string::npos) << text;
   EXPECT_EQ(lookahead_text(json::object()), "");

@@ -77,7 +77,7 @@ class LookaheadPage(unittest.TestCase):
         self.assertIn("| speedup | 1.89 | 0.50 |", page)
         self.assertIn("fitted to 7 cases: alpha 0.40 [0.30, 0.50] (n = 3), f 2.50.", page)
         self.assertIn("| no cell, half of the prompts | 7 | 7 |  |  | 8.3 % | 12.0 % |", page)
-        self.assertIn("| all cells with one W | 7 | 4 | 2.1 % | 11.0 % | 9.0 % | 14.0 % |", page)
+        self.assertIn("| all cells with the same W | 7 | 4 | 2.1 % | 11.0 % | 9.0 % | 14.0 % |", page)
         self.assertIn("| 2 | 50 61 | 58 69 | yes | 12.00 | 0.81 | 0.84 |", page)
         self.assertIn("Degenerate: a window of one column", page)
         self.assertIn("| recommended | 1 | 3 | 1 | 1.20 | 1.21 | 1.05 | 1.04 [1.01, 1.07] (n = 3) | faster |", page)
