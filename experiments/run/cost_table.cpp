@@ -123,10 +123,12 @@ json measure_cost_table(const Model& target, const std::map<std::string, const M
   return table;
 }
 
-json read_cost_table(const std::filesystem::path& run) {
-  const json environment = read_json_file(run / "environment.json");
+json read_cost_table(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) return read_json_file(path);  // step_costs() checks it
+  const json environment = read_json_file(path / "environment.json");
   if (!environment.contains("step_costs")) {
-    throw Error({(run / "environment.json").string(), "no \"step_costs\"", "a run that measured them",
+    throw Error({(path / "environment.json").string(), "no \"step_costs\"", "a run that measured them",
                  "Runs with a case whose \"budget\" is \"auto\" measure them."});
   }
   return environment["step_costs"];

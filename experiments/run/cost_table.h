@@ -29,8 +29,9 @@ namespace speclab {
 nlohmann::json measure_cost_table(const Model& target, const std::map<std::string, const Model*>& drafts,
                                   bool own_drafts, int repeats);
 
-/// Reads "step_costs" of environment.json in a run's folder. Throws Error when the run has none.
-nlohmann::json read_cost_table(const std::filesystem::path& run);
+/// Reads a table of costs: from "step_costs" of environment.json in the folder of a run, or from a JSON file
+/// that holds the table itself. Throws Error when there is none.
+nlohmann::json read_cost_table(const std::filesystem::path& path);
 
 /// The costs of the cases by the names of their draft models, in the order of the case; {} for cases without
 /// a draft model.

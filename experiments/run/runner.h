@@ -18,7 +18,8 @@ struct RunRequest {
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
-  /// Folder of the run whose table of costs serves the option "budget": "auto"; empty: the table is measured.
+  /// Folder of the run, or file, whose table of costs serves the option "budget": "auto"; empty: the table is
+  /// measured.
   /// A resumed run always takes the table in its own record.
   std::filesystem::path costs_of = {};
   Shard shard = {};  ///< the lines to measure; other calls with this folder measure the other shards

@@ -79,6 +79,10 @@ TEST_F(Budgets, AreChosenFromTheTableInTheRecord) {
   measure("dear", {"--costs", "first"});
   EXPECT_EQ(drafted("dear", "prompt_lookup/budget=auto"), 0u);
   EXPECT_GT(drafted("dear", "prompt_lookup/budget=fixed"), 0u);
+
+  write_json_file(dir() / "table.json", {{"target_ns", {{"1", 1}, {"2", 100}}}});
+  measure("of_file", {"--costs", "table.json"});
+  EXPECT_EQ(drafted("of_file", "prompt_lookup/budget=auto"), 0u);
 }
 
 TEST_F(Budgets, AResumedRunKeepsItsTable) {
@@ -96,6 +100,7 @@ TEST_F(Budgets, ATableThatIsNoneIsRefused) {
   measure("other", {"--set", "cases.0.budget=fixed", "--set", "cases.1.budget=fixed"});
   expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "nowhere"}), {"nowhere"});
   expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "other"}), {"no \"step_costs\""});
+  expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "a.json"}), {"a.json", "no \"target_ns\""});
   for (const json& bad :
        {json{{"2", 5}}, json{{"1", 0}}, json{{"1", 3}, {"two", 4}}, json{{"1", "3"}}, json(3)}) {
     set_costs("first", bad);
