@@ -6,7 +6,8 @@
     .venv/bin/python scripts/baseline.py pages
     .venv/bin/python scripts/baseline.py check
 
-adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py), draws its figures, and writes the pages. A run with
+adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py), draws its figures, appends it to the history
+        (scripts/history.py), and writes the pages. A run with
         several targets becomes one baseline MACHINE/CONFIG-TARGET for each target. --figures draws only the named
         figures. --summary keeps FILE instead of RUN/summary.json; FILE is what `speclab report RUN --json` of a newer
         version printed.
@@ -28,6 +29,7 @@ import textwrap
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "../python")]
 
+import history
 import lookahead_page
 import report
 
@@ -359,6 +361,8 @@ def adopt(root, source, name, wanted=None, summary=None):
     (folder / "figures").mkdir()
     for _, path in drawn:
         write_small_figure(path, folder / "figures" / path.name)
+    if not history.holds(root, folder):
+        history.append(root, [str(folder)])
     write_pages(root)
 
 

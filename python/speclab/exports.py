@@ -4,7 +4,6 @@ The sources of the formats are named in `speclab.foreign`, whose readers take th
 """
 
 import datetime
-import hashlib
 import importlib
 import json
 import os
@@ -40,7 +39,8 @@ def export(
     """Writes a run into the folder `to`, which is made if needed, and returns the files.
 
     "spec_bench": an answer file for each case, as Spec-Bench's scripts read them. wall_time is that of the turn with its prefills;
-    accept_lengths has the steps, without the token that comes from prefill. Each seed is a choice.
+    accept_lengths has the steps, without the token that comes from prefill. Each seed is a choice. The same as `speclab report --export
+    spec-bench`, which needs a run folder and takes the median of the repeats.
     "vllm": a file for each case that speculates, with a vLLM response for each turn (`metrics.speculative_decoding`, level detailed).
     "prometheus": a page of vLLM's counters for each case that speculates.
     "csv", "parquet": a file for each frame of the run, with units in units.json, or in the metadata of the Parquet fields.
@@ -97,6 +97,10 @@ def _per_case(
         raise NotApplicable(f"{run.folder}: a {run.kept} record has no steps. Export it as csv or parquet.")
     files = {}
     for case in cases:
+        if case.metric("matches_reference") is False:
+            raise Error(
+                f"{run.folder}: {case.id} does not equal its reference, so its numbers mean nothing. Find the bug first."
+            )
         lines = [line for line in run.finished_lines(case.id) if line["repeat"] == repeat]
         if not lines:
             raise Error(f"{run.folder}: {case.id} has no lines of repeat {repeat}.")
@@ -112,7 +116,6 @@ def _steps_of_turns(line: dict[str, Any]) -> list[Lines]:
 def _spec_bench(run: Run, case: Case, lines: Lines, categories: Mapping[str, str]) -> str:
     date = datetime.datetime.fromisoformat(str(run.environment["date"]).replace("Z", "+00:00")).timestamp()
     texts = {line["output_hash"]: line["text"] for line in run.finished_lines(case.id) if "text" in line}
-    model = f"{case.data['target']}-{case.id}"
     out = []
     for prompt in dict.fromkeys(line["prompt"] for line in lines):
         own = [line for line in lines if line["prompt"] == prompt]
@@ -133,8 +136,8 @@ def _spec_bench(run: Run, case: Case, lines: Lines, categories: Mapping[str, str
         answer = {
             "question_id": int(prompt) if prompt.isdecimal() else prompt,
             "category": categories.get(category, category),
-            "answer_id": hashlib.sha256(f"{model}/{prompt}".encode()).hexdigest()[:22],
-            "model_id": model,
+            "answer_id": own[0]["output_hash"][:22],
+            "model_id": case.id,
             "choices": choices,
             "tstamp": date,
         }
@@ -144,7 +147,7 @@ def _spec_bench(run: Run, case: Case, lines: Lines, categories: Mapping[str, str
 
 def _vllm(case: Case, lines: Lines) -> str:
     steps_of = [(line, turns) for line in lines for turns in [_steps_of_turns(line)]]
-    longest = max((step["drafted"] for _, turns in steps_of for steps in turns for step in steps), default=0)
+    longest = max((_depth(step) for _, turns in steps_of for steps in turns for step in steps), default=0)
     out = []
     for line, turns in steps_of:
         for number, (turn, steps) in enumerate(zip(line["turns"], turns, strict=True)):
@@ -161,6 +164,14 @@ def _vllm(case: Case, lines: Lines) -> str:
             }
             out.append(json.dumps(response) + "\n")
     return "".join(out)
+
+
+def _depth(step: dict[str, Any]) -> int:
+    """How many drafted tokens the step could accept at most: the length of a chain, the depth of a tree."""
+    depths = [0]
+    for node, token in enumerate(step.get("tokens", [])):
+        depths.append(depths[token.get("parent", node)] + 1)
+    return max(*depths, int(step["accepted"]))
 
 
 def _acceptance(steps: Lines, longest: int) -> dict[str, Any]:
@@ -197,7 +208,7 @@ def _prometheus(case: Case, lines: Lines) -> str:
         out += [f"# TYPE {name}_total counter", f"{name}_total{{{labels}}} {float(value)}"]
     name = "vllm:spec_decode_num_accepted_tokens_per_pos"
     out.append(f"# TYPE {name}_total counter")
-    for position in range(max((step["drafted"] for step in steps), default=0)):
+    for position in range(max(map(_depth, steps), default=0)):
         value = float(sum(step["accepted"] > position for step in steps))
         out.append(f'{name}_total{{{labels},position="{position}"}} {value}')
     name = "vllm:request_decode_time_seconds"

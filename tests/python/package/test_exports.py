@@ -1,7 +1,9 @@
 """speclab.export: files that other programs read, and that load_foreign reads back."""
 
 import json
+import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -15,10 +17,18 @@ import pandas as pd
 import pyarrow.parquet
 
 import speclab
-from speclab import theory
+from speclab import exports, kept_lines, theory
 
+BINARY = pathlib.Path(os.environ.get("SPECLAB_BINARY", installed.ROOT / "build/release/speclab"))
 CHAIN = "speculative_sampling/draft=distilled/gamma=4"
 SLIM = installed.BASELINES / "epyc-avx512-2cores/budget"
+
+
+def rounded(answer):
+    """An answer without its date, and with times in whole nanoseconds: sums in seconds differ in their last digit."""
+    for choice in answer["choices"]:
+        choice["wall_time"] = [round(time, 9) for time in choice["wall_time"]]
+    return {name: value for name, value in answer.items() if name != "tstamp"}
 
 
 class Export(unittest.TestCase):
@@ -39,14 +49,13 @@ class Export(unittest.TestCase):
             found = speclab.load_foreign(file, gamma=5)
             self.assertEqual(len(found.problems), 0)
             by_model |= {str(case): found for case in found.cases.index}
-        target = self.run_.summary["cases"][0]["target"]
-        base = by_model[f"{target}-autoregressive"]
+        base = by_model["autoregressive"]
         for case, row in self.run_.cases.iterrows():
-            found = by_model[f"{target}-{case}"]
+            found = by_model[str(case)]
             self.assertEqual(found.tau().value, row.tau)
             if case != "autoregressive":
                 self.assertAlmostEqual(found.speedup_over(base).value, row.speedup_end_to_end, delta=0.05)
-        self.assertEqual(by_model[f"{target}-{CHAIN}"].cases.tokens.iloc[0], 1056 + 9)  # and a token from each prefill
+        self.assertEqual(by_model[CHAIN].cases.tokens.iloc[0], 1056 + 9)  # and a token from each prefill
 
     def test_an_answer(self):
         (file,) = speclab.export(
@@ -63,6 +72,40 @@ class Export(unittest.TestCase):
         self.assertEqual(sum(choice["accept_lengths"]), 127)
         self.assertEqual(choice["decoding_steps"], [line.steps])
         self.assertAlmostEqual(choice["wall_time"][0], (line.prefill_ns + line.draft_prefill_ns + line.wall_ns) / 1e9)
+
+    @unittest.skipUnless(BINARY.exists() or os.environ.get("SPECLAB_BINARY"), "no binary is built")
+    def test_the_binary_exports_the_same(self):
+        """`speclab report --export` defines the same names in C++: answers are equal, and so are the sums over vLLM's requests."""
+        folder = self.to.parent / "run"
+        folder.parent.mkdir(parents=True)
+        kept_lines.restore(installed.QUICKSTART, folder)
+        report = lambda tool: (
+            subprocess.run(
+                [BINARY, "report", folder, "--export", tool, "--case", CHAIN],
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
+        (file,) = speclab.export(folder, self.to, "spec_bench", cases=[CHAIN])
+        expected, found = (
+            {one["question_id"]: rounded(one) for one in map(json.loads, text.splitlines())}
+            for text in (report("spec-bench"), file.read_text())
+        )
+        self.assertEqual(found, expected)
+        page = json.loads(report("vllm"))
+        (file,) = speclab.export(folder, self.to, "prometheus", cases=[CHAIN])
+        for name in ("drafts", "draft_tokens", "accepted_tokens"):
+            value = float(page[f"vllm:spec_decode_num_{name}"])
+            self.assertRegex(file.read_text(), rf"(?m)^vllm:spec_decode_num_{name}_total{{.*}} {value}$")
+        for position, value in enumerate(page["vllm:spec_decode_num_accepted_tokens_per_pos"]):
+            self.assertIn(f'position="{position}"}} {float(value)}\n', file.read_text())
+
+    def test_trees(self):
+        """Drafted tokens are nodes; positions and num_spec_tokens go by depth."""
+        steps = [{"drafted": 3, "accepted": 1, "tokens": [{"parent": 0}, {"parent": 0}, {"parent": 2}]}]
+        self.assertEqual(exports._depth(steps[0]), 2)
+        self.assertEqual(exports._acceptance(steps, 2)["acceptance_histogram"], [0, 1, 0])
 
     def test_vllm_reads_back(self):
         (file,) = speclab.export(self.run_, self.to, "vllm", cases=[CHAIN])
@@ -130,6 +173,10 @@ class Export(unittest.TestCase):
             speclab.export(self.run_, self.to, "vllm", repeat=7)
         with self.assertRaisesRegex(speclab.Error, "format 'xml', expected one of spec_bench"):
             speclab.export(self.run_, self.to, "xml")
+        unequal = speclab.load(installed.QUICKSTART)
+        next(case for case in unequal.record.cases if case.id == CHAIN).data["metrics"]["matches_reference"] = False
+        with self.assertRaisesRegex(speclab.Error, "does not equal its reference"):
+            speclab.export(unequal, self.to, "vllm")
         self.assertFalse(self.to.exists())
         self.to.parent.mkdir()
         self.to.write_text("a file")
