@@ -53,7 +53,7 @@ PARTS = ("figure", "table")  # parts of README.md, each between its own marks
 MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
 RESULTS_HEAD = """# Measured runs
 
-Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. [SCHEMA.md](SCHEMA.md) describes the format of a record, the [glossary](../docs/glossary.md) defines the terms, and [measuring](../docs/measuring.md) says how the times are measured.
+Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. [SCHEMA.md](SCHEMA.md) describes the format of a record, the [glossary](../docs/glossary.md) defines the terms, and [measuring](../docs/measuring.md) says how the times are measured. [Trends](trend.md) shows how the runs change from commit to commit.
 
 - In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is below ten.
 - **equal to autoregressive**: ids and logits rows are bit for bit those of autoregressive decoding.
