@@ -31,13 +31,25 @@ from speclab.record import BadRun, Ladder, Run
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 SCHEMA_VERSION = 1
 HISTORY, PAGE = "results/history.jsonl", "results/trend.md"
-WITH_INTERVAL = ("speedup", "tau", "alpha")
-COUNTS = {"rows": "target_rows", "calls": "target_calls", "drafts": "draft_calls", "flops": "flops"}
+# The values of a case, in this order: name in the history -> metric
+VALUES = {
+    **{
+        "speedup": "speedup",
+        "speedup_lo": "speedup",
+        "speedup_hi": "speedup",
+        "tau": "tau",
+        "alpha": "alpha",
+        "c": "c",
+    },
+    **{"rows": "target_rows", "calls": "target_calls", "drafts": "draft_calls", "flops": "flops"},
+}
 T_ROWS = ("2", "4", "8", "16", "32")
 
 
 def digits(value, count):
-    return None if value is None else float(f"{value:.{count}g}")
+    """The value with so many digits; without a fraction where it has none, which is shorter in JSON."""
+    rounded = None if value is None else float(f"{value:.{count}g}")
+    return int(rounded) if rounded is not None and rounded.is_integer() else rounded
 
 
 def workload_of(run):
@@ -57,16 +69,15 @@ def workload_of(run):
 
 
 def case_of(case):
-    out = {}
-    for name in WITH_INTERVAL:
-        value = case.metric(name)
-        if value is not None:
-            span = case.metric(f"{name}_ci95") or [None, None]
-            out[name] = [digits(value, 7), *(digits(end, 4) for end in span)]
-    for name, metric in {"c": "c", **COUNTS}.items():
-        if case.metric(metric) is not None:
-            out[name] = digits(case.metric(metric), 4 if name == "c" else 7)
-    return out
+    """The values of a case; trailing ones that do not exist are left out."""
+    found = []
+    for name, metric in VALUES.items():
+        ends = case.metric(f"{metric}_ci95") or [None, None]
+        value = {"speedup_lo": ends[0], "speedup_hi": ends[1]}.get(name, case.metric(metric))
+        found.append(digits(value, 4 if name.startswith("speedup") or name == "c" else 6))
+    while found and found[-1] is None:
+        found.pop()
+    return found
 
 
 def line_of(run):
@@ -101,7 +112,7 @@ def same_run(one, other):
 
 
 def read(file):
-    """The lines of the history, oldest first."""
+    """The lines of the history, oldest first, with {name: value} for each case."""
     if not file.exists():
         return []
     lines = []
@@ -115,7 +126,7 @@ def read(file):
             raise BadRun(
                 f"{file}: line {number}: schema_version {version}, expected {SCHEMA_VERSION}. Use the scripts of its version."
             )
-        lines.append(line)
+        lines.append({**line, "cases": {case: dict(zip(VALUES, found)) for case, found in line["cases"].items()}})
     return sorted(lines, key=lambda line: line["date"])
 
 
@@ -149,7 +160,8 @@ def lines_of(name, root):
 def append(root, names):
     """Adds the runs, all of them or none."""
     file = root / HISTORY
-    known = read(file)
+    read(file)
+    known = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
     for name in names:
         for line in lines_of(name, root):
             if any(same_run(line, other) for other in known):

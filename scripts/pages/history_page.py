@@ -118,9 +118,7 @@ def count_changes(lines, numbers, case):
         if old is not None:
             words = []
             for name, shown in COUNTS.items():
-                one, two = (
-                    part[name][0] if isinstance(part.get(name), list) else part.get(name) for part in (old, own)
-                )
+                one, two = old.get(name), own.get(name)
                 if one is None or two is None or one == two:
                     continue
                 words.append(
@@ -133,14 +131,14 @@ def count_changes(lines, numbers, case):
 
 
 def time_changes(lines, numbers, pick, shown):
-    """[(number of the record, text)] of a ratio of times. pick(line): [value, low, high], or None."""
+    """[(number of the record, text)] of a ratio of times. pick(line): [value, low, high]."""
     found = []
     for machine in dict.fromkeys(map(machine_of, lines)):
         own = [
             (number, values, noise_of(line, values))
             for number, line in zip(numbers, lines, strict=True)
             for values in [pick(line)]
-            if machine_of(line) == machine and not line["busy"] and values and values[0]
+            if machine_of(line) == machine and not line["busy"] and values[0]
         ]
         if len(own) < 2:
             continue
@@ -156,13 +154,17 @@ def time_changes(lines, numbers, pick, shown):
     return found
 
 
+def speedup_of(of_case):
+    """[value, low, high] of a case; values that do not exist are None."""
+    return [of_case.get(name) for name in ("speedup", "speedup_lo", "speedup_hi")]
+
+
 def changes(lines, numbers, case):
     """The changes of a case, by record."""
-    of_case = lambda name: lambda line: (line["cases"].get(case) or {}).get(name)
+    of_case = lambda line: line["cases"].get(case) or {}
     found = count_changes(lines, numbers, case)
-    found += time_changes(lines, numbers, of_case("speedup"), "speedup")
-    alone = lambda line: [of_case("c")(line), None, None] if of_case("c")(line) else None
-    found += time_changes(lines, numbers, alone, "c")
+    found += time_changes(lines, numbers, lambda line: speedup_of(of_case(line)), "speedup")
+    found += time_changes(lines, numbers, lambda line: [of_case(line).get("c"), None, None], "c")
     return sorted(found, key=lambda change: change[0])
 
 
@@ -170,9 +172,7 @@ def table_changes(lines, numbers):
     """The changes of t(n), which all cases of a record share."""
     found = []
     for rows in ("4", "16"):
-        found += time_changes(
-            lines, numbers, lambda line: [line["t"][rows], None, None] if rows in line["t"] else None, f"t({rows})"
-        )
+        found += time_changes(lines, numbers, lambda line: [line["t"].get(rows), None, None], f"t({rows})")
     return sorted(found, key=lambda change: change[0])
 
 
@@ -183,15 +183,13 @@ def bars(values):
     return "".join(BARS[level(value)] if value else "·" for value in values)
 
 
-def interval(values):
-    if not values:
+def interval(value, low, high):
+    if value is None:
         return ""
-    value, low, high = values
     return f"{value:.2f}" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
 
 
-def number(values, form=".3f"):
-    value = values[0] if isinstance(values, list) else values
+def number(value, form=".3f"):
     return "" if value is None else f"{value:{form}}"
 
 
@@ -214,18 +212,20 @@ def section(lines):
         out.append(
             f"| {place} | {line['commit'][:10]} | {line['date'][:10]} | {shown} | {times} | {', '.join(notes)} |"
         )
+    if len(lines) == 1:
+        return "\n".join(out) + f"\n\n{len(first['cases'])} cases, measured once: no trend yet.\n"
     of_table = [f"{place}: {text}" for place, text in table_changes(lines, numbers)]
     out += ["", f"Changes of t(n): {'; '.join(of_table) or 'none found'}.", ""]
     out += ["| case | speedup | trend | tau | alpha | c | rows/token | changes |", "|---|---|---|---|---|---|---|---|"]
     for case in dict.fromkeys(case for line in reversed(lines) for case in line["cases"]):
         own = next(line["cases"][case] for line in reversed(lines) if case in line["cases"])
-        speedups = [((line["cases"].get(case) or {}).get("speedup") or [None])[0] for line in lines]
+        speedups = [(line["cases"].get(case) or {}).get("speedup") for line in lines]
         trend = " ".join(
             letter[machine] + bars([value for value, line in zip(speedups, lines) if machine_of(line) == machine])
             for machine in machines
         )
         found = "; ".join(f"{place}: {text}" for place, text in changes(lines, numbers, case))
-        cells = [case, interval(own.get("speedup")), trend if any(speedups) else "", number(own.get("tau"))]
+        cells = [case, interval(*speedup_of(own)), trend if any(speedups) else "", number(own.get("tau"))]
         cells += [number(own.get("alpha")), number(own.get("c")), number(own.get("rows")), found]
         out.append("| " + " | ".join(cells) + " |")
     return "\n".join(out) + "\n"

@@ -22,7 +22,7 @@ CASE = "speculative_sampling/draft=distilled/gamma=4"
 
 def line(speedup, number, *, noise=0.02, case="a", **changes):
     """A line of the history with one case. `changes` replaces fields of the line, of its machine, or of its case."""
-    of_case = {"speedup": [speedup, speedup * 0.9, speedup * 1.1], "tau": [2.0, 1.9, 2.1], "rows": 5.0, "calls": 0.5}
+    of_case = {"speedup": speedup, "speedup_lo": speedup * 0.9, "speedup_hi": speedup * 1.1, "tau": 2.0, "rows": 5.0}
     found = {
         "schema_version": 1,
         **{"config": "x", "workload": "w", "target": "t", "prompts": 9, "commit": f"{number:012d}", "dirty": False},
@@ -101,7 +101,7 @@ class Changes(unittest.TestCase):
         self.assertEqual(changes([line(1.5, 0), line(1.5, 1), line(0.9, 2, busy="a compiler ran")]), [])
 
     def test_counts_are_compared_exactly(self):
-        lines = [line(1.5, 0), line(1.5, 1, rows=5.000001), line(1.5, 2, rows=5.000001, tau=[2.1, 2, 2.2])]
+        lines = [line(1.5, 0), line(1.5, 1, rows=5.00001), line(1.5, 2, rows=5.00001, tau=2.1)]
         self.assertEqual(changes(lines), [(2, "rows/token +0.0 %"), (3, "tau 2 → 2.1")])
         lines[1]["machine"]["numerics"] = "bf16"
         self.assertEqual(changes(lines), [(3, "tau 2 → 2.1, rows/token +0.0 %")])
@@ -109,7 +109,7 @@ class Changes(unittest.TestCase):
     def test_counts_that_a_record_lacks(self):
         lines = [line(1.5, 0), line(1.5, 1), line(1.5, 2)]
         del lines[1]["cases"]["a"]
-        lines[2]["cases"]["a"]["alpha"] = [0.5, None, None]
+        lines[2]["cases"]["a"]["alpha"] = 0.5
         self.assertEqual(changes(lines), [])
 
     def test_c_and_row_times(self):
@@ -133,6 +133,8 @@ class Page(unittest.TestCase):
     def test_workloads_are_sections(self):
         text = history_page.page([line(1.5, 0), line(1.5, 1, workload="v"), line(1.5, 2)])
         self.assertEqual(text.count("## x, t"), 2)
+        self.assertIn("workload v.\n\n| record", text)
+        self.assertEqual(text.count("1 cases, measured once: no trend yet."), 1)
         self.assertIn("No run is in the history yet", history_page.page([]))
 
     def test_bars(self):
@@ -161,12 +163,15 @@ class Append(unittest.TestCase):
         metrics = next(case["metrics"] for case in summary["cases"] if case["id"] == CASE)
         own = found["cases"][CASE]
         self.assertEqual((found["config"], found["commit"], found["prompts"]), ("quickstart", "e28599a3c641", 9))
-        self.assertEqual(own["speedup"][1:], [float(f"{end:.4g}") for end in metrics["speedup_ci95"]])
-        self.assertAlmostEqual(own["tau"][0], metrics["tau"], 5)
+        ends = [own["speedup_lo"], own["speedup_hi"]]
+        self.assertEqual(ends, [float(f"{end:.4g}") for end in metrics["speedup_ci95"]])
+        self.assertAlmostEqual(own["speedup"], metrics["speedup"], 3)
+        self.assertAlmostEqual(own["tau"], metrics["tau"], 5)
+        self.assertEqual(own["flops"], float(f"{metrics['flops']:.6g}"))
         self.assertAlmostEqual(own["rows"], metrics["target_rows"], 5)
         self.assertEqual(found["t"]["4"], float(f"{summary['calibration']['t_n']['4']:.4g}"))
         self.assertEqual(set(found["cases"]), {case["id"] for case in summary["cases"]})
-        self.assertNotIn("speedup", found["cases"]["autoregressive"])
+        self.assertIsNone(found["cases"]["autoregressive"]["speedup"])
         self.assertEqual(history.main(["check"], self.root), 0)
         (self.root / history.PAGE).write_text("old")
         self.assertEqual(history.main(["check"], self.root), 1)
@@ -203,7 +208,7 @@ class Append(unittest.TestCase):
             ('{"schema_version": 1', "line 2: not JSON"),
             ('{"schema_version": 9}', "schema_version 9"),
         ):
-            file.write_text(json.dumps(line(1, 1)) + "\n" + text + "\n")
+            file.write_text(json.dumps({**line(1, 1), "cases": {}}) + "\n" + text + "\n")
             self.assertIn(problem, self.fails("append", QUICKSTART))
 
     def test_a_record_of_an_earlier_commit(self):
@@ -220,7 +225,8 @@ class Append(unittest.TestCase):
         commit = git("rev-parse", "HEAD").strip()
         history.append(self.root, [f"{commit}:kept"])
         (early,) = history.read(self.root / history.HISTORY)
-        self.assertEqual(early, history.lines_of(str(QUICKSTART), self.root)[0])
+        self.assertEqual({**early, "cases": 0}, {**history.lines_of(str(QUICKSTART), self.root)[0], "cases": 0})
+        self.assertIn(CASE, early["cases"])
 
     def test_a_workload_is_target_prompts_and_lengths(self):
         config = json.loads((QUICKSTART / "config.json").read_text())
