@@ -99,6 +99,11 @@ class SpecBench(Files):
         self.assertTrue((frame.value_lo <= frame.value_hi).all())
         self.assertLess(found.predict(c=0.3).value["leviathan_3_8"], frame.value["leviathan_3_8"])
 
+    def test_a_single_text_has_no_interval(self):
+        found = self.load(made.lines(made.answer(1, [3, 1, 5, 2])), gamma=4)
+        self.assertIsNone(found.alpha().lo)
+        self.assertEqual(list(found.predict(c=0.1).columns), ["quantity", "unit", "value", "equation", "assumptions"])
+
     def test_the_measured_speedup(self):
         fast = self.load(made.lines(*(made.answer(i, [2, 2, 2], wall=(1 + i / 10,)) for i in range(4))))
         slow = self.load(made.lines(*(made.answer(i, [1] * 6, wall=(2 + i / 5,)) for i in range(1, 6))))
