@@ -127,6 +127,9 @@ class Render(unittest.TestCase):
         self.assertEqual(
             self.text("{% for x in [1, 2, 3] %}{% if x == 2 %}{% break %}{% endif %}{{ x }}{% endfor %}"), "1"
         )
+        self.assertEqual(
+            self.text("  {% if true %}\nx{% endif %}"), "x"
+        )  # blocks take their indentation and line end along
         self.assertEqual(self.text("a{% generation %}b{% endgeneration %}c"), "abc")
         self.assertEqual(self.text("{{ {'a': 'é<'} | tojson }}"), '{"a": "é<"}')
         self.assertEqual(self.text("{{ think }}{{ eos_token }}", variables={"think": 5}), "5</s>")
