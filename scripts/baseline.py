@@ -6,7 +6,8 @@
     .venv/bin/python scripts/baseline.py pages
     .venv/bin/python scripts/baseline.py check
 
-adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py), draws its figures, and writes the pages. A run with
+adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py), draws its figures, appends it to the history
+        (scripts/history.py), and writes the pages. A run with
         several targets becomes one baseline MACHINE/CONFIG-TARGET for each target. --figures draws only the named
         figures. --summary keeps FILE instead of RUN/summary.json; FILE is what `speclab report RUN --json` of a newer
         version printed.
@@ -28,6 +29,7 @@ import textwrap
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "../python")]
 
+import history
 import lookahead_page
 import report
 
@@ -51,7 +53,7 @@ PARTS = ("figure", "table")  # parts of README.md, each between its own marks
 MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
 RESULTS_HEAD = """# Measured runs
 
-Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. [SCHEMA.md](SCHEMA.md) describes the format of a record, the [glossary](../docs/glossary.md) defines the terms, and [measuring](../docs/measuring.md) says how the times are measured.
+Written by `scripts/baseline.py pages` from the records in `results/baselines/`; do not edit. [SCHEMA.md](SCHEMA.md) describes the format of a record, the [glossary](../docs/glossary.md) defines the terms, and [measuring](../docs/measuring.md) says how the times are measured. [Trends](trend.md) shows how the runs change from commit to commit.
 
 - In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is below ten.
 - **equal to autoregressive**: `yes`: ids and logits rows are bit for bit those of autoregressive decoding (with coupled sampling only the ids). `same law`: the texts are other samples of the target's law.
@@ -359,6 +361,8 @@ def adopt(root, source, name, wanted=None, summary=None):
     (folder / "figures").mkdir()
     for _, path in drawn:
         write_small_figure(path, folder / "figures" / path.name)
+    if not history.holds(root, folder):
+        history.append(root, [str(folder)])
     write_pages(root)
 
 

@@ -68,6 +68,7 @@ json Experiment::resolved() const {
                            {"split", to_string(prompt.split)},
                            {"turns", prompt.turns},
                            {"options", prompt.options}});
+    if (!prompt.renderer.empty()) prompt_list.back()["renderer"] = prompt.renderer;
   }
   for (const CaseSpec& spec : cases) {
     case_list.push_back({{"id", spec.id},

@@ -93,14 +93,24 @@ PromptSpec parse_prompt(const json& value, int number, const std::string& where)
     } else if (key == "options") {
       if (!entry.is_object()) wrong(json_pointer(where, key), entry, "an object of options");
       prompt.options = entry;
+    } else if (key == "renderer") {
+      if (!entry.is_string()) wrong(json_pointer(where, key), entry, "a text");
+      prompt.renderer = entry.get<std::string>();
     } else if (key != "reference" && key != "source") {  // Spec-Bench's reference answers are not used
-      const std::vector<std::string> known{"id",    "question_id", "category",  "split",
-                                           "turns", "options",     "reference", "source"};
+      const std::vector<std::string> known{"id",      "question_id", "category",  "split", "turns",
+                                           "options", "renderer",    "reference", "source"};
       throw Error({.what = json_pointer(where, key),
                    .got = "an unknown key",
                    .expected = "",
                    .advice = suggest(key, known)});
     }
+  }
+  if (!prompt.renderer.empty() && prompt.turns.size() != 1) {
+    throw Error(
+        {.what = where,
+         .got = fmt::format("\"renderer\" and {} turns", prompt.turns.size()),
+         .expected = "one turn",
+         .advice = "A later turn follows the model's answer, so it cannot be rendered before the run."});
   }
   return prompt;
 }

@@ -24,6 +24,9 @@ struct PromptSpec {
   PromptSplit split = PromptSplit::none;
   std::vector<std::string> turns;                     ///< at least one
   nlohmann::json options = nlohmann::json::object();  ///< overrides for this prompt, flat, as in a case
+  /// What rendered the only turn in the model's chat form already ("jinja2 3.1.6, ..."); "" if it is the
+  /// user's own text. A rendered turn is encoded as it is: its special tokens, BOS too, are written out.
+  std::string renderer;
 };
 
 /// Which prompts an experiment uses: a file or inline prompts, and the selection from them.
@@ -37,7 +40,7 @@ struct PromptSource {
 };
 
 /// Reads one prompt from JSON. It may be Spec-Bench's {question_id, category, turns} (Xia et al. 2024), {id,
-/// category, split, turns, options}, or a text. The id is `number` if the value has no id.
+/// category, split, turns, options, renderer}, or a text. The id is `number` if the value has no id.
 PromptSpec parse_prompt(const nlohmann::json& value, int number, const std::string& where);
 
 /// Reads the prompts, checks that their ids are distinct, and selects. Throws Error that names the file, and

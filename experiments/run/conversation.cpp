@@ -34,6 +34,12 @@ std::vector<Token> parse_ids(const std::string& text, int vocab, const std::stri
 
 Conversation::Conversation(const ModelSet& models, const PromptSpec& prompt, const std::string& system)
     : models_(models), prompt_(prompt) {
+  if (!prompt.renderer.empty() && !system.empty()) {
+    throw Error({.what = fmt::format("prompt {}", prompt.id),
+                 .got = "a system message for a rendered prompt",
+                 .expected = "no \"system\" in the config",
+                 .advice = "Render the prompts with the system message."});
+  }
   if (!system.empty()) messages_.push_back({"system", system});
   ask();
 }
@@ -43,6 +49,8 @@ void Conversation::ask() {
   if (!models_.tokenizer()) {
     const std::vector<Token> ids = parse_ids(text, models_.target()->config().tokens(), prompt_.id);
     tokens_.insert(tokens_.end(), ids.begin(), ids.end());
+  } else if (!prompt_.renderer.empty()) {
+    tokens_ = models_.tokenizer()->encode(text, true);
   } else {
     messages_.push_back({"user", text});
     const Tokenizer& tokenizer = *models_.tokenizer();

@@ -12,10 +12,11 @@ namespace speclab {
 
 /// Makes the tokens of a prompt, turn by turn. The model's own answers are the history of the next turn.
 /// With a tokenizer, the whole conversation is rendered (chat template or plain) and encoded anew at each
-/// turn. Without one, a turn is a text of token ids, and the tokens of an answer are kept as they are.
+/// turn. Without one, a turn is a text of token ids, and the tokens of an answer are kept as they are. A
+/// prompt that was rendered before the run is encoded as it is.
 class Conversation {
  public:
-  /// The models must outlive the conversation.
+  /// The models must outlive the conversation. Throws Error for a system message beside a rendered prompt.
   Conversation(const ModelSet& models, const PromptSpec& prompt, const std::string& system);
   int turns() const { return static_cast<int>(prompt_.turns.size()); }
   int turn() const { return turn_; }

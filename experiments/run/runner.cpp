@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
@@ -231,9 +232,12 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   progress.note(
       fmt::format("loading {}{}", experiment.target,
                   experiment.inflate.any() ? ", inflated to " + to_json(experiment.inflate).dump() : ""));
+  // Rendered prompts need no template, so a model whose template is unknown is no error then.
+  const bool rendered = std::ranges::all_of(
+      experiment.prompts, [](const PromptSpec& prompt) { return !prompt.renderer.empty(); });
   ModelSet models(experiment.target, make_backend(request.backend),
-                  experiment.chat_template ? experiment.chat_family : "plain", experiment.inflate,
-                  experiment.target_from);
+                  experiment.chat_template && !rendered ? experiment.chat_family : "plain",
+                  experiment.inflate, experiment.target_from);
   for (const CaseSpec& spec : experiment.cases) {
     for (const std::string& draft : spec.drafts) models.add_draft(experiment.drafts.at(draft));
   }

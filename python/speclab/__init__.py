@@ -2,6 +2,8 @@
 
 - `load(run)` reads a run folder or a committed baseline.
 - `theory` holds the closed forms and estimators of the C++ library (`core/theory`).
+- `load_foreign(files)` reads results of other programs: Spec-Bench, vLLM, ik_llama.cpp, SpecDecode-Bench, CSV.
+- `export(run, to, format)` writes a run in other programs' formats; `render(prompts, tokenizer_config, to)` writes prompts in a chat form.
 - `predict(...)` computes every closed form whose inputs are known, as a frame.
 - `compare(base, new)` and `simulate(run, device)` run the `speclab` binary.
 
@@ -17,23 +19,30 @@ from .errors import Error
 if TYPE_CHECKING:
     from . import theory
     from .binary import Comparison, Simulation, call, compare, simulate
+    from .exports import export
+    from .foreign import Foreign, load_foreign
     from .metric_units import units
     from .predicted import predict
     from .record import BadRun, NotApplicable
     from .run import Run, load
+    from .templates import render
 
 __version__ = "0.1.0"
 __all__ = [
     "BadRun",
     "Comparison",
     "Error",
+    "Foreign",
     "NotApplicable",
     "Run",
     "Simulation",
     "call",
     "compare",
+    "export",
     "load",
+    "load_foreign",
     "predict",
+    "render",
     "simulate",
     "theory",
     "units",
@@ -42,13 +51,17 @@ __all__ = [
 _HOME = {
     "BadRun": "record",
     "Comparison": "binary",
+    "Foreign": "foreign",
     "NotApplicable": "record",
     "Run": "run",
     "Simulation": "binary",
     "call": "binary",
     "compare": "binary",
+    "export": "exports",
     "load": "run",
+    "load_foreign": "foreign",
     "predict": "predicted",
+    "render": "templates",
     "simulate": "binary",
     "units": "metric_units",
 }

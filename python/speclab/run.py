@@ -207,6 +207,16 @@ class Run:
         table.attrs["units"] = {}  # "accepted" is a verdict here, not a number of tokens
         return table
 
+    def finished_lines(self, case: str) -> Rows:
+        """The raw lines of a case without errors, as results/SCHEMA.md describes them. A slim record has totals in place of steps."""
+        return self._lines_of(self._case(case))
+
+    def _case(self, case: str) -> Case:
+        known = {one.id: one for one in self.record.cases}
+        if case not in known:
+            raise BadRun(f"{self.folder}: no case {case!r}. `cases` lists them.")
+        return known[case]
+
     def rounds(self, case: str) -> "list[list[Round]]":
         """The acceptance data of a case for the estimators of `speclab.theory`: rounds of repeat 0, [prompts][rounds], in the order of the config.
 
@@ -214,11 +224,9 @@ class Run:
         """
         from . import theory
 
-        known = {one.id: one for one in self.record.cases}
-        if case not in known:
-            raise BadRun(f"{self.folder}: no case {case!r}. `cases` lists them.")
+        own = self._case(case)
         by_prompt: dict[str, list[Round]] = {prompt["id"]: [] for prompt in self.config["prompts"]}
-        for key, step in self._steps(known[case]):
+        for key, step in self._steps(own):
             if key["repeat"] != 0:
                 continue
             tokens = step.get("tokens", [])

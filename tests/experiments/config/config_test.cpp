@@ -389,6 +389,22 @@ TEST(Prompts, SpecBenchLinesAndSelection) {
   EXPECT_THROW(load_prompts(source), Error);
 }
 
+TEST(Prompts, ARendererIsKeptInTheRecord) {
+  json config = base_config();
+  config["prompts"]["inline"] = {{{"id", "a"}, {"turns", {"1"}}, {"renderer", "jinja2 3.1.6"}},
+                                 {{"id", "b"}, {"turns", {"2"}}}};
+  const json prompts = parse_experiment(config, "x").resolved()["prompts"];
+  EXPECT_EQ(prompts[0]["renderer"], "jinja2 3.1.6");
+  EXPECT_FALSE(prompts[1].contains("renderer"));
+  try {
+    parse_prompt({{"turns", {"1", "2"}}, {"renderer", "jinja2"}}, 1, "x");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("got \"renderer\" and 2 turns, expected one turn"));
+  }
+  EXPECT_THROW(parse_prompt({{"turns", {"1"}}, {"renderer", 3}}, 1, "x"), Error);
+}
+
 TEST(Prompts, ASplitIsChosenBeforeCounting) {
   json config = base_config();
   config["prompts"]["inline"] = {{{"id", "a"}, {"split", "fit"}, {"turns", {"1"}}},

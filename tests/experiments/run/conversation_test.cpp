@@ -69,6 +69,22 @@ TEST(Conversation, AnUnknownTemplateNeedsAName) {
   }
 }
 
+TEST(Conversation, ARenderedPromptIsEncodedAsItIs) {
+  const ModelSet models(model_with_bos("conversation_rendered").string(),
+                        make_backend({.backend = BackendKind::kCpu, .threads = 1}), "zephyr");
+  PromptSpec prompt;
+  prompt.renderer = "jinja2";
+  prompt.turns = {"Q <|im_start|>hi"};
+  // Neither the template nor BOS is added, and the special token is one token.
+  EXPECT_THAT(Conversation(models, prompt, "").tokens(), ElementsAre('Q', ' ', 256, 'h', 'i'));
+  try {
+    Conversation(models, prompt, "Be brief.");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("got a system message for a rendered prompt"));
+  }
+}
+
 TEST(BackendChoice, AutoIsAUsableGpuUnlessANumericsClassIsAskedFor) {
   const std::string none = "no CUDA driver: libcuda.so.1 was not found";
   EXPECT_EQ(resolve_backend({}, none), BackendKind::kCpu);

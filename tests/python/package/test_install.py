@@ -24,8 +24,9 @@ class Install(unittest.TestCase):
             raise AssertionError(done.stdout + done.stderr)
 
     def test_everything_is_there(self):
-        names = {file.name for file in (PACKAGE / "speclab").iterdir()}
-        sources = {file.name for file in (ROOT / "python/speclab").iterdir() if file.suffix == ".py"}
+        within = lambda folder: {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
+        names = within(PACKAGE / "speclab")
+        sources = {name for name in within(ROOT / "python/speclab") if name.endswith(".py")}
         self.assertLessEqual({*sources, "py.typed", "theory.pyi", "SCHEMA.md"}, names)
         self.assertTrue([name for name in names if name.startswith("theory.") and name.endswith(".so")])
 

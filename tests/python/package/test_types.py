@@ -11,6 +11,8 @@ import unittest
 from installed import PACKAGE, ROOT
 
 RIGHT = """
+import pathlib
+
 import pandas as pd
 import speclab
 from speclab import theory
@@ -25,6 +27,11 @@ estimate = theory.alpha_mle(run.rounds("a"))
 value: float = estimate.value if estimate is not None else 0.
 failed: bool = speclab.compare("a", "b", gates=["tau"]).failed
 t: float = theory.RowTimes({1: 1.0, 5: 1.3}).at(3)
+others = speclab.load_foreign(["before.prom", "after.prom"], gamma=4)
+low: float | None = others.alpha().lo
+predicted: pd.DataFrame = others.predict(c=.1, t=theory.RowTimes({1: 1.0}))
+written: list[pathlib.Path] = speclab.export(run, "out", "parquet", cases=["a"])
+renderer: str = speclab.render(["hi"], "model", "prompts.jsonl", variables={"think": False})[0]["renderer"]
 """
 WRONG = (
     "speclab.load(5)",
@@ -35,6 +42,10 @@ WRONG = (
     "speclab.theory.optimal_gamma(.8, .05).speed",
     'speclab.compare("a")',
     'speclab.load("a").no_such_frame',
+    'speclab.load_foreign("a", gamma="4")',
+    'speclab.load_foreign("a").alpha().low',
+    'speclab.export("a", "b", "xml")',
+    "speclab.render([5], 'a')",
 )
 
 
@@ -73,8 +84,8 @@ class Types(unittest.TestCase):
         self.assertEqual(sorted(check("\n".join(lines) + "\n")), list(range(2, 2 + len(WRONG))))
 
     def test_the_package_itself(self):
-        files = sorted((PACKAGE / "speclab").glob("*.py"))
-        self.assertGreater(len(files), 8)
+        files = sorted((PACKAGE / "speclab").rglob("*.py"))
+        self.assertGreater(len(files), 18)
         done = pyrefly(*files, cwd=ROOT)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
@@ -83,7 +94,7 @@ class Types(unittest.TestCase):
         stub = (PACKAGE / "speclab/theory.pyi").read_text()
         self.assertGreater(stub.count("def "), 80)
         self.assertNotIn("*args", stub)
-        for file in (PACKAGE / "speclab").glob("*.py"):
+        for file in (PACKAGE / "speclab").rglob("*.py"):
             for header in re.findall(r"^ *def [^:]*?\)[^:\n]*:", file.read_text(), re.M | re.S):
                 self.assertIn("->", header, f"{file.name}: {header}")
 

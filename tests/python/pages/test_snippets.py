@@ -364,6 +364,11 @@ def benchmark(test, laboratory, text):
     test.assertTrue(result.stdout.strip(), text)
 
 
+def history_of_runs(test, laboratory, text):
+    """Its --help: the command changes committed files. tests/python/runs/test_history.py runs it in a folder of its own."""
+    test.succeeds(laboratory.run(".venv/bin/python scripts/history.py --help"), text)
+
+
 def package_install(test, laboratory, text):
     """Not run, because tests/python/package/test_install.py does. Checks that there is a package."""
     test.assertTrue((ROOT / "pyproject.toml").exists(), text)
@@ -420,6 +425,7 @@ COMMANDS = [
     (r"speclab (\w+|datastore build|ngram build|optimize layers|optimize tree)$", mention),
     (r"speclab_bench ", benchmark),
     (r"(cmake|ctest) ", presets),
+    (r"(\.venv/bin/python )?scripts/history\.py", history_of_runs),
     (r"(\.venv/bin/python )?scripts/", script),
     (r"pip install \.$", package_install),
     (r"PYTHONPATH=\S+ \.venv/bin/python tests/", own_test),

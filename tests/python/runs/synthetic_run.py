@@ -426,10 +426,18 @@ def write(folder, lossy=True, cost=1.0):
         },
         "load_average": [0, 0, 0],
     }
+    config = {
+        "name": "synthetic",
+        "prompts": [{"id": str(i), "turns": ["text"], "options": {}} for i in range(len(CATEGORIES))],
+        "chat_template": True,
+        "system": "",
+        "seeds": [0],
+        "cases": [{"options": {"max_tokens": 48}}],
+    }
     for name, content in (
         ("summary.json", summary),
         ("environment.json", environment),
-        ("config.json", {"name": "synthetic"}),
+        ("config.json", config),
     ):
         (folder / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
 

@@ -285,6 +285,13 @@ class RawLines(Adopting):
         self.assertEqual(status, 0, err)
         return self.root / "results/baselines/machine/x"
 
+    def test_a_kept_run_is_in_the_history_once(self):
+        self.adopt()
+        self.adopt()
+        lines = (self.root / "results/history.jsonl").read_text().splitlines()
+        self.assertEqual([json.loads(line)["config"] for line in lines], ["synthetic"])
+        self.assertIn("## synthetic, made up", (self.root / "results/trend.md").read_text())
+
     def test_a_run_folder_comes_back_byte_for_byte(self):
         kept = self.adopt()
         self.assertEqual(self.call("expand", "machine/x", self.root / "again")[0], 0)

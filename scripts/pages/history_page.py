@@ -1,0 +1,241 @@
+"""The page of trends, results/trend.md: one line for each case of each workload, with its changes. scripts/history.py writes it.
+
+Counts (tau, alpha, rows, calls, operations) are the same bit for bit in every run of one commit, workload and numerics class. So each
+difference between two records of one numerics class is a change, and the page lists it.
+Ratios of times (speedup, c, t(n)) carry noise. Their change points are found by PELT (Killick, Fearnhead and Eckley 2012) in the package
+ruptures, on the logarithms divided by their noise, among the records of one machine.
+"""
+
+import math
+
+import numpy as np
+import ruptures
+import scipy.stats
+
+FALSE_ALARM = 0.01  # at most this share of the series without a change is to show a change point
+LEAST_NOISE = 0.01  # two runs on one machine are never trusted to agree better than this
+CALIBRATED_NOISE = 0.03  # assumed for c and t(n), whose intervals the record does not hold
+OUTLIER = 3 * math.sqrt(2)  # in units of noise; for the difference of two values
+PER_LEVEL = math.log(1.03)  # a level of the small bars
+BARS = "▁▂▃▄▅▆▇█"
+MIDDLE = 3  # level of the first record
+COUNTS = {
+    "tau": "tau",
+    "alpha": "alpha",
+    "rows": "rows/token",
+    "calls": "target calls/token",
+    "drafts": "draft calls/token",
+    "flops": "operations/token",
+}
+HEAD = """# Trends
+
+Written by `scripts/history.py page` from [history.jsonl](history.jsonl); do not edit. A run is added with `scripts/history.py append RUN`. [SCHEMA.md](SCHEMA.md#historyjsonl) describes the file, the [glossary](../docs/glossary.md) the terms.
+
+- A section is a workload: target, prompts, seeds and length of the texts. Its records are numbered by date. A letter stands for a machine (device, cache, threads, numerics class).
+- **speedup**: that of the last record, with its 95 % interval. **trend**: the speedup of each record, a bar of 3 % more or less per level, beginning at ▄. A dot: the record has no such case.
+- **changes**: at record n, a count differs from the record before of the same numerics class; or a change point of a ratio of times, found among the records of one machine; or *last*: the last record alone
+  lies further from the level before than noise explains. Records of a busy machine take no part in the ratios of times.
+"""
+
+
+def noise_of(line, values):
+    """The standard deviation of log(value) from run to run: from the repeats of the run if it has some, else from the interval."""
+    if values[1] is None:
+        return CALIBRATED_NOISE
+    if line.get("ratio_noise"):
+        return max(LEAST_NOISE, math.log1p(line["ratio_noise"]) / 1.96 / math.sqrt(2))
+    return max(LEAST_NOISE, math.log(values[2] / values[1]) / (2 * 1.96))
+
+
+def standardised(values, noises):
+    """log(values) in units of their noise. From six values on, the noise is that of their own differences if this is larger."""
+    logs = np.log(values)
+    noise = float(np.median(noises))
+    if len(logs) >= 6:
+        noise = max(
+            noise,
+            1.4826 * float(np.median(np.abs(np.diff(logs)))) / math.sqrt(2),
+        )
+    return logs / noise
+
+
+def without_outliers(signal):
+    """The signal of unit noise with each value replaced that differs from all its neighbours in one direction, by more than noise explains.
+
+    A single value is no level. At the end of a series it may be the first of a new one, which last_is_off() reports.
+    """
+    out = list(signal)
+    for place, value in enumerate(signal):
+        beside = [signal[other] for other in (place - 1, place + 1) if 0 <= other < len(signal)]
+        if all(value - other > OUTLIER for other in beside) or all(other - value > OUTLIER for other in beside):
+            out[place] = float(np.mean(beside))
+    return out
+
+
+def change_points(signal):
+    """The places at which the mean of a signal of unit noise changes: the index of the first value of each new level.
+
+    PELT with squared error and levels of at least two values. The penalty is the quantile of chi-squared at which all places together give
+    FALSE_ALARM. Below four values there are no two levels, so there is none.
+    """
+    if len(signal) < 4:
+        return []
+    penalty = float(scipy.stats.chi2.isf(FALSE_ALARM / len(signal), 1))
+    levels = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(np.array(without_outliers(signal)).reshape(-1, 1))
+    return levels.predict(pen=penalty)[:-1]
+
+
+def last_is_off(signal, since):
+    """True if the last value lies further from the mean of the values since the last change than noise explains."""
+    before = signal[since:-1]
+    if len(before) == 0:
+        return False
+    deviation = abs(signal[-1] - float(np.mean(before))) / math.sqrt(1 + 1 / len(before))
+    return deviation > float(scipy.stats.norm.isf(FALSE_ALARM / 2))
+
+
+def machine_of(line):
+    """The name of a machine. Hosts of clouds hide the model of their processor, but not the size of its cache."""
+    machine = line["machine"]
+    cache = f" with {machine['cache_mib']} MiB of cache" if machine["cache_mib"] else ""
+    return f"{machine['device']}{cache}, {machine['threads']} threads, {machine['numerics']}"
+
+
+def percent(new, old):
+    return f"{100 * (new / old - 1):+.1f} %" if old else f"{old:g} → {new:g}"
+
+
+def count_changes(lines, numbers, case):
+    """[(number of the record, text)] of the counts that differ from the record before of the same numerics class."""
+    found = []
+    before = {}
+    for number, line in zip(numbers, lines, strict=True):
+        own = line["cases"].get(case)
+        if own is None:
+            continue
+        numerics = line["machine"]["numerics"]
+        old = before.get(numerics)
+        if old is not None:
+            words = []
+            for name, shown in COUNTS.items():
+                one, two = old.get(name), own.get(name)
+                if one is None or two is None or one == two:
+                    continue
+                words.append(
+                    f"{shown} {one:.4g} → {two:.4g}" if name in ("tau", "alpha") else f"{shown} {percent(two, one)}"
+                )
+            if words:
+                found.append((number, ", ".join(words)))
+        before[numerics] = own
+    return found
+
+
+def time_changes(lines, numbers, pick, shown):
+    """[(number of the record, text)] of a ratio of times. pick(line): [value, low, high]."""
+    found = []
+    for machine in dict.fromkeys(map(machine_of, lines)):
+        own = [
+            (number, values, noise_of(line, values))
+            for number, line in zip(numbers, lines, strict=True)
+            for values in [pick(line)]
+            if machine_of(line) == machine and not line["busy"] and values[0]
+        ]
+        if len(own) < 2:
+            continue
+        values = [values[0] for _, values, _ in own]
+        signal = standardised(values, [noise for *_, noise in own])
+        places = [0, *change_points(signal), len(own)]
+        mean = lambda part: math.exp(float(np.mean(np.log(part))))
+        for begin, place, end in zip(places, places[1:-1], places[2:]):
+            found.append((own[place][0], f"{shown} {percent(mean(values[place:end]), mean(values[begin:place]))}"))
+        if last_is_off(signal, places[-2]):
+            change = percent(values[-1], mean(values[places[-2] : -1]))
+            found.append((own[-1][0], f"*last*: {shown} {change}"))
+    return found
+
+
+def speedup_of(of_case):
+    """[value, low, high] of a case; values that do not exist are None."""
+    return [of_case.get(name) for name in ("speedup", "speedup_lo", "speedup_hi")]
+
+
+def changes(lines, numbers, case):
+    """The changes of a case, by record."""
+    of_case = lambda line: line["cases"].get(case) or {}
+    found = count_changes(lines, numbers, case)
+    found += time_changes(lines, numbers, lambda line: speedup_of(of_case(line)), "speedup")
+    found += time_changes(lines, numbers, lambda line: [of_case(line).get("c"), None, None], "c")
+    return sorted(found, key=lambda change: change[0])
+
+
+def table_changes(lines, numbers):
+    """The changes of t(n), which all cases of a record share."""
+    found = []
+    for rows in ("4", "16"):
+        found += time_changes(lines, numbers, lambda line: [line["t"].get(rows), None, None], f"t({rows})")
+    return sorted(found, key=lambda change: change[0])
+
+
+def bars(values):
+    """A bar for each value; a dot for a value that does not exist."""
+    first = next((value for value in values if value), None)
+    level = lambda value: min(len(BARS) - 1, max(0, MIDDLE + round(math.log(value / first) / PER_LEVEL)))
+    return "".join(BARS[level(value)] if value else "·" for value in values)
+
+
+def interval(value, low, high):
+    if value is None:
+        return ""
+    return f"{value:.2f}" + (f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else "")
+
+
+def number(value, form=".3f"):
+    return "" if value is None else f"{value:{form}}"
+
+
+def section(lines):
+    """The section of one workload; its records are in the order of their dates."""
+    numbers = list(range(1, len(lines) + 1))
+    machines = list(dict.fromkeys(map(machine_of, lines)))
+    letter = {machine: chr(ord("A") + place % 26) for place, machine in enumerate(machines)}
+    first = lines[-1]
+    out = [f"## {first['config']}, {first['target']}", ""]
+    out += [f"{first['prompts']} prompts, workload {first['workload']}.", ""]
+    out += [
+        "| record | commit | date | machine | t(2) | t(4) | t(8) | t(16) | t(32) | |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for place, line in zip(numbers, lines, strict=True):
+        times = " | ".join(number(line["t"].get(rows), ".2f") for rows in ("2", "4", "8", "16", "32"))
+        notes = [note for note, there in (("uncommitted changes", line["dirty"]), ("busy", line["busy"])) if there]
+        shown = f"{letter[machine_of(line)]}: {machine_of(line)}"
+        out.append(
+            f"| {place} | {line['commit'][:10]} | {line['date'][:10]} | {shown} | {times} | {', '.join(notes)} |"
+        )
+    if len(lines) == 1:
+        return "\n".join(out) + f"\n\n{len(first['cases'])} cases, measured once: no trend yet.\n"
+    of_table = [f"{place}: {text}" for place, text in table_changes(lines, numbers)]
+    out += ["", f"Changes of t(n): {'; '.join(of_table) or 'none found'}.", ""]
+    out += ["| case | speedup | trend | tau | alpha | c | rows/token | changes |", "|---|---|---|---|---|---|---|---|"]
+    for case in dict.fromkeys(case for line in reversed(lines) for case in line["cases"]):
+        own = next(line["cases"][case] for line in reversed(lines) if case in line["cases"])
+        speedups = [(line["cases"].get(case) or {}).get("speedup") for line in lines]
+        trend = " ".join(
+            letter[machine] + bars([value for value, line in zip(speedups, lines) if machine_of(line) == machine])
+            for machine in machines
+        )
+        found = "; ".join(f"{place}: {text}" for place, text in changes(lines, numbers, case))
+        cells = [case, interval(*speedup_of(own)), trend if any(speedups) else "", number(own.get("tau"))]
+        cells += [number(own.get("alpha")), number(own.get("c")), number(own.get("rows")), found]
+        out.append("| " + " | ".join(cells) + " |")
+    return "\n".join(out) + "\n"
+
+
+def page(lines):
+    """The page; lines of the history, oldest first."""
+    groups = {}
+    for line in lines:
+        groups.setdefault((line["config"], line["workload"]), []).append(line)
+    if not groups:
+        return HEAD + "\nNo run is in the history yet.\n"
+    return HEAD + "\n" + "\n".join(section(groups[key]) for key in sorted(groups))
