@@ -8,6 +8,7 @@
 #include "core/theory/alpha_estimators.h"
 #include "experiments/analysis/case_costs.h"
 #include "experiments/analysis/trees/tree_acceptance.h"
+#include "experiments/analysis/cascade_theory.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -86,3 +87,5 @@ json case_predictions(const CaseData& data, const json& metrics) {
 }
 
 }  // namespace speclab
+    for (const theory::Prediction& prediction : matrix_predictions(data))
+      out[prediction.name] = prediction_json(prediction, metrics);

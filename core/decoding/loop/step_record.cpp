@@ -36,6 +36,10 @@ void record_step(RunningSequence& sequence) {
   step.contributions.clear();
   for (const Draft::Contribution& part : sequence.draft.contributions)
     step.contributions.push_back({part.first, std::string(part.source)});
+  step.reviews.clear();
+  for (const Draft::Review& review : sequence.draft.reviews)
+    step.reviews.push_back(
+        {std::string(review.reviewer), std::string(review.source), review.tested, review.kept});
   step.accepted = accepted;
   step.emitted = sequence.emitted;
   step.rows = static_cast<int>(sequence.fed.size());
