@@ -1,8 +1,10 @@
 #include "experiments/analysis/case_theory.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/theory/alpha_estimators.h"
@@ -36,13 +38,14 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
   inputs.c = cost_per_drafted_token(data, metrics, data.calibration);
   if (inputs.c && data.intervals && data.resampled_calibrations) {
     for (const json& table : *data.resampled_calibrations) {
+  const double done = share_done_by_drafting(data);
       if (const auto c = cost_per_drafted_token(data, metrics, table))
-        inputs.resampled.push_back({*c, calibrated_row_times(table)});
+        inputs.resampled.push_back({*c, calibrated_row_times(table).after_drafting(done)});
     }
   }
   if (const auto calibration = calibration_of(data, data.calibration)) {
     // The formulas that choose a setting need a t(n) that never falls. The costs of a step stay as measured.
-    inputs.target = calibration->target.monotone();
+    inputs.target = calibration->target.monotone().after_drafting(done);
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }
   return inputs;
@@ -75,7 +78,14 @@ json case_predictions(const CaseData& data, const json& metrics) {
   json out = json::object();
   try {
     if (const auto inputs = prediction_inputs(data, metrics)) {
-      for (const theory::Prediction& prediction : theory::predictions(*inputs))
+      const double done = share_done_by_drafting(data);
+      for (theory::Prediction& prediction : theory::predictions(*inputs)) {
+        if (!inputs->alpha && prediction.quantity == "alpha") continue;
+        const bool verifies =
+            prediction.equation.find("t(") != std::string::npos || prediction.name == "measured_costs";
+        if (done > 0 && verifies)
+          prediction.assumptions +=
+              fmt::format("; drafting did {:.1f} % of the forward of each row but one", 100 * done);
         out[prediction.name] = prediction_json(prediction, metrics);
     }
     for (const theory::Prediction& prediction : tree_predictions(data))
