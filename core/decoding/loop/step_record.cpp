@@ -126,7 +126,8 @@ void show_judged_step(RunningSequence& sequence, const std::function<void(const 
   std::vector<Token>& text = sequence.sequence.tokens;
   const std::vector<Token> emitted(text.end() - sequence.emitted, text.end());
   text.resize(text.size() - emitted.size());
-  on_judged({sequence.draft, rows, std::span(path).first(accepted), sequence.emitted, sequence.sequence.eos});
+  on_judged({sequence.draft, rows, std::span(path).first(accepted), sequence.emitted, sequence.sequence.eos,
+             sequence.sequence.coins, sequence.sequence.position()});
   text.insert(text.end(), emitted.begin(), emitted.end());
 }
 
