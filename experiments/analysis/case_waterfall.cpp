@@ -85,7 +85,8 @@ std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json
 
 std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json& metrics,
                                                 const json& sections) {
-  if (feeds_probes(data) || (data.rounds().empty() && drafts_anything(data)))
+  const bool no_alpha = data.rounds().empty() || judges_whole_paths(data);
+  if (feeds_probes(data) || (no_alpha && drafts_anything(data)))
     return rows_waterfall(data, metrics, sections);
   const auto alpha = metric_number(metrics, "alpha"), tau = metric_number(metrics, "tau"),
              speedup = metric_number(metrics, "speedup");

@@ -247,10 +247,8 @@ Table summary_table(const json& summary) {
     std::vector<std::string> row = {
         entry["id"], entry["lossy"].get<bool>() ? "L3 lossy" : entry["loss_class"].get<std::string>()};
     for (const Column& column : used) {
-      if (column.of_rule) {
-        const json value = metrics.value(column.metric, json());
-        row.push_back(value.is_null() ? number_text(value) : entry.value("rule", ""));
-      }
+      if (column.of_rule)
+        row.push_back(entry["reference"].is_null() ? number_text(nullptr) : entry.value("rule", ""));
       row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits,
                                                     entry.value("prompts", std::size_t{0}))
                                     : number_text(column.value_of(entry), column.digits));
