@@ -37,10 +37,13 @@ except ModuleNotFoundError as error:
 
 TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
 
-RULE = "rule"  # this column is no metric
+RULE, PREDICTED = "rule", "predicted"  # these columns are no metrics
+# The prediction of each kind of draft that the column shows, as in experiments/analysis/table.cpp.
+PREDICTIONS = ("cascade_measured_t", "tree_speedup", "measured_t_speedup", "mixture_speedup")
 # Columns of the table of cases: (metric, heading, format, explanation).
 COLUMNS = [
     ("speedup", "speedup", "{:.2f}", "decode time per emitted token of the autoregressive reference / of the case"),
+    (PREDICTED, "predicted", "{:.2f}", "speedup predicted from the acceptance and the calibrated times of forwards"),
     (
         "speed_over_chain",
         "over chain",
@@ -88,6 +91,11 @@ def with_interval(case, metric, pattern):
         return ""
     mark = OTHER_TEXTS if metric == "speedup" and of_other_texts(case) else ""
     return shown(value, pattern) + interval(case, case.metric(f"{metric}_ci95"), pattern) + mark
+
+
+def predicted(case):
+    """The predicted speedup of a case for its kind of draft; None without one."""
+    return next((value for value in map(case.predicted, PREDICTIONS) if value is not None), None)
 
 
 def of_other_texts(case):
@@ -245,12 +253,14 @@ def write_report(run, drawn, left_out, out):
     )
 
     def known(case, name):
-        return case.metric("alpha" if name == RULE else name) is not None
+        if name == RULE:
+            return bool(case.data["rule"]) and case.data["reference"] is not None
+        return (predicted(case) if name == PREDICTED else case.metric(name)) is not None
 
     def cell(case, name, pattern):
-        if name != RULE:
-            return with_interval(case, name, pattern)
-        return case.data["rule"].replace("_", " ") if known(case, name) else ""
+        if name == RULE:
+            return case.data["rule"].replace("_", " ") if known(case, name) else ""
+        return shown(predicted(case), pattern) if name == PREDICTED else with_interval(case, name, pattern)
 
     columns = [column for column in COLUMNS if any(known(case, column[0]) for case in run.cases)]
     html = template.render(

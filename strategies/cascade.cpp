@@ -162,6 +162,7 @@ class Cascade final : public Strategy {
       from_.assign(text_.size(), 0);
       spent_ns_ = 0;
       Draft& draft = *drafts[i];
+      draft_ = &draft;
       collect(0, static_cast<std::size_t>(std::max(sequence_->depth_limit, 0)), &draft);
       const std::size_t known = sequence_->tokens.size();
       for (std::size_t at = known; at < text_.size(); ++at)
@@ -237,28 +238,39 @@ class Cascade final : public Strategy {
       budget.verified(from[i] - row, i == 0, i < kept);
   }
 
+  /// The places of a chain that K asks for.
+  struct Places {
+    std::size_t count = 0;
+    int last = -1;  // the draft that is asked for the last one
+  };
+
   // Extends the text by the chain of row `row` of K, at most `limit` tokens: the tokens of drafts `row`, row
-  // + 1, ... one after the other. `sources`, if not null, learns which draft handed in which tokens.
-  void collect(int row, std::size_t limit, Draft* sources = nullptr, int behind = 0) {
-    if (row >= n_) return;
+  // + 1, ... one after the other. `sources`, if not null, learns which draft handed in which tokens. Returns
+  // the places of the chain, which the drafts may have left empty from some place on.
+  Places collect(int row, std::size_t limit, Draft* sources = nullptr, int behind = 0) {
+    Places places;
+    if (row >= n_) return places;
     const bool chosen = !budgets_.empty();
     if (chosen) plan(row, limit, behind);
     const std::size_t first = text_.size();
-    std::size_t until = 0;
+    std::size_t& until = places.count;
     for (int draft = row; draft < n_; ++draft) {
       const std::size_t begin = text_.size();
       const int most = chosen ? budgets_of(*sequence_).rows[static_cast<std::size_t>(row)].tokens(draft - row)
                               : k_[static_cast<std::size_t>(row * n_ + draft)];
       if (chosen && most == 0) continue;
-      until = std::min(limit, until + static_cast<std::size_t>(most));
+      const std::size_t asked = std::min(limit, until + static_cast<std::size_t>(most));
+      if (asked > until) places.last = draft;
+      until = asked;
       while (text_.size() - first < until && extend(draft, until - (text_.size() - first))) {
       }
       if (sources != nullptr && text_.size() > begin) {
-        sources->contributions.push_back(
-            {static_cast<int>(begin - first) + 1, draft < models_ ? kNames[draft] : kMaxGram});
+        sources->contributions.push_back({static_cast<int>(begin - first) + 1, name_of(draft)});
       }
     }
+    return places;
   }
+  std::string_view name_of(int draft) const { return draft < models_ ? kNames[draft] : kMaxGram; }
 
   // Extends the text by 1 to `room` tokens of a draft; returns false if it has none.
   bool extend(int draft, std::size_t room) {
@@ -275,8 +287,9 @@ class Cascade final : public Strategy {
     const std::size_t begin = text_.size(), capacity = static_cast<std::size_t>(cache.session().capacity());
     if (begin > capacity) return false;  // the text has outgrown the context of this model
     const double before_ns = spent_ns_;
-    collect(draft + 1, std::min(room - 1, capacity - begin), nullptr, cache.behind(*sequence_));
-    const bool more = review(draft, cache, begin);
+    const Places places =
+        collect(draft + 1, std::min(room - 1, capacity - begin), nullptr, cache.behind(*sequence_));
+    const bool more = review(draft, cache, begin, places);
     if (!budgets_.empty())
       budgets_of(*sequence_)
           .times[static_cast<std::size_t>(draft)]
@@ -285,8 +298,9 @@ class Cascade final : public Strategy {
   }
 
   // Lets a model judge the tokens from `begin` on, in one forward: keeps those that pass and appends its own
-  // token after them. Returns false if there is no such token and none was kept.
-  bool review(int draft, DraftCache& cache, std::size_t begin) {
+  // token after them. `places` are those that K asks for from `begin` on. Returns false if there is no such
+  // token and none was kept.
+  bool review(int draft, DraftCache& cache, std::size_t begin, const Places& places) {
     const Level& model = drafts_[static_cast<std::size_t>(draft)];
     const std::size_t proposed = text_.size() - begin;
     const ModelConfig& config = model.resources.draft->config();
@@ -327,6 +341,10 @@ class Cascade final : public Strategy {
     }
     q_.resize(text_.size());
     cache.keep(TokenSpan(feed_).first(missing + kept));
+    for (std::size_t i = 0; i < places.count && i <= kept; ++i) {
+      const int from = i < proposed ? from_[begin + i] : places.last;  // an empty place is not kept
+      draft_->add_review(kNames[draft], name_of(from), i < kept);
+    }
     if (!budgets_.empty()) {
       spent_ns_ += model.resources.costs->draft(static_cast<int>(feed_.size()));
       if (proposed > 0)
@@ -363,6 +381,7 @@ class Cascade final : public Strategy {
   double spent_ns_ = 0;  // time of the forwards of all drafts in this step so far, by the table of costs
   // The step in progress of one sequence:
   const Sequence* sequence_ = nullptr;
+  Draft* draft_ = nullptr;
   std::vector<Token> text_;  // with the tokens drafted so far
   std::vector<double> q_;    // [text], the probability that the last drafter gave each token
   std::vector<int> from_;    // [text], the last draft that handed in or kept each token
@@ -384,6 +403,7 @@ const RegisterStrategy<Options, Cascade> registered{{
     .trained = "small models with the target's vocabulary; nothing for layer skipping",
     .needs_draft = true,
     .most_drafts = kMostDrafts,
+    .length_matrix = "k",
 }};
 
 }  // namespace

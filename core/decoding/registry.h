@@ -50,6 +50,10 @@ struct StrategyInfo {
       false;                  ///< its option "widths" or "tree" sets the tree's shape (speclab optimize tree)
   bool skips_layers = false;  ///< drafts with the target, but skips the layers that the file of the option
                               ///< "skip_file" names (`speclab optimize layers` writes such files)
+  /// Name of an option with a matrix K as that of theory::MatrixCascade (core/theory/cascade.h), by which
+  /// several draft models review each other's chains; empty when there is none. The option "max_gram" says
+  /// whether copies are the last draft. The sources of a draft are "draft 1", "draft 2", ... and "max_gram".
+  std::string_view length_matrix{};
   bool is_baseline = false;   ///< exactly one strategy has this: it drafts nothing and is the reference
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
   bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi

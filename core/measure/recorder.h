@@ -79,6 +79,13 @@ struct Contribution {
   std::string source;
 };
 
+/// Says how many places of chains from `source` the draft model `reviewer` tested and kept while a draft was
+/// made (Draft::Review).
+struct DraftReview {
+  std::string reviewer, source;
+  int tested = 0, kept = 0;
+};
+
 /// The work of one device in a step that is divided over several devices (LoopOptions::devices).
 struct DevicePart {
   int rows = 0;         ///< tokens that were fed to this device
@@ -99,6 +106,7 @@ struct StepRecord {
   PhaseTimes times;
   std::vector<DraftedToken> drafted;        ///< in node order
   std::vector<Contribution> contributions;  ///< empty when `source` drafted all nodes
+  std::vector<DraftReview> reviews;         ///< of draft models among themselves; empty without any
   std::vector<DevicePart> parts;            ///< by device; empty when there is only one
   std::vector<ProbedToken>
       probes;  ///< the nodes after `drafted`, in node order; kept for the first steps of a text only

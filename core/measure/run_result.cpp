@@ -124,6 +124,8 @@ json to_json(const StepRecord& step) {
   for (const ProbedToken& probe : step.probes)
     value["probes"].push_back({probe.id, probe.parent, probe.best});
   for (const Contribution& part : step.contributions) value["sources"].push_back({part.first, part.source});
+  for (const DraftReview& review : step.reviews)
+    value["reviews"].push_back({review.reviewer, review.source, review.tested, review.kept});
   for (const DevicePart& part : step.parts) value["parts"].push_back({part.rows, part.ns});
   return value;
 }
@@ -177,6 +179,13 @@ StepRecord step_from_json(const json& value) {
   }
   if (const auto parts = value.find("sources"); parts != value.end()) {
     for (const json& part : *parts) step.contributions.push_back({part.at(0), part.at(1)});
+  }
+  if (const auto reviews = value.find("reviews"); reviews != value.end()) {
+    for (const json& review : *reviews) {
+      const int tested = whole<int>(review.at(2), "reviews", 0, kMostOf<int>);
+      step.reviews.push_back(
+          {review.at(0), review.at(1), tested, whole<int>(review.at(3), "reviews", 0, tested)});
+    }
   }
   if (const auto parts = value.find("parts"); parts != value.end()) {
     for (const json& part : *parts) step.parts.push_back({part.at(0), part.at(1)});

@@ -1,9 +1,11 @@
 #include "core/theory/cascade.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/theory/chain.h"
 #include "core/theory/domain.h"
 
@@ -45,6 +47,133 @@ double horizontal_tokens(const HorizontalCascade& cascade) {
 double horizontal_improvement(const HorizontalCascade& cascade) {
   const double c1 = require_non_negative("c", cascade.c1), c2 = require_non_negative("c2", cascade.c2);
   return horizontal_tokens(cascade) / (1 + cascade.k1 * c1 + cascade.k2 * c2);
+}
+
+namespace {
+
+/// Computes the expected forwards of a MatrixCascade, whose lists have been checked.
+class Forwards {
+ public:
+  explicit Forwards(const MatrixCascade& cascade)
+      : cascade_(cascade), n_(cascade.drafts), known_(static_cast<std::size_t>(n_)) {}
+
+  /// Adds those of a chain of row `row` of K with at most `limit` tokens.
+  void add_chain(int row, int limit, double weight, std::vector<double>& sums) {
+    int first = 0;
+    for (int draft = row; draft < n_; ++draft) {
+      const int until = std::min(limit, first + at(cascade_.k, row, draft));
+      add_tokens(draft, until - first, weight, sums);
+      first = until;
+    }
+  }
+  /// Adds those of `tokens` tokens that a draft hands in.
+  void add_tokens(int draft, int tokens, double weight, std::vector<double>& sums) {
+    const std::vector<double>& forwards = of(draft, tokens);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += weight * forwards[i];
+  }
+
+ private:
+  template <class T>
+  T at(const std::vector<T>& matrix, int row, int column) const {
+    return matrix[static_cast<std::size_t>(row * n_ + column)];
+  }
+
+  // [n]: the expected forwards when a draft hands in `tokens` tokens.
+  const std::vector<double>& of(int draft, int tokens) {
+    std::vector<std::vector<double>>& list = known_[static_cast<std::size_t>(draft)];
+    while (static_cast<int>(list.size()) <= tokens) {
+      const int room = static_cast<int>(list.size());
+      std::vector<double> sums(static_cast<std::size_t>(n_), 0.0);
+      if (room > 0) {
+        sums[static_cast<std::size_t>(draft)] = 1;
+        add_round(draft, room, sums);
+      }
+      list.push_back(std::move(sums));
+    }
+    return list[static_cast<std::size_t>(tokens)];
+  }
+
+  // Adds the chain that the draft reviews in a round, and what is left to do after the round.
+  void add_round(int draft, int room, std::vector<double>& sums) {
+    double reached = 1;  // P(all places before are kept)
+    int place = 0;
+    const int row = draft + 1;
+    if (row < n_) {
+      add_chain(row, room - 1, 1, sums);
+      int until = 0;
+      for (int from = row; from < n_; ++from) {
+        until = std::min(room - 1, until + at(cascade_.k, row, from));
+        for (; place < until; ++place) {
+          const double keeps = at(cascade_.kept, row, from);
+          add_tokens(draft, room - 1 - place, reached * (1 - keeps), sums);
+          reached *= keeps;
+        }
+      }
+    }
+    add_tokens(draft, room - 1 - place, reached, sums);
+  }
+
+  const MatrixCascade& cascade_;
+  int n_;
+  std::vector<std::vector<std::vector<double>>> known_;  // [n][tokens][n]
+};
+
+void check_matrix(const MatrixCascade& cascade, std::span<const int> chain) {
+  const auto n = static_cast<std::size_t>(require_range("drafts", cascade.drafts, 1, 16));
+  const auto require_size = [](const char* name, std::size_t size, std::size_t wanted) {
+    if (size != wanted)
+      throw Error({std::string("matrix K: ") + name, std::to_string(size) + " numbers",
+                   std::to_string(wanted) + " numbers", ""});
+  };
+  require_size("k", cascade.k.size(), n * n);
+  require_size("kept", cascade.kept.size(), n * n);
+  require_size("c", cascade.c.size(), n);
+  require_size("chain", chain.size(), n);
+  for (std::size_t i = 0; i < n; ++i) {
+    require_non_negative("c", cascade.c[i]);
+    require_range("tokens of a draft", chain[i], 0, MatrixCascade::kMostTokens);
+    for (std::size_t j = i; j < n; ++j) {
+      require_range("k", cascade.k[i * n + j], 0, MatrixCascade::kMostTokens);
+      require_probability("kept", cascade.kept[i * n + j]);
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<int> full_chain(const MatrixCascade& cascade) {
+  const auto n = std::min(cascade.k.size(), static_cast<std::size_t>(std::max(cascade.drafts, 0)));
+  return {cascade.k.begin(), cascade.k.begin() + static_cast<std::ptrdiff_t>(n)};
+}
+
+double matrix_tokens(const MatrixCascade& cascade, std::span<const int> chain) {
+  check_matrix(cascade, chain);
+  double tokens = 1, reached = 1;
+  for (std::size_t draft = 0; draft < chain.size(); ++draft) {
+    for (int i = 0; i < chain[draft]; ++i) tokens += reached *= cascade.kept[draft];
+  }
+  return tokens;
+}
+
+std::vector<double> matrix_forwards(const MatrixCascade& cascade, std::span<const int> chain) {
+  check_matrix(cascade, chain);
+  std::vector<double> sums(chain.size(), 0.0);
+  Forwards forwards(cascade);
+  for (std::size_t draft = 0; draft < chain.size(); ++draft)
+    forwards.add_tokens(static_cast<int>(draft), chain[draft], 1, sums);
+  return sums;
+}
+
+double matrix_draft_time(const MatrixCascade& cascade, std::span<const int> chain) {
+  const std::vector<double> forwards = matrix_forwards(cascade, chain);
+  double time = 0;
+  for (std::size_t i = 0; i < forwards.size(); ++i) time += forwards[i] * cascade.c[i];
+  return time;
+}
+
+double matrix_improvement(const MatrixCascade& cascade) {
+  const std::vector<int> chain = full_chain(cascade);
+  return matrix_tokens(cascade, chain) / (1 + matrix_draft_time(cascade, chain));
 }
 
 std::vector<Prediction> cascade_predictions(const CascadeInputs& in) {

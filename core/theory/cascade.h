@@ -1,18 +1,19 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/theory/predictions.h"
 
-/// Closed forms for a cascade of two drafts (Chen et al. 2023, "Cascade Speculative Drafting", arXiv
+/// Closed forms for a cascade of several drafts (Chen et al. 2023, "Cascade Speculative Drafting", arXiv
 /// 2312.11462, Section 4 and Appendix). Like those of core/theory/chain.h they assume that every tested token
 /// is accepted with a fixed probability, independently, and that rows are free (t(n) = 1). c1 is the time of
 /// a forward of draft 1 / the time of a target forward, one row each; c2 is the same ratio for draft 2.
 ///
 /// EWIF (expected walltime improvement factor) = expected tokens per step / time of a step in target
 /// forwards. All functions throw Error for probabilities outside [0, 1], numbers of tokens outside [0,
-/// kMaxGamma] and negative costs.
+/// kMaxGamma] and negative costs. Those of MatrixCascade also throw if a list has the wrong size.
 namespace speclab::theory {
 
 /// Vertical cascade: draft 1 makes the chain for the target in `rounds` rounds. In each round it reviews k
@@ -43,6 +44,34 @@ struct HorizontalCascade {
 double horizontal_tokens(const HorizontalCascade& cascade);
 /// EWIF = E[tau] / (1 + k1 c1 + k2 c2).
 double horizontal_improvement(const HorizontalCascade& cascade);
+
+/// A cascade of n drafts by the matrix K (Algorithm 1 of the paper), from the largest draft to the smallest.
+/// Chains have the length that K says, as in strategies/cascade.cpp. In the paper's formula for the vertical
+/// cascade a chain has a given number of rounds instead, and so a random length. Both agree if alpha2 is 0 or
+/// 1, and for horizontal cascades.
+struct MatrixCascade {
+  static constexpr int kMostTokens = 1000;  ///< of a chain
+  int drafts = 1;                           ///< n
+  /// [n, n]: row 0: tokens of each draft in the chain for the target; row i: in the chain that draft i
+  /// reviews (the first draft is draft 1). Entries below the diagonal are not read.
+  std::vector<int> k;
+  /// [n, n]: row 0: probability that the target accepts a token of each draft; row i: that draft i keeps one
+  /// in its review.
+  std::vector<double> kept;
+  std::vector<double> c;  ///< [n]: time of a forward of each draft; 0 for copies
+};
+/// Row 0 of K: the number of tokens of each draft in a full chain for the target, [n].
+std::vector<int> full_chain(const MatrixCascade& cascade);
+/// E[tau] = 1 + the sum over the tokens of the chain of the product of the acceptances up to this token.
+/// `chain`: as full_chain(); shorter if a draft left places empty.
+double matrix_tokens(const MatrixCascade& cascade, std::span<const int> chain);
+/// Expected forwards of each draft for this chain, [n]. A draft that hands in r tokens makes rounds until it
+/// has them. In a round it reviews the chain of its row of K, at most r - 1 tokens, and adds one token.
+std::vector<double> matrix_forwards(const MatrixCascade& cascade, std::span<const int> chain);
+/// Time of all drafts for this chain: the sum of forwards times c.
+double matrix_draft_time(const MatrixCascade& cascade, std::span<const int> chain);
+/// EWIF = E[tau] / (1 + the time of all drafts) for full chains.
+double matrix_improvement(const MatrixCascade& cascade);
 
 /// The inputs of `speclab theory`. With `rounds` the cascade is vertical: draft 1 makes `rounds` reviews of
 /// `gamma2` tokens. Otherwise it is horizontal: `gamma` is k1, and `gamma2` is k2.

@@ -129,10 +129,11 @@ StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& le
   step.draft = calibration.draft_step + calibration.draft_token * mean_draft_length(lengths);
   step.accept = calibration.accept_step + calibration.accept_row * require_non_negative("tau", tau);
   step.other = calibration.other;
+  const RowTimes verification = calibration.target.after_drafting(calibration.done_share);
   double total = 0;
   for (std::size_t g = 0; g < lengths.size(); ++g) {
     if (lengths[g] == 0) continue;  // avoids extrapolating t(g + 1) when no step needs it
-    step.target += lengths[g] * calibration.target.at(static_cast<int>(g) + 1);
+    step.target += lengths[g] * verification.at(static_cast<int>(g) + 1);
     total += lengths[g];
   }
   step.target /= total;
@@ -184,7 +185,7 @@ Waterfall explain(const ExplainInput& input) {
 StepTimes calibrated_rows_step(const RowsExplainInput& input) {
   StepTimes step = calibrated_step(input.calibration, constant_draft_length(0), input.tau);
   step.draft += input.calibration.draft_token * require_non_negative("drafted tokens", input.drafted);
-  step.target = mean_time(input.calibration.target, input.rows,
+  step.target = mean_time(input.calibration.target.after_drafting(input.calibration.done_share), input.rows,
                           require_positive("share of rows", input.equivalent_share));
   return step;
 }
@@ -196,7 +197,8 @@ Waterfall explain_rows(const RowsExplainInput& input) {
   const double tau = input.tau, one_row = costs.target.at(1), rest = costs.t_ar - one_row;
   const StepTimes step = calibrated_rows_step(input);
   const double window = rest + mean_time(costs.target, input.window_rows, 1),
-               rows = rest + mean_time(costs.target, input.rows, 1), equivalent = rest + step.target;
+               rows = rest + mean_time(costs.target.after_drafting(costs.done_share), input.rows, 1),
+               equivalent = rest + step.target;
   const bool has_law = input.predicted_tau > 0, has_window = mean_draft_length(input.window_rows) > 1;
   Waterfall out;
   out.start_name = "free_rows";

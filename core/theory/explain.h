@@ -15,8 +15,11 @@ namespace speclab::theory {
 /// Mean costs from a calibration with the machine, the models and the context length of the case that is
 /// explained. They never come from the lines of that case. All times are in one unit.
 struct Calibration {
-  double t_ar = 0;         ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
-  RowTimes target;         ///< time of a target forward over n rows
+  double t_ar = 0;  ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
+  RowTimes target;  ///< time of a target forward over n rows
+  /// Share of the forward of a drafted row that drafting did before the verification; see
+  /// RowTimes::after_drafting().
+  double done_share = 0;
   double draft_token = 0;  ///< draft time per drafted token
   /// The part of a step's draft time that does not depend on the draft length: feeding tokens that the draft
   /// model has not seen yet (catching up), lookups without a match.

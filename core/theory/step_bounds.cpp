@@ -120,7 +120,33 @@ void traverse(const Judged& judged, int node, double rho, double& alive, std::ve
   alive -= ends_here;
 }
 
+bool is_chain(const TokenTree& tree) {
+  for (int node = 1; node <= tree.drafted(); ++node) {
+    if (tree.parent(node) != node - 1) return false;
+  }
+  return true;
+}
+
 }  // namespace
+
+std::optional<PairedOutcome> paired_outcome(const Draft& draft, const TargetRows& rows, const Coins& coins,
+                                            std::int64_t position, std::span<const Token> eos) {
+  if (!is_chain(draft.tree)) return std::nullopt;
+  const Judged judged(draft, rows, eos);
+  PairedOutcome out;
+  for (int node = 1; node <= draft.tree.drafted(); ++node) {
+    const double pass = judged.pass(Residual(*rows(node - 1).p), 1, node);
+    if (!coins.bernoulli(pass, {position, Purpose::accept, static_cast<std::uint32_t>(node)})) break;
+    out.by_token = node;
+  }
+  Acceptance block;
+  block.want_expected = false;
+  accept(find_acceptance_rule("block"), {}, draft, rows, coins, position, block);
+  out.by_path = static_cast<int>(block.path.size());
+  out.by_token = judged.counted_depth(out.by_token);
+  out.by_path = judged.counted_depth(out.by_path);
+  return out;
+}
 
 double StepBounds::tokens(const std::vector<double>& kept) {
   return std::accumulate(kept.begin(), kept.end(), 1.0);
@@ -131,8 +157,7 @@ StepBounds step_bounds(const Draft& draft, const TargetRows& rows, std::span<con
   StepBounds out;
   const Judged judged(draft, rows, eos);
   const TokenTree& tree = draft.tree;
-  out.chain = true;
-  for (int node = 1; node <= tree.drafted(); ++node) out.chain = out.chain && tree.parent(node) == node - 1;
+  out.chain = is_chain(tree);
   if (out.chain) {
     chain_bounds(judged, out);
   } else {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
@@ -33,6 +34,19 @@ struct StepBounds {
   /// 1 + the sum of a list: expected tokens of the step.
   static double tokens(const std::vector<double>& kept);
 };
+
+/// What two rules keep of the same chain with the same coins. The test of a node has the coin of the address
+/// (position of the pending token, Purpose::accept, node) under both rules, as it has in the engine under
+/// "block" (rules_paths.cpp). In the engine the token rule takes another coin, that of the token's own
+/// position, so its own outcome of a step may differ from this one.
+struct PairedOutcome {
+  int by_token = 0;  ///< drafted tokens that the rule "rejection" keeps, up to an end token
+  int by_path = 0;   ///< the same for the rule "block"
+};
+/// The mean of each number over the coins is that of the list of the same name in StepBounds; for `by_path`
+/// over the draws of the drafts too. `position` is that of node 0. Absent unless the draft is a chain.
+std::optional<PairedOutcome> paired_outcome(const Draft& draft, const TargetRows& rows, const Coins& coins,
+                                            std::int64_t position, std::span<const Token> eos);
 
 /// `accepted` are the nodes that the step kept, from depth 1 on. `eos` are tokens that end the text. The rows
 /// of all candidates and of the pending token are read, so the caller must have them.

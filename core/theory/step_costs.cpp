@@ -67,6 +67,13 @@ RowTimes RowTimes::monotone() const {
   return RowTimes(std::move(times));
 }
 
+RowTimes RowTimes::after_drafting(double share) const {
+  require_probability("share of a forward", share);
+  std::map<int, double> times = times_;
+  for (auto& [rows, time] : times) time = share * times_.begin()->second + (1 - share) * time;
+  return RowTimes(std::move(times));
+}
+
 double RowTimes::at(int rows) const {
   if (rows < 1) throw Error({"rows of a forward", fmt::format("{}", rows), "at least 1", ""});
   const auto right = times_.lower_bound(rows);

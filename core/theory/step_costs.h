@@ -30,6 +30,11 @@ class RowTimes {
   /// 1955). A search for the best number of rows uses them, so that it does not pick an n whose few samples
   /// were fast by luck.
   RowTimes monotone() const;
+  /// Time of a verification if drafting has done `share` of the forward of each row but one: an early exit
+  /// drafts with the first layers, and the verifying forward runs only the others. The last drafted token was
+  /// not fed while drafting, so its row needs all layers: share t(1) + (1 - share) t(n). This takes the time
+  /// of some layers as their share of the work of a forward.
+  RowTimes after_drafting(double share) const;
 
  private:
   std::map<int, double> times_;

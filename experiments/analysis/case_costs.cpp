@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -43,6 +45,26 @@ bool feeds_probes(const CaseData& data) {
   return any_step(data, [](const StepRecord& step) { return !step.probes.empty(); });
 }
 
+double share_done_by_drafting(const CaseData& data) {
+  if (!data.reference || !data.config["draft"].is_null() || draft_work(data).calls == 0) return 0;
+  double steps = 0, rows = 0, drafted = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    steps += step_count(line);
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        rows += step.rows;
+        drafted += static_cast<double>(step.drafted.size());
+      }
+    }
+  });
+  const Work own = target_work(data), base = target_work(*data.reference);
+  // A verification that goes on from drafted rows first runs the layers that the last drafted token lacks, in
+  // a forward of their own.
+  if (static_cast<double>(own.calls) <= steps || drafted == 0 || base.rows == 0 || base.flops <= 0) return 0;
+  const double of_a_row = base.flops / static_cast<double>(base.rows);
+  return std::clamp((rows * of_a_row - own.flops) / (drafted * of_a_row), 0.0, 1.0);
+}
+
 std::optional<theory::Calibration> calibration_of(const CaseData& data, const json& table) {
   if (!data.reference) return std::nullopt;
   const json* own = step_costs(table, data.id());
@@ -50,6 +72,7 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data, const js
   if (!own || !base) return std::nullopt;
   theory::Calibration calibration;
   calibration.target = calibrated_row_times(table);  // in nanoseconds
+  calibration.done_share = share_done_by_drafting(data);
   calibration.t_ar = table.value("reference_ns", calibration.target.at(1)) + linear(base->at("draft_ns"), 0) +
                      linear(base->at("accept_ns"), 1) + base->at("other_ns").get<double>();
   calibration.draft_token = own->at("draft_ns").at("slope");

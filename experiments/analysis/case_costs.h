@@ -24,6 +24,12 @@ bool feeds_probes(const CaseData& data);
 /// not cut, the length varies and the result is absent. It is also absent when nothing was drafted.
 std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengths& lengths);
 
+/// Returns the share of a row's forward that drafting did before the verification, on average over the
+/// drafted tokens. It is above 0 only if the target drafts for itself and the verifying forward goes on from
+/// the drafted rows (an early exit). Computed from the counted operations: those that the verification saved,
+/// per drafted token, over those of a row of the reference.
+double share_done_by_drafting(const CaseData& data);
+
 /// Returns the calibrated costs of a case. `table` comes from calibration_costs. Absent unless the
 /// calibration has costs of both the case and its reference.
 std::optional<theory::Calibration> calibration_of(const CaseData& data, const nlohmann::json& table);

@@ -1,11 +1,14 @@
 #include "experiments/analysis/case_theory.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <cmath>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/theory/alpha_estimators.h"
+#include "experiments/analysis/cascade_theory.h"
 #include "experiments/analysis/case_costs.h"
 #include "experiments/analysis/trees/tree_acceptance.h"
 #include "experiments/metrics/calibration_costs.h"
@@ -18,8 +21,10 @@ using nlohmann::json;
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, const json& metrics) {
   const std::vector<PromptRounds> run = data.rounds();
   const auto alpha = metric_number(metrics, "alpha");
-  if (run.empty() || !alpha || feeds_probes(data)) return std::nullopt;
+  if (run.empty() || feeds_probes(data)) return std::nullopt;
   const theory::DraftLengths lengths = theory::draft_length_counts(run);
+  // Without alpha there are the formulas that take the measured tau.
+  if (!alpha && (!judges_whole_paths(data) || lengths.size() < 2)) return std::nullopt;
   theory::PredictionInputs inputs;
   inputs.alpha = alpha;
   inputs.gamma = constant_gamma(data, lengths);
@@ -33,15 +38,16 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
     inputs.acceptance = metrics["acceptance_at"].get<std::vector<double>>();
   }
   inputs.c = cost_per_drafted_token(data, metrics, data.calibration);
+  const double done = share_done_by_drafting(data);
   if (inputs.c && data.intervals && data.resampled_calibrations) {
     for (const json& table : *data.resampled_calibrations) {
       if (const auto c = cost_per_drafted_token(data, metrics, table))
-        inputs.resampled.push_back({*c, calibrated_row_times(table)});
+        inputs.resampled.push_back({*c, calibrated_row_times(table).after_drafting(done)});
     }
   }
   if (const auto calibration = calibration_of(data, data.calibration)) {
     // The formulas that choose a setting need a t(n) that never falls. The costs of a step stay as measured.
-    inputs.target = calibration->target.monotone();
+    inputs.target = calibration->target.monotone().after_drafting(done);
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }
   return inputs;
@@ -74,10 +80,20 @@ json case_predictions(const CaseData& data, const json& metrics) {
   json out = json::object();
   try {
     if (const auto inputs = prediction_inputs(data, metrics)) {
-      for (const theory::Prediction& prediction : theory::predictions(*inputs))
+      const double done = share_done_by_drafting(data);
+      for (theory::Prediction& prediction : theory::predictions(*inputs)) {
+        if (!inputs->alpha && prediction.quantity == "alpha") continue;
+        const bool verifies =
+            prediction.equation.find("t(") != std::string::npos || prediction.name == "measured_costs";
+        if (done > 0 && verifies)
+          prediction.assumptions +=
+              fmt::format("; drafting did {:.1f} % of the forward of each row but one", 100 * done);
         out[prediction.name] = prediction_json(prediction, metrics);
+      }
     }
     for (const theory::Prediction& prediction : tree_predictions(data))
+      out[prediction.name] = prediction_json(prediction, metrics);
+    for (const theory::Prediction& prediction : matrix_predictions(data))
       out[prediction.name] = prediction_json(prediction, metrics);
   } catch (const Error&) {
     return json::object();  // a measured value is outside the domain of the formulas, such as tau below 1

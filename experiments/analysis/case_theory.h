@@ -9,8 +9,8 @@
 namespace speclab {
 
 /// Computes the inputs of the closed forms for one case. Acceptance comes from the steps of the case, and
-/// costs come from the calibration alone. Absent when nothing was drafted, when a draft branches and when a
-/// step feeds probes.
+/// costs come from the calibration alone. There is no alpha if the rule judges whole paths. Absent when
+/// nothing was drafted, when a draft branches and when a step feeds probes.
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data,
                                                           const nlohmann::json& metrics);
 /// "predictions" of a case in summary.json; an empty object when no closed form applies.

@@ -64,7 +64,8 @@ std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json
   if (!speedup || !calibration) return std::nullopt;
   const std::vector<FedRows> fed = fed_rows(data);
   const double rows = rows_fed_per_step(data);
-  const double share = rows > 0 ? std::min(1.0, row_equivalents(data) / rows) : 1;
+  const bool all_logits = calibration->done_share > 0;  // a chain; the rest of its forwards is known
+  const double share = rows > 0 && !all_logits ? std::min(1.0, row_equivalents(data) / rows) : 1;
   theory::RowsExplainInput input = rows_input(fed, all_of(fed.size()), *calibration, share);
   input.speedup = *speedup;
   if (const auto predicted = theory_tau(sections, data.id())) {
@@ -84,7 +85,8 @@ std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json
 
 std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const json& metrics,
                                                 const json& sections) {
-  if (feeds_probes(data) || (data.rounds().empty() && drafts_anything(data)))
+  const bool no_alpha = data.rounds().empty() || judges_whole_paths(data);
+  if (feeds_probes(data) || (no_alpha && drafts_anything(data)))
     return rows_waterfall(data, metrics, sections);
   const auto alpha = metric_number(metrics, "alpha"), tau = metric_number(metrics, "tau"),
              speedup = metric_number(metrics, "speedup");

@@ -117,15 +117,28 @@ std::string interval_text(const json& metrics, const std::string& name, int digi
 
 namespace {
 
-constexpr const char* kOtherTexts = " *";  ///< mark after a speedup, see notes_text
-constexpr double kMeaninglessNoise = .5;   ///< a noise floor above this means that too little was measured
-constexpr std::size_t kLeastPrompts = 3;   ///< prompts that a noise floor needs
+constexpr const char* kOtherTexts = " *";        ///< mark after a speedup, see notes_text
+constexpr const char* kPredicted = "predicted";  ///< this column is no metric, see predicted_speedup
+constexpr double kMeaninglessNoise = .5;  ///< a noise floor above this means that too little was measured
+constexpr std::size_t kLeastPrompts = 3;  ///< prompts that a noise floor needs
 
 /// True when the case's speedup compares texts that differ from those of its reference. Older records do not
 /// say whether they differ; the result is then false.
 bool speedup_of_other_texts(const json& entry) {
   const json& metrics = entry.at("metrics");
   return metrics.value("texts_equal", json()) == json(false) && !metrics.value("speedup", json()).is_null();
+}
+
+/// The speedup of a case as predicted from acceptance and calibrated times of forwards, for its kind of
+/// draft; null without such a prediction.
+json predicted_speedup(const json& entry) {
+  const auto predictions = entry.find("predictions");
+  if (predictions == entry.end()) return nullptr;
+  for (const char* name : {"cascade_measured_t", "tree_speedup", "measured_t_speedup", "mixture_speedup"}) {
+    const auto found = predictions->find(name);
+    if (found != predictions->end()) return found->value("value", json());
+  }
+  return nullptr;
 }
 
 std::string noise_text(const json& summary) {
@@ -188,6 +201,10 @@ Table summary_table(const json& summary) {
     bool interval;
     int digits;
     bool of_rule = false;  ///< the name of the rule stands before it
+    json value_of(const json& entry) const {
+      return std::string_view(metric) == kPredicted ? predicted_speedup(entry)
+                                                    : entry.at("metrics").value(metric, json());
+    }
   };
   static constexpr Column kColumns[] = {
       {"tau", "tau", false, 3},
@@ -198,6 +215,7 @@ Table summary_table(const json& summary) {
       {"ms/token", "ms_per_token", false, 3},
       {"tokens/s", "tokens_per_second", false, 3},
       {"speedup [95 %]", "speedup", true, 3},
+      {"predicted", kPredicted, false, 3},
       {"over chain [95 %]", "speed_over_chain", true, 3},
       {"copied", "copied_4grams", false, 2},
       {"ops", "ops_factor", false, 3},
@@ -211,9 +229,8 @@ Table summary_table(const json& summary) {
   table.right = {false, false};
   std::vector<Column> used;
   for (const Column& column : kColumns) {
-    const bool any = std::any_of(
-        summary.at("cases").begin(), summary.at("cases").end(),
-        [&](const json& entry) { return !entry["metrics"].value(column.metric, json()).is_null(); });
+    const bool any = std::any_of(summary.at("cases").begin(), summary.at("cases").end(),
+                                 [&](const json& entry) { return !column.value_of(entry).is_null(); });
     if (!any) continue;
     used.push_back(column);
     if (column.of_rule) {
@@ -230,13 +247,11 @@ Table summary_table(const json& summary) {
     std::vector<std::string> row = {
         entry["id"], entry["lossy"].get<bool>() ? "L3 lossy" : entry["loss_class"].get<std::string>()};
     for (const Column& column : used) {
-      if (column.of_rule) {
-        const json value = metrics.value(column.metric, json());
-        row.push_back(value.is_null() ? number_text(value) : entry.value("rule", ""));
-      }
+      if (column.of_rule)
+        row.push_back(entry["reference"].is_null() ? number_text(nullptr) : entry.value("rule", ""));
       row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits,
                                                     entry.value("prompts", std::size_t{0}))
-                                    : number_text(metrics.value(column.metric, json()), column.digits));
+                                    : number_text(column.value_of(entry), column.digits));
       if (column.metric == std::string_view("speedup") && speedup_of_other_texts(entry))
         row.back() += kOtherTexts;
     }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/decoding/registry.h"
+#include "core/decoding/rules/accept.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -31,11 +32,16 @@ bool has_drafts(const std::vector<PromptRounds>& run) {
   return false;
 }
 
+/// The rounds from which an alpha can be estimated; none if the rule of the case has no alpha.
+std::vector<PromptRounds> rounds_of_draws(const CaseData& data) {
+  return judges_whole_paths(data) ? std::vector<PromptRounds>() : data.rounds();
+}
+
 MetricValue alpha(const CaseData& data) {
-  return as_metric(theory::alpha_mle(data.rounds(), data.bootstrap()));
+  return as_metric(theory::alpha_mle(rounds_of_draws(data), data.bootstrap()));
 }
 MetricValue alpha_min(const CaseData& data) {
-  return as_metric(theory::alpha_min(data.rounds(), data.bootstrap()));
+  return as_metric(theory::alpha_min(rounds_of_draws(data), data.bootstrap()));
 }
 MetricValue draft_utilization(const CaseData& data) {
   return as_metric(theory::draft_utilization(data.rounds(), data.bootstrap()));
@@ -44,7 +50,7 @@ MetricValue draft_utilization(const CaseData& data) {
 MetricValue alpha_teacher_forced(const CaseData& data) { return mean_of_prompts(data, data.alpha_forced); }
 
 MetricValue agreement(const CaseData& data) {
-  const auto found = theory::estimators_agree(data.rounds());
+  const auto found = theory::estimators_agree(rounds_of_draws(data));
   return {found ? json(found->p_value) : json(nullptr), nullptr};
 }
 
@@ -177,17 +183,20 @@ MetricValue r_prime(const CaseData& data) {
 }
 
 MetricValue iid_p_value(const CaseData& data) {
-  const auto test = theory::iid_position_test(data.rounds());
+  const auto test = theory::iid_position_test(rounds_of_draws(data));
   return {test ? json(test->p_value) : json(nullptr), nullptr};
 }
 
 MetricValue tau_over_eq1(const CaseData& data) {
-  return as_metric(theory::tokens_over_eq1(data.rounds(), data.bootstrap()));
+  return as_metric(theory::tokens_over_eq1(rounds_of_draws(data), data.bootstrap()));
 }
 
 const std::array kAcceptanceMetrics = {
-    Metric{"alpha", "", "accepted / (accepted + rejections) by the case's rule: censored maximum likelihood",
-           kHigh, false, alpha},
+    Metric{
+        "alpha", "",
+        "accepted / (accepted + rejections) by the case's rule: censored maximum likelihood; null for rules "
+        "over whole paths",
+        kHigh, false, alpha},
     Metric{"alpha_min", "",
            "mean expected acceptance of the case's rule at tested positions (sum min(p,q), p(x), ...)", kHigh,
            false, alpha_min},
@@ -223,6 +232,13 @@ const std::array kAcceptanceMetrics = {
 };
 
 }  // namespace
+
+bool judges_whole_paths(const CaseData& data) {
+  const json name = data.config.value("rule", json());
+  return name.is_string() && std::ranges::any_of(acceptance_rules(), [&](const AcceptanceRule& rule) {
+           return rule.judges_whole_paths && name.get_ref<const std::string&>() == rule.name;
+         });
+}
 
 std::span<const Metric> acceptance_metrics() { return kAcceptanceMetrics; }
 

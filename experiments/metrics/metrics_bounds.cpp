@@ -138,6 +138,17 @@ MetricValue path_gain_at(const CaseData& data) {
   return out;
 }
 
+MetricValue path_gain_drawn(const CaseData& data) {
+  if (!data.bounds || !drafts_something(data)) return {};
+  for (const auto& [prompt, steps] : *data.bounds) {
+    if (!std::ranges::all_of(steps, [](const RecordedStep& step) { return step.paired.has_value(); }))
+      return {};
+  }
+  return mean_over_steps(data, [](const RecordedStep& step) {
+    return std::pair(static_cast<double>(step.paired->by_path - step.paired->by_token), 1.0);
+  });
+}
+
 const std::array kBoundMetrics = {
     Metric{
         "tau_bound", "tokens/step",
@@ -164,6 +175,11 @@ const std::array kBoundMetrics = {
            false, tau_path_rule},
     Metric{"path_gain", "tokens/step", "tau_path_rule - tau_token_rule, paired by step", kHigh, false,
            path_gain},
+    Metric{
+        "path_gain_drawn", "tokens/step",
+        "chains: tokens that \"block\" keeps - those that \"rejection\" keeps, of the same drafts with the "
+        "same coins; path_gain is its expectation",
+        kHigh, false, path_gain_drawn},
     Metric{"path_gain_at", "tokens/step",
            "chains: [i]: path_gain if only the first i + 1 tokens of each draft are verified", kHigh, false,
            path_gain_at},

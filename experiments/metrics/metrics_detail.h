@@ -25,6 +25,9 @@ void for_each_line(const CaseData& data, std::size_t repeat,
                    const std::function<void(std::size_t prompt, const LineRecord&)>& visit);
 /// True when the predicate holds for some step of repeat 0.
 bool any_step(const CaseData& data, const std::function<bool(const StepRecord&)>& predicate);
+/// True if the rule of the case judges whole paths (AcceptanceRule::judges_whole_paths). Such a case has no
+/// alpha. False for a rule that this version does not know.
+bool judges_whole_paths(const CaseData& data);
 /// Depth of a draft: the length of a chain, or of the longest path of a tree.
 std::size_t draft_depth(const StepRecord& step);
 double emitted_tokens(const LineRecord& line);  ///< without the first token of each turn, which prefill gives

@@ -37,11 +37,21 @@ std::vector<double> probabilities(const json& values) {
   return out;
 }
 
+/// A number of kept tokens of this step.
+int kept_count(const json& value, const RecordedStep& step) {
+  const int count = value.get<int>(), most = static_cast<int>(step.bounds.by_path.size());
+  if (count < 0 || count > most)
+    throw Error(
+        {"paired", value.dump(), fmt::format("a number from 0 to {}", most), "See results/SCHEMA.md."});
+  return count;
+}
+
 }  // namespace
 
 RecordedStep recorded_step(const JudgedStep& step) {
   return {static_cast<int>(step.accepted.size()), step.emitted,
-          theory::step_bounds(step.draft, step.rows, step.accepted, step.eos)};
+          theory::step_bounds(step.draft, step.rows, step.accepted, step.eos),
+          theory::paired_outcome(step.draft, step.rows, step.coins, step.position, step.eos)};
 }
 
 json bounds_line(const std::string& case_id, const std::string& prompt, std::uint64_t seed,
@@ -57,6 +67,7 @@ json bounds_line(const std::string& case_id, const std::string& prompt, std::uin
                             {"by_token", list(step.bounds.by_token)},
                             {"by_path", list(step.bounds.by_path)},
                             {"best", best}});
+    if (step.paired) out["steps"].back()["paired"] = {step.paired->by_token, step.paired->by_path};
   }
   return out;
 }
@@ -84,6 +95,9 @@ std::map<std::string, std::map<std::string, std::vector<RecordedStep>>> read_bou
                        fmt::format("{}, as in by_token", step.bounds.by_token.size()),
                        "See results/SCHEMA.md."});
         }
+        if (from.contains("paired"))
+          step.paired = theory::PairedOutcome{kept_count(from["paired"].at(0), step),
+                                              kept_count(from["paired"].at(1), step)};
         for (const json& bound : from.at("best")) {
           if (bound.is_null()) step.bounds.best.emplace_back();
           else step.bounds.best.emplace_back(probability(bound));

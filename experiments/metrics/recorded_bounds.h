@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,11 @@ struct RecordedStep {
   int accepted = 0;  ///< drafted tokens that were emitted
   int emitted = 0;
   theory::StepBounds bounds;
+  std::optional<theory::PairedOutcome> paired;  ///< of chains; absent in older records
 };
 
-/// Computes the bounds of a step. Costs a few passes over the vocabulary for each drafted token.
+/// Computes the bounds of a step, and what two rules keep of it with the same coins. Costs a few passes over
+/// the vocabulary for each drafted token.
 RecordedStep recorded_step(const JudgedStep& step);
 
 /// The line of one prompt and seed of a case.

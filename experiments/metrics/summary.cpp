@@ -15,6 +15,7 @@
 #include "experiments/metrics/bound_verdict.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/metrics/metrics.h"
+#include "experiments/metrics/metrics_detail.h"
 #include "experiments/metrics/ratio_noise.h"
 #include "experiments/metrics/record_files.h"
 #include "experiments/metrics/run_data.h"
@@ -51,8 +52,9 @@ json draft_sampling(const json& options) {
 }
 
 json alpha_by_prompt(const CaseData& data) {
-  const std::vector<PromptRounds> run = data.rounds();
   json out = json::object();
+  if (judges_whole_paths(data)) return out;
+  const std::vector<PromptRounds> run = data.rounds();
   for (std::size_t i = 0; i < run.size(); ++i) {
     double accepted = 0, tests = 0;
     for (const Round& round : run[i]) accepted += round.accepted, tests += round.tests();

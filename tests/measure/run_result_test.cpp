@@ -76,6 +76,7 @@ LineRecord example() {
     step.pool_size = 40 + t;
     step.probes = {{7, 0, -1}, {8, 3, 12}};
     if (t == 1) step.parts = {{4, 800}, {5, 900}}, step.contributions = {{1, "draft"}, {2, "text"}};
+    if (t == 1) step.reviews = {{"draft", "text", 5, 3}};
     turn.steps.push_back(step);
     line.turns.push_back(turn);
   }
@@ -113,6 +114,10 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].steps[0].contributions[1].first, 2);
   EXPECT_EQ(back.turns[1].steps[0].contributions[1].source, "text");
   ASSERT_EQ(back.turns[1].steps[0].parts.size(), 2u);
+  EXPECT_TRUE(back.turns[0].steps[0].reviews.empty());
+  ASSERT_EQ(back.turns[1].steps[0].reviews.size(), 1u);
+  EXPECT_EQ(back.turns[1].steps[0].reviews[0].source, "text");
+  EXPECT_EQ(back.turns[1].steps[0].reviews[0].kept, 3);
   EXPECT_EQ(back.turns[1].steps[0].parts[1].rows, 5);
   EXPECT_EQ(back.turns[1].steps[0].parts[1].ns, 900);
   EXPECT_EQ(back.turns[1].steps[0].drafted[0].parent, 0);

@@ -191,6 +191,23 @@ TEST(ExplainRows, TermsWithoutEffectAreLeftOut) {
   EXPECT_THROW(explain_rows(input), Error);
 }
 
+// Layers that ran while drafting are not paid again: t(n) is then share t(1) + (1 - share) t(n).
+TEST(ExplainRows, AVerificationAfterDraftingIsCheaper) {
+  RowsExplainInput input = window_example();
+  input.predicted_tau = 0;
+  input.window_rows = {0, 4};
+  input.equivalent_share = 1;
+  RowsExplainInput same = input;
+  input.calibration.done_share = .25;
+  same.calibration.target =
+      RowTimes(std::map<int, double>{{1, 9}, {11, .25 * 9 + .75 * 19}, {31, .25 * 9 + .75 * 39}});
+  const Waterfall waterfall = explain_rows(input), wanted = explain_rows(same);
+  EXPECT_NEAR(waterfall.modelled_step, wanted.modelled_step, 1e-12);
+  ASSERT_EQ(waterfall.terms.size(), wanted.terms.size());
+  for (std::size_t i = 0; i < wanted.terms.size(); ++i)
+    EXPECT_NEAR(waterfall.terms[i].speedup, wanted.terms[i].speedup, 1e-12) << wanted.terms[i].name;
+}
+
 TEST(Explain, TermsAddUpToTheGap) {
   std::mt19937_64 random(4);
   auto uniform = [&](double low, double high) { return low + (high - low) * ((random() >> 11) * 0x1p-53); };

@@ -169,5 +169,15 @@ TEST(Lookahead, PublishedAblation) {
   EXPECT_THROW(lookahead_step_compression(2, 0.5), Error);
 }
 
+TEST(RowTimes, AfterDraftingOnlyTheRestIsLeft) {
+  const RowTimes times({{1, 10.0}, {4, 16.0}, {8, 40.0}}), rest = times.after_drafting(.25);
+  EXPECT_DOUBLE_EQ(rest.at(1), 10) << "without a draft the verification is a whole forward";
+  EXPECT_DOUBLE_EQ(rest.at(4), .25 * 10 + .75 * 16);
+  EXPECT_DOUBLE_EQ(rest.at(6), .25 * 10 + .75 * 28);
+  EXPECT_DOUBLE_EQ(rest.at(12), .25 * 10 + .75 * 64);
+  EXPECT_DOUBLE_EQ(times.after_drafting(0).at(8), 40);
+  EXPECT_THROW(times.after_drafting(1.1), Error);
+}
+
 }  // namespace
 }  // namespace speclab::theory

@@ -1,12 +1,14 @@
 #include "core/decoding/drafting/draft.h"
 
+#include <algorithm>
+
 #include "core/base/error.h"
 
 namespace speclab {
 namespace {
 
-constexpr std::size_t kMostSources =
-    6;  // memory is reserved for this many sources of one tree, so that steps do not allocate
+constexpr std::size_t kMostSources = 6;  // memory is reserved for this many sources of one tree and for as
+                                         // many reviews, so that steps do not allocate
 
 }  // namespace
 
@@ -18,6 +20,8 @@ void Draft::reset(Token pending) {
   source = {};
   contributions.clear();
   contributions.reserve(kMostSources);
+  reviews.clear();
+  reviews.reserve(kMostSources);
   pool_size = -1;
   ended_by_schedule = false;
   evidence = 0;
@@ -30,6 +34,17 @@ int Draft::add(Token token, int parent, int q_index, float token_confidence) {
   q_of.push_back(q_index);
   confidence.push_back(token_confidence);
   return node;
+}
+
+void Draft::add_review(std::string_view reviewer, std::string_view source, bool kept) {
+  auto found = std::ranges::find_if(
+      reviews, [&](const Review& review) { return review.reviewer == reviewer && review.source == source; });
+  if (found == reviews.end()) {
+    reviews.push_back({reviewer, source, 0, 0});
+    found = reviews.end() - 1;
+  }
+  ++found->tested;
+  found->kept += kept ? 1 : 0;
 }
 
 int Draft::add_probe(Token token, int parent, NodeKind kind) {

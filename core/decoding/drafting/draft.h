@@ -29,6 +29,15 @@ struct Draft {
     std::string_view source;
   };
   std::vector<Contribution> contributions;
+  /// Says how many places in chains from `source` the draft model `reviewer` tested and kept, if draft models
+  /// review each other's chains while the draft is made. A place that `source` left empty counts as tested
+  /// and not kept. The places after the first one that was not kept do not count. The names are static
+  /// strings. Each pair of names occurs at most once.
+  struct Review {
+    std::string_view reviewer, source;
+    int tested, kept;
+  };
+  std::vector<Review> reviews;
   std::int64_t pool_size = -1;     ///< n-grams in the strategy's pool, for the record; -1: no pool
   bool ended_by_schedule = false;  ///< a schedule stopped the draft before its maximum
   /// Confidence q(x) of each node, for the record and for budgets; -1: unknown. [tree.size()]
@@ -45,6 +54,8 @@ struct Draft {
   /// Appends a node and returns its index. `q_index` is that of a Distribution from new_q(), which the caller
   /// has filled, or kOneHot.
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f);
+  /// Adds one test to the entry of `reviews` for this pair of names.
+  void add_review(std::string_view reviewer, std::string_view source, bool kept);
   /// Appends a probe or a relay, see NodeKind. All candidates must have been added before.
   int add_probe(Token token, int parent, NodeKind kind = NodeKind::probe);
   /// Removes the nodes for which `keep` is 0. [tree.size()]; entry 0 is not read. The parent of a kept node

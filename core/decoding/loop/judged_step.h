@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <span>
 
 #include "core/base/token.h"
@@ -14,6 +15,8 @@ struct JudgedStep {
   std::span<const int> accepted;  ///< the drafted nodes that were emitted, from depth 1 on
   int emitted;                    ///< tokens that were emitted
   TokenSpan eos;                  ///< tokens that end the text; empty if they are ignored
+  const Coins& coins;             ///< of the sequence
+  std::int64_t position;          ///< of the pending token in the text
 };
 
 }  // namespace speclab

@@ -36,6 +36,10 @@ void record_step(RunningSequence& sequence) {
   step.contributions.clear();
   for (const Draft::Contribution& part : sequence.draft.contributions)
     step.contributions.push_back({part.first, std::string(part.source)});
+  step.reviews.clear();
+  for (const Draft::Review& review : sequence.draft.reviews)
+    step.reviews.push_back(
+        {std::string(review.reviewer), std::string(review.source), review.tested, review.kept});
   step.accepted = accepted;
   step.emitted = sequence.emitted;
   step.rows = static_cast<int>(sequence.fed.size());
@@ -122,7 +126,8 @@ void show_judged_step(RunningSequence& sequence, const std::function<void(const 
   std::vector<Token>& text = sequence.sequence.tokens;
   const std::vector<Token> emitted(text.end() - sequence.emitted, text.end());
   text.resize(text.size() - emitted.size());
-  on_judged({sequence.draft, rows, std::span(path).first(accepted), sequence.emitted, sequence.sequence.eos});
+  on_judged({sequence.draft, rows, std::span(path).first(accepted), sequence.emitted, sequence.sequence.eos,
+             sequence.sequence.coins, sequence.sequence.position()});
   text.insert(text.end(), emitted.begin(), emitted.end());
 }
 

@@ -150,6 +150,9 @@ struct AcceptanceRule {
   /// The rule refuses drafts that are not independent paths: only the pending token may have several
   /// children, and they were drawn independently from one row.
   bool independent_paths_only = false;
+  /// The probability that the rule keeps a token depends on the tokens of the draft after it. So there is no
+  /// acceptance probability of one draw, and such a case has no alpha.
+  bool judges_whole_paths = false;
   /// Throws Error if the rule refuses this draft. `verify` calls it first, and so does the host before a
   /// device judges the draft. Null: `verify` makes all checks.
   void (*require)(const Draft&) = nullptr;

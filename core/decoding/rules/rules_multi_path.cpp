@@ -280,6 +280,7 @@ const std::array<AcceptanceRule, 1> kRules = {{
      .expected = expected_of_path,
      .output_law = law_of_target,
      .independent_paths_only = true,
+     .judges_whole_paths = true,
      .verify = verify_chosen_path},
 }};
 

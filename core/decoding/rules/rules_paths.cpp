@@ -225,6 +225,7 @@ const std::array<AcceptanceRule, 2> kRules = {{
      .output_law = law_of_target,
      .device_form = on_device,
      .chains_only = true,
+     .judges_whole_paths = true,
      .require = require_chain,
      .verify = verify_block},
     {.name = "traversal",
@@ -239,6 +240,7 @@ const std::array<AcceptanceRule, 2> kRules = {{
      .expected = expected,
      .output_law = law_of_target,
      .device_form = on_device,
+     .judges_whole_paths = true,
      .verify = verify_paths},
 }};
 

@@ -13,7 +13,8 @@ using fixtures::json;
 
 // The number of blocks that a copy of the step needs.
 int lists_of(const StepRecord& step) {
-  return !step.drafted.empty() + !step.contributions.empty() + !step.parts.empty() + !step.probes.empty();
+  return !step.drafted.empty() + !step.contributions.empty() + !step.reviews.empty() + !step.parts.empty() +
+         !step.probes.empty();
 }
 
 struct AllocationCase {

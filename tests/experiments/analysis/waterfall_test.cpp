@@ -94,6 +94,37 @@ TEST_F(Explained, Theorem38HasOneValueInARecord) {
       1e-12);
 }
 
+// Three steps of two drafted tokens, and a reference of 100 operations per row. Drafting did 40 of the 100
+// operations of a row before the verification, which therefore has 9 x 100 - 6 x 40 = 660.
+TEST_F(Explained, AVerificationThatGoesOnFromDraftedRowsCostsWhatIsLeft) {
+  const auto predicted = [&](const char* name, std::int64_t target_calls) {
+    const auto path = write_run(name, 1'600'000);
+    for (int i = 0; i < 3; ++i) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(1e6));
+    json config = read_json_file(path / "config.json");
+    config["cases"][1]["draft"] = nullptr;
+    write_json_file(path / "config.json", config);
+    rewrite(path / "cases" / "spec.jsonl",
+            [&](LineRecord& line) { line.turns[0].target = passes(target_calls, 12, 660, 300); });
+    return json(summarise_run(path)["cases"][1]);
+  };
+  const json exit = predicted("exit", 6), other = predicted("other", 3);
+  const double tokens = 1 + .6 + .36, c = .1, verification = .4 + .6 * 1.2;
+  const auto value = [](const json& entry, const char* name) {
+    return entry["predictions"].at(name).at("value").get<double>();
+  };
+  EXPECT_NEAR(value(exit, "measured_t_speedup"), tokens / (2 * c + verification), 1e-12);
+  EXPECT_NEAR(value(exit, "measured_costs"), 2 / (2 * c + verification), 1e-12);
+  EXPECT_NEAR(value(exit, "leviathan_3_8"), tokens / (2 * c + 1), 1e-12) << "rows are free there";
+  const std::string assumed = exit["predictions"]["measured_costs"]["assumptions"];
+  EXPECT_THAT(assumed, HasSubstr("drafting did 40.0 % of the forward of each row but one"));
+  EXPECT_NEAR(exit["waterfall"].back()["unexplained_share"].get<double>(), 1 - (.2 + verification) / 1.6,
+              1e-12);
+  // With one forward in each step, the verification runs all layers.
+  EXPECT_NEAR(value(other, "measured_t_speedup"), tokens / (2 * c + 1.2), 1e-12);
+  EXPECT_THAT(other["predictions"]["measured_costs"]["assumptions"].get<std::string>(),
+              Not(HasSubstr("drafting did")));
+}
+
 TEST_F(Explained, ShortDraftsWithinATextMeanNoConstantGamma) {
   const auto path = write_run("short", 1'600'000);
   EXPECT_TRUE(summarise_run(path)["cases"][1]["predictions"].contains("leviathan_eq_1"));

@@ -58,14 +58,14 @@ std::vector<RecordedStep> golden_steps(const char* rule, std::vector<int> widths
   std::vector<RecordedStep> steps;
   for (int i = 0; i < count; ++i) {
     enumerate::Step step;
-    run_step(
-        world, {widths}, draws, find_acceptance_rule(rule), {}, Coins(17, static_cast<std::uint64_t>(i)),
-        step,
-        [&](const AcceptanceRule& used, const RuleOptions& options, const Draft& draft,
-            const TargetRows& rows, const Coins& coins, std::int64_t position, Acceptance& out) {
-          verify(used, options, draft, rows, coins, position, out);
-          steps.push_back(recorded_step({draft, rows, out.path, static_cast<int>(out.path.size()) + 1, {}}));
-        });
+    run_step(world, {widths}, draws, find_acceptance_rule(rule), {}, Coins(17, static_cast<std::uint64_t>(i)),
+             step,
+             [&](const AcceptanceRule& used, const RuleOptions& options, const Draft& draft,
+                 const TargetRows& rows, const Coins& coins, std::int64_t position, Acceptance& out) {
+               verify(used, options, draft, rows, coins, position, out);
+               steps.push_back(recorded_step(
+                   {draft, rows, out.path, static_cast<int>(out.path.size()) + 1, {}, coins, position}));
+             });
   }
   return steps;
 }
@@ -111,6 +111,9 @@ TEST_F(Bounds, TheTokenRuleIsBelowTheBoundByThePairedGain) {
   EXPECT_NEAR(metrics["tau_path_rule"].get<double>(), 2.883625, .03);
   // The gain is paired, so its error is far below that of the two means.
   EXPECT_NEAR(metrics["path_gain"].get<double>(), .14925, .005);
+  EXPECT_NEAR(metrics["path_gain_drawn"].get<double>(), .14925, .04) << "four standard errors";
+  EXPECT_LT(metrics["path_gain_drawn_ci95"][0].get<double>(),
+            metrics["path_gain_drawn_ci95"][1].get<double>());
   ASSERT_EQ(metrics["path_gain_at"].size(), 3u);
   EXPECT_NEAR(metrics["path_gain_at"][0].get<double>(), 0, 1e-9);
   EXPECT_NEAR(metrics["path_gain_at"][1].get<double>(), .055, .003);
@@ -118,6 +121,18 @@ TEST_F(Bounds, TheTokenRuleIsBelowTheBoundByThePairedGain) {
   EXPECT_NEAR(metrics["tau_excess"].get<double>(), -.14925, .04);
   EXPECT_NEAR(metrics["position_bound"].get<double>(), .75, 1e-6) << "one draft: the overlap";
   EXPECT_NEAR(metrics["position_acceptance"].get<double>(), .75, .01);
+}
+
+TEST_F(Bounds, TheDrawnGainNeedsChainsAndARecordThatHasIt) {
+  auto steps = golden_steps("rejection", {1, 1}, enumerate::Draws::iid, 30);
+  const auto gain = [&](const char* name) {
+    return spec_of(summarise_run(run_with(name, "rejection", steps)))["metrics"]["path_gain_drawn"];
+  };
+  EXPECT_TRUE(gain("new").is_number());
+  steps.back().paired.reset();
+  EXPECT_TRUE(gain("old").is_null());
+  steps = golden_steps("rejection", {2, 1}, enumerate::Draws::iid, 30);
+  EXPECT_TRUE(gain("trees").is_null());
 }
 
 TEST_F(Bounds, AVerifierThatEmitsMoreThanTheOptimumIsWrong) {
@@ -175,7 +190,8 @@ TEST_F(Bounds, TreesOfARuleOverWholePathsAreBoundedAtTheFirstPosition) {
 
 TEST_F(Bounds, ARunWithoutThemHasNoSuchMetrics) {
   const json entry = spec_of(summarise_run(write_run("none", 1'000'000)));
-  for (const char* metric : {"tau_bound", "tau_of_bound", "tau_excess", "position_bound", "path_gain"})
+  for (const char* metric :
+       {"tau_bound", "tau_of_bound", "tau_excess", "position_bound", "path_gain", "path_gain_drawn"})
     EXPECT_TRUE(entry["metrics"][metric].is_null()) << metric;
   EXPECT_TRUE(entry["above_bound"].is_null());
 }
@@ -185,6 +201,17 @@ TEST_F(Bounds, OfTwoEqualLinesTheFirstCounts) {
   const auto folder = run_with("twice", "block", steps);
   JsonLinesWriter(folder / "bounds.jsonl").append(bounds_line("spec", "0", 1, steps));
   EXPECT_EQ(read_bounds(folder / "bounds.jsonl").at("spec").at("0").size(), 10u);
+}
+
+TEST_F(Bounds, ADrawnNumberAboveTheLengthOfTheDraftIsDamage) {
+  auto steps = golden_steps("rejection", {1, 1}, enumerate::Draws::iid, 30);
+  steps.front().paired->by_path = 3;
+  try {
+    summarise_run(run_with("long", "rejection", steps));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("paired: got 3, expected a number from 0 to 2"));
+  }
 }
 
 TEST_F(Bounds, ADamagedLineIsNamed) {

@@ -182,6 +182,34 @@ TEST_F(Record, AFailedLineIsListedAndNotCounted) {
   EXPECT_EQ(summary["cases"][1]["metrics"]["tokens"], 18);
 }
 
+// A rule over whole paths has no acceptance of one draw. What does not need one is the same.
+TEST_F(Record, ARuleOverWholePathsHasNoAlpha) {
+  const auto path = write_run("paths", 1'600'000);
+  for (int i = 0; i < 3; ++i) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(1e6));
+  const json token = summarise_run(path)["cases"][1];
+  json config = read_json_file(path / "config.json");
+  config["cases"][1]["rule"] = "block";
+  write_json_file(path / "config.json", config);
+  const json summary = summarise_run(path), block = summary["cases"][1];
+  for (const char* name : {"alpha", "alpha_min", "alpha_agreement_p", "iid_p_value", "tau_over_eq1"}) {
+    EXPECT_TRUE(block["metrics"].at(name).is_null()) << name;
+    EXPECT_FALSE(block["metrics"].contains(std::string(name) + "_ci95")) << name;
+  }
+  EXPECT_TRUE(block["alpha_by_prompt"].empty());
+  EXPECT_FALSE(token["alpha_by_prompt"].empty());
+  for (const char* name : {"tau", "acceptance_at", "draft_utilization", "speedup"})
+    EXPECT_EQ(block["metrics"][name], token["metrics"][name]) << name;
+  for (const char* name : {"measured_costs", "positional_speedup", "chen_ratio"})
+    EXPECT_EQ(block["predictions"].at(name), token["predictions"].at(name)) << name;
+  for (const char* name : {"leviathan_3_8", "measured_t_speedup", "implied_alpha_tau"}) {
+    EXPECT_FALSE(block["predictions"].contains(name)) << name;
+    EXPECT_TRUE(token["predictions"].contains(name)) << name;
+  }
+  EXPECT_EQ(block["waterfall"][0]["step"], "free_rows");
+  EXPECT_NEAR(block["waterfall"].back()["unexplained_share"].get<double>(),
+              token["waterfall"].back()["unexplained_share"].get<double>(), 1e-12);
+}
+
 TEST_F(Record, TablesInAllForms) {
   const json summary = summarise_run(write_run("run", 1'600'000));
   EXPECT_THAT(to_text(summary_table(summary)), HasSubstr("1.25 [1.25, 1.25] (n = 3)"));

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "tests/base/error_text.h"
 #include "tests/decoding/loop/loop_fixture.h"
@@ -101,6 +104,69 @@ TEST(Cascade, TheChainHasTheGreedyTokensOfEachDraftThenCopies) {
     EXPECT_EQ(step.contributions[1].first, 4);
   });
   EXPECT_GT(copies, 5);
+}
+
+/// The reviews of a step as a map: reviewer and source -> tested and kept places.
+std::map<std::pair<std::string, std::string>, std::pair<int, int>> reviews_of(const StepRecord& step) {
+  std::map<std::pair<std::string, std::string>, std::pair<int, int>> out;
+  for (const DraftReview& review : step.reviews) {
+    const bool is_new =
+        out.emplace(std::pair(review.reviewer, review.source), std::pair(review.tested, review.kept)).second;
+    EXPECT_TRUE(is_new) << review.reviewer << " " << review.source;
+  }
+  return out;
+}
+
+// The rounds of one draft over copies by hand. A place for which there is no copy counts as not kept.
+TEST(Cascade, TheRecordCountsThePlacesThatAReviewKept) {
+  const CascadeModels models;
+  const GenerationRecord record =
+      decode(models, {models.one}, choose("cascade", {{"k", {6, 0, 0, 3}}})).run();
+  int all_kept = 0;
+  for_steps(record, [&](std::vector<Token> text, const StepRecord& step, int left) {
+    if (left <= 7) return;
+    int tested = 0, kept = 0;
+    for (int made = 0; made < 6;) {
+      const int places = std::min(3, 6 - made - 1);
+      bool keeps = true;
+      for (int place = 0; keeps; ++place, ++made) {
+        const std::vector<Token> copied =
+            copy_by_hand(text, static_cast<std::size_t>(std::max(0, places - place)));
+        const Token best = order_of(row_after(models.one, text)).front();
+        keeps = place < places && !copied.empty() && copied.front() == best;
+        tested += place < places;
+        kept += keeps;
+        text.push_back(best);
+      }
+    }
+    const auto found = reviews_of(step);
+    ASSERT_EQ(found.size(), 1u);
+    EXPECT_EQ(found.at({"draft 1", "max_gram"}), std::pair(tested, kept));
+    EXPECT_EQ(static_cast<int>(step.drafted.size()), step.draft_calls + kept) << "each review adds one token";
+    all_kept += kept;
+  });
+  EXPECT_GT(all_kept, 3);
+}
+
+TEST(Cascade, TheRecordNamesReviewersAndSources) {
+  const CascadeModels models;
+  const GenerationRecord record =
+      decode(models, {models.two, models.one}, choose("cascade", {{"k", {3, 2, 2, 0, 2, 1, 0, 0, 3}}})).run();
+  std::map<std::pair<std::string, std::string>, std::pair<int, int>> all;
+  for (const StepRecord& step : record.steps) {
+    for (const auto& [pair, counts] : reviews_of(step)) {
+      EXPECT_LE(counts.second, counts.first);
+      all[pair].first += counts.first;
+    }
+  }
+  // The first draft makes three tokens at most, so its reviews have two places, both of the second draft.
+  EXPECT_EQ(all.size(), 2u);
+  EXPECT_TRUE(all.contains({"draft 1", "draft 2"}));
+  EXPECT_TRUE(all.contains({"draft 2", "max_gram"}));
+  const GenerationRecord plain =
+      decode(models, {models.two, models.one}, choose("cascade", {{"k", {3, 2, 0, 0}}, {"max_gram", false}}))
+          .run();
+  for (const StepRecord& step : plain.steps) EXPECT_TRUE(step.reviews.empty());
 }
 
 // The lenient review by hand: a copied token stays if p(x) > 1 / lenience under the draft.

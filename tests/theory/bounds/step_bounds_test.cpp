@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <random>
 
 #include "core/theory/audit/toy_step.h"
@@ -160,6 +161,106 @@ TEST(StepBounds, OneHotDraftsGainNothing) {
   const World world = enumerate::random_world(4, 4, enumerate::Rows::generic, false, random);
   const Means means = mean_bounds(world, {{1, 1, 1}}, Draws::one_hot);
   EXPECT_NEAR(means.by_path, means.by_token, 1e-12);
+}
+
+/// Calls visit(outcome, bounds, tokens that the rule `rule` itself keeps) for each of many steps.
+template <class Visit>
+void for_paired_steps(const World& world, const Shape& shape, Draws draws, const char* rule,
+                      const std::vector<Token>& eos, int count, const Visit& visit) {
+  for (int i = 0; i < count; ++i) {
+    enumerate::Step step;
+    run_step(world, shape, draws, find_acceptance_rule(rule), {}, Coins(23, static_cast<std::uint64_t>(i)),
+             step,
+             [&](const AcceptanceRule& used, const RuleOptions& options, const Draft& draft,
+                 const TargetRows& rows, const Coins& coins, std::int64_t position, Acceptance& out) {
+               accept(used, options, draft, rows, coins, position, out);
+               const auto outcome = paired_outcome(draft, rows, coins, position, eos);
+               ASSERT_TRUE(outcome);
+               visit(*outcome, step_bounds(draft, rows, {}, eos), static_cast<int>(out.path.size()));
+             });
+  }
+}
+
+struct Mean {
+  double sum = 0, squares = 0, count = 0;
+  void add(double x) { sum += x, squares += x * x, ++count; }
+  double value() const { return sum / count; }
+  double standard_error() const { return std::sqrt((squares / count - value() * value()) / count); }
+};
+
+// Over many coins the drawn gain has the expected gain of the same rows as its mean.
+TEST(PairedOutcomes, TheMeanGainIsTheExpectedGain) {
+  std::mt19937 random(29);
+  const World golden = enumerate::golden_world(4),
+              tables = enumerate::random_world(4, 5, enumerate::Rows::generic, false, random);
+  for (const World* world : {&golden, &tables}) {
+    for (const std::vector<Token>& eos : {std::vector<Token>{}, std::vector<Token>{2}}) {
+      Mean gain, difference, token, path;
+      for_paired_steps(*world, {{1, 1, 1}}, Draws::iid, "rejection", eos, 20'000,
+                       [&](const PairedOutcome& outcome, const StepBounds& bounds, int) {
+                         const double by_token = StepBounds::tokens(bounds.by_token) - 1,
+                                      by_path = StepBounds::tokens(bounds.by_path) - 1;
+                         gain.add(outcome.by_path - outcome.by_token);
+                         difference.add(outcome.by_path - outcome.by_token - (by_path - by_token));
+                         token.add(outcome.by_token - by_token);
+                         path.add(outcome.by_path - by_path);
+                       });
+      for (const Mean* mean : {&difference, &token, &path})
+        EXPECT_LT(std::abs(mean->value()), 4 * mean->standard_error());
+      if (world == &golden && eos.empty()) {
+        EXPECT_NEAR(gain.value(), .14925, 4 * gain.standard_error());
+      }
+    }
+  }
+}
+
+// In the engine the rule "block" takes the same coins, so its drawn tokens are those that it kept.
+TEST(PairedOutcomes, AreThoseOfTheEngineForBlock) {
+  const World world = enumerate::golden_world(4);
+  int kept_some = 0;
+  for_paired_steps(world, {{1, 1, 1}}, Draws::iid, "block", {}, 500,
+                   [&](const PairedOutcome& outcome, const StepBounds&, int kept) {
+                     EXPECT_EQ(outcome.by_path, kept);
+                     kept_some += kept > 0;
+                   });
+  EXPECT_GT(kept_some, 100);
+}
+
+// With one drafted token, and with a greedy target, the two rules decide alike, coin by coin. A draft whose
+// tokens are copies gains nothing on average.
+TEST(PairedOutcomes, AgreeWhereTheRulesAreTheSame) {
+  std::mt19937 random(31);
+  const World sampled = enumerate::random_world(4, 5, enumerate::Rows::generic, false, random);
+  const World greedy = enumerate::random_world(4, 5, enumerate::Rows::one_hot_p, true, random);
+  int kept = 0;
+  const auto agree = [&](const PairedOutcome& outcome, const StepBounds&, int) {
+    EXPECT_EQ(outcome.by_path, outcome.by_token);
+    kept += outcome.by_path;
+  };
+  for_paired_steps(sampled, {{1}}, Draws::iid, "rejection", {}, 500, agree);
+  for_paired_steps(sampled, {{1}}, Draws::one_hot, "rejection", {}, 500, agree);
+  for_paired_steps(greedy, {{1, 1, 1}}, Draws::iid, "rejection", {}, 500, agree);
+  EXPECT_GT(kept, 300);
+  Mean gain;
+  for_paired_steps(sampled, {{1, 1, 1}}, Draws::one_hot, "rejection", {}, 20'000,
+                   [&](const PairedOutcome& outcome, const StepBounds& bounds, int) {
+                     gain.add(outcome.by_path - outcome.by_token);
+                     EXPECT_NEAR(StepBounds::tokens(bounds.by_path), StepBounds::tokens(bounds.by_token),
+                                 1e-12);
+                   });
+  EXPECT_LT(std::abs(gain.value()), 4 * gain.standard_error());
+}
+
+TEST(PairedOutcomes, AreOfChainsOnly) {
+  const World world = enumerate::golden_world(3);
+  enumerate::Step step;
+  run_step(world, {{2, 1}}, Draws::iid, find_acceptance_rule("rejection"), {}, Coins(1, 1), step,
+           [&](const AcceptanceRule&, const RuleOptions&, const Draft& draft, const TargetRows& rows,
+               const Coins& coins, std::int64_t position, Acceptance& none) {
+             EXPECT_FALSE(paired_outcome(draft, rows, coins, position, {}));
+             none.path.clear();
+             none.next = 0;
+           });
 }
 
 TEST(StepBounds, NamesTheOptimumOfVisitedPositionsOnly) {
