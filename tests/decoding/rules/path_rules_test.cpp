@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 
+#include "core/backend/path_choice.h"
 #include "core/base/error.h"
 #include "core/theory/audit/toy_step.h"
 #include "core/theory/audit/enumerate.h"
@@ -133,6 +135,49 @@ TEST(MultiPathBlock, IsBlockVerificationOnAChain) {
   }
 }
 
+/// The golden world with other rows, the same after every text.
+World golden_world_with(const std::vector<double>& p, const std::vector<double>& q, int length) {
+  World world = golden_world(length);
+  for (auto& [context, row] : world.rows) {
+    row.p.assign_weights(p);
+    row.raw = row.p;
+    for (Distribution& of_q : row.q) of_q.assign_weights(q);
+  }
+  return world;
+}
+
+// Tokens 0 and 1 are in one class of p/q although they differ, token 2 is in a lower one, and token 3 is in
+// the highest one, far above the others. The law is the target's for every choice within a class, and the
+// classes cost less than 1 % of what is accepted.
+TEST(MultiPathBlock, ATieWithinAClassIsTheFirstPaths) {
+  const std::vector<double> p{.3003, .4, .1, .1997}, q{.25, .334, .416, 1e-4};
+  ASSERT_EQ(ratio_class(p[0], q[0]), ratio_class(p[1], q[1]));
+  ASSERT_NE(p[0] / q[0], p[1] / q[1]);
+  ASSERT_EQ(ratio_class(p[3], q[3]), kRatioClasses - 1);
+  const World world = golden_world_with(p, q, 3);
+  const AcceptanceRule& rule = find_acceptance_rule("multi_path_block");
+  for (const Shape& shape : {Shape{{2}}, Shape{{3}}, Shape{{2, 1}}}) {
+    const int length = static_cast<int>(shape.widths.size()) + 1;
+    double worst = 0;
+    const Law law =
+        law_of([&](const Coins& coins) { return emit(world, shape, Draws::iid, rule, {}, length, coins); });
+    for (const auto& [outcome, mass] : target_law(world, length))
+      worst = std::max(worst, std::abs(mass - law.mass.at(outcome)));
+    EXPECT_LE(worst, 1e-12);
+  }
+  // Two paths: the first one decides within the class, whichever token it has.
+  int decided = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    Step step;
+    run_step(world, {{2}}, Draws::iid, rule, {}, Coins(seed, 4), step);
+    const Token a = step.draft.tree.token(1), b = step.draft.tree.token(2);
+    if (a + b != 1 || a == b) continue;
+    ASSERT_EQ(step.acceptance.tested.at(0).node, 1) << seed;
+    ++decided;
+  }
+  EXPECT_GT(decided, 30);
+}
+
 // Paths with equal tokens may be taken for each other, but not mixed: the accepted nodes are one path of the
 // tree.
 TEST(MultiPathBlock, AcceptsNodesOfOnePath) {
@@ -189,6 +234,22 @@ TEST(MultiPathBlock, RefusesWhatIsNotIndependentPaths) {
   refused({{2}}, Draws::swor, "different rows");
   refused({{2}}, Draws::one_hot, "a copied token");
   refused({{1, 2}}, Draws::iid, "2 children of node 1");
+  // Paths with equal tokens and different lengths.
+  Draft draft;
+  draft.reset(0);
+  int law = -1;
+  draft.new_q(&law).assign_weights(std::vector<double>{1, 1});
+  for (const int parent : {0, 0, 1}) draft.add(1, parent, law);
+  const AcceptanceRule& rule = find_acceptance_rule("multi_path_block");
+  EXPECT_THROW(rule.require(draft), Error);
+  draft.add(0, 2, law);
+  EXPECT_NO_THROW(rule.require(draft));
+  draft.reset(0);
+  draft.new_q(&law).assign_weights(std::vector<double>{1, 1});
+  draft.add(1, 0, law);
+  draft.add(0, 0, law);
+  draft.add(1, 1, law);
+  EXPECT_NO_THROW(rule.require(draft)) << "paths that part may have different lengths";
 }
 
 TEST(Block, RefusesATree) {

@@ -8,7 +8,7 @@
 // One block walks the tree. The bisection for the rho of a group of several children makes about 50 passes
 // over p and q. One pass over the two rows, 1 MiB for a vocabulary of 128,256, takes the block about 8 us or
 // more, so a node with such a group takes about half a millisecond (predicted). A group of one child needs
-// one pass before its test, and another one if the child is rejected.
+// no search, and one pass if the child is rejected.
 
 namespace speclab::cuda {
 
@@ -62,9 +62,11 @@ struct AcceptKSeqKernel {
                 [&](int x, const Weights& of) { return value(x, law.prob_of(of.stored), of.drawn); }});
   }
 
-  /// The test of a group of `count` children with the smallest rho (best_test() on the host).
+  /// The test of a group of `count` children with the smallest rho (best_test() on the host). A single child
+  /// has rho = share = 1, whatever beta is, and the kernel does not use beta.
   SPECLAB_DEVICE GroupTest best_test(const LawSpace& space, const LawLeft& law, const LawRow& q,
                                      int count) const {
+    if (count == 1) return {.share = 1};
     GroupSearch search(count);
     while (!search.done()) {
       const double rho = search.rho();
