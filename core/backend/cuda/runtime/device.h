@@ -61,9 +61,12 @@ class Device {
   virtual void explain() const {}
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
-  /// Call it when the device does not answer any more. Later launches, copies and allocations throw Error.
-  /// Destructors do not wait for the stream and do not free memory of the device, because freeing waits, too.
+  /// Call it when the device does not answer any more. Everything that queues work, waits or allocates then
+  /// throws Error, timers and captures included. Destructors do not wait for the stream and do not free
+  /// memory of the device, because freeing waits, too.
   void give_up() { *given_up_ = true; }
+  /// Throws Error when the device was given up.
+  void require_answer() const;
 
   /// Memory of the device; it is freed with the last pointer. Throws Error when there is not enough.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
@@ -99,8 +102,6 @@ class Device {
   using GivenUp = std::shared_ptr<const std::atomic<bool>>;
   /// For objects that outlive the device: they must not wait for a device that was given up.
   GivenUp given_up() const { return given_up_; }
-  /// Throws Error when the device was given up.
-  void require_answer() const;
 
  private:
   std::shared_ptr<std::atomic<bool>> given_up_ = std::make_shared<std::atomic<bool>>(false);

@@ -282,7 +282,8 @@ void Gpu::copy(const void* from, std::size_t bytes, void* to) {
 
 namespace {
 
-/// Measures with two events in the stream. The GPU must outlive it.
+/// Measures with two events in the stream. The GPU must outlive it. Its destructor does not wait, because
+/// destroying an event does not.
 class GpuTimer final : public DeviceTimer {
  public:
   explicit GpuTimer(const Gpu& gpu) : gpu_(gpu), stream_(static_cast<cudaStream_t>(gpu.stream().device)) {
@@ -293,9 +294,16 @@ class GpuTimer final : public DeviceTimer {
   }
   GpuTimer(const GpuTimer&) = delete;
   GpuTimer& operator=(const GpuTimer&) = delete;
-  void begin() override { check(cudaEventRecord(events_[0], stream_), "cudaEventRecord before a timing"); }
-  void stop() override { check(cudaEventRecord(events_[1], stream_), "cudaEventRecord after a timing"); }
+  void begin() override {
+    gpu_.require_answer();
+    check(cudaEventRecord(events_[0], stream_), "cudaEventRecord before a timing");
+  }
+  void stop() override {
+    gpu_.require_answer();
+    check(cudaEventRecord(events_[1], stream_), "cudaEventRecord after a timing");
+  }
   double seconds() override {
+    gpu_.require_answer();
     float milliseconds = 0;
     check(cudaEventSynchronize(events_[1]), "cudaEventSynchronize of a timing");
     check(cudaEventElapsedTime(&milliseconds, events_[0], events_[1]), "cudaEventElapsedTime");

@@ -108,6 +108,7 @@ class LoopTrial {
 }  // namespace
 
 std::string Gpu::loop_problem(bool cooperative) const {
+  require_answer();
   use();
   const std::string reason = LoopTrial().problem(cooperative);
   if (reason.empty()) return "";

@@ -11,13 +11,23 @@
 namespace speclab::cuda {
 namespace {
 
+/// The device must outlive it.
 class HostTimer final : public DeviceTimer {
  public:
-  void begin() override { begun_ = wall_now_ns(); }
-  void stop() override { ended_ = wall_now_ns(); }
-  double seconds() override { return 1e-9 * static_cast<double>(ended_ - begun_); }
+  explicit HostTimer(const Device& device) : device_(device) {}
+  void begin() override { begun_ = now(); }
+  void stop() override { ended_ = now(); }
+  double seconds() override {
+    device_.require_answer();
+    return 1e-9 * static_cast<double>(ended_ - begun_);
+  }
 
  private:
+  std::int64_t now() const {
+    device_.require_answer();
+    return wall_now_ns();
+  }
+  const Device& device_;
   std::int64_t begun_ = 0, ended_ = 0;
 };
 
@@ -27,7 +37,9 @@ std::unique_ptr<Device> make_simulated_device() { return std::make_unique<Simula
 
 std::string SimulatedDevice::description() const { return "simulated GPU on " + cpu_model_name(); }
 std::unique_ptr<DeviceStatus> SimulatedDevice::make_status() const { return nullptr; }
-std::unique_ptr<DeviceTimer> SimulatedDevice::make_timer() const { return std::make_unique<HostTimer>(); }
+std::unique_ptr<DeviceTimer> SimulatedDevice::make_timer() const {
+  return std::make_unique<HostTimer>(*this);
+}
 
 std::shared_ptr<void> SimulatedDevice::allocate(std::size_t bytes) {
   require_answer();
@@ -40,6 +52,7 @@ void SimulatedDevice::copy(const void* from, std::size_t bytes, void* to) {
 }
 
 std::uint64_t SimulatedDevice::begin_capture(bool loop) {
+  require_answer();
   capture_ = std::make_shared<Capture>();
   if (loop) capture_->condition = machine_->make_conditional();
   return capture_->condition;
@@ -53,12 +66,14 @@ std::shared_ptr<void> SimulatedDevice::end_capture(std::size_t kernels) {
 }
 
 std::string SimulatedDevice::loop_problem(bool /*cooperative*/) const {
+  require_answer();
   return std::getenv("SPECLAB_SIMT_NO_LOOPS") == nullptr
              ? ""
              : "the simulated GPU runs no loops, because SPECLAB_SIMT_NO_LOOPS is set";
 }
 
 void SimulatedDevice::replay(void* captured) {
+  require_answer();
   const auto& capture = *static_cast<const Capture*>(captured);
   constexpr std::uint32_t kUnset = 2;
   do {
