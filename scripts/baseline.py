@@ -6,7 +6,7 @@
     .venv/bin/python scripts/baseline.py pages
     .venv/bin/python scripts/baseline.py check
 
-adopt   copies a finished run with its raw lines (kept_lines.py), draws its figures, and writes the pages. A run with
+adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py), draws its figures, and writes the pages. A run with
         several targets becomes one baseline MACHINE/CONFIG-TARGET for each target. --figures draws only the named
         figures. --summary keeps FILE instead of RUN/summary.json; FILE is what `speclab report RUN --json` of a newer
         version printed.
@@ -22,20 +22,30 @@ import json
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
 import textwrap
 
-sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "records")]
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "../python")]
 
-import kept_lines
 import lookahead_page
 import report
 
 import figures
 from figures.record import BadRun, Ladder, Run
+from speclab import kept_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]
+CATEGORY_METRICS = (
+    "tokens",
+    "steps",
+    "tau",
+    "alpha",
+    "copied_4grams",
+    "speedup",
+    "speedup_ci95",
+)  # kept in a committed summary
 FRONT_FIGURE = "speedup_gamma"
 PARTS = ("figure", "table")  # parts of README.md, each between its own marks
 MARKS = {part: (f"<!-- {part}: written by scripts/baseline.py -->", f"<!-- end of {part} -->") for part in PARTS}
@@ -210,8 +220,9 @@ def front_parts(root):
     chosen = front_cases(run)
     head = wrapped(f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}")
     busy = wrapped(busy_note(run).strip()) + "\n\n" if run.busy else ""
+    loses = (chosen[-1].metric("speedup") or 1) < 1
     tail = wrapped(
-        f"{len(chosen)} of {len(run.cases)} cases: the reference and the fastest of each kind; all runs are in [results/README.md](results/README.md). "
+        f"{len(chosen)} of {len(run.cases)} cases: the reference and the fastest of each kind{', and the slowest case' if loses else ''}; all runs are in [results/README.md](results/README.md). "
         f"{unexplained_range(runs(root))}".strip()
     )
     return {
@@ -252,8 +263,51 @@ def adopt_ladder(root, source, name):
         adopt(root, source / target, f"{name}-{target}")
     report.draw_figures(ladder, None, ("svg",), known=figures.ladder_figures)
     for file in (source / "figures").glob("*.svg"):
-        shutil.copy(file, root / "results/baselines" / f"{name}-{list(ladder.runs)[-1]}" / "figures")
+        write_small_figure(file, root / "results/baselines" / f"{name}-{list(ladder.runs)[-1]}" / "figures" / file.name)
     write_pages(root)
+
+
+def keep_some_of_categories(summary):
+    """Drops the metrics of categories that no page shows. `speclab report` can compute them again from the raw lines."""
+    for case in summary["cases"]:
+        for category in (case.get("categories") or {}).values():
+            category["metrics"] = {name: category["metrics"].get(name) for name in CATEGORY_METRICS}
+
+
+def with_seven_digits(value):
+    """The value with all its numbers rounded to seven significant digits, as probabilities in the raw lines are."""
+    if isinstance(value, dict):
+        return {name: with_seven_digits(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [with_seven_digits(entry) for entry in value]
+    return float(f"{value:.7g}") if isinstance(value, float) else value
+
+
+def round_all_but_metrics(summary):
+    """Rounds what no gate of `speclab compare` looks at: everything in the cases but the metrics themselves. Their intervals are rounded."""
+    for case in summary["cases"]:
+        for name, value in case.items():
+            if name == "metrics":
+                case[name] = {
+                    key: with_seven_digits(one) if key.endswith("_ci95") else one for key, one in value.items()
+                }
+            else:
+                case[name] = with_seven_digits(value)
+
+
+def write_small_figure(source, target):
+    """Copies an SVG with four digits per coordinate and without metadata: about half the bytes."""
+    words = [
+        "--set-precision=4",
+        "--enable-id-stripping",
+        "--enable-comment-stripping",
+        "--shorten-ids",
+        "--remove-metadata",
+    ]
+    try:
+        subprocess.run(["scour", "-q", *words, "-i", source, "-o", target], check=True)
+    except FileNotFoundError:
+        raise BadRun("scour: the program was not found. Run scripts/setup.sh, which installs it.") from None
 
 
 def adopt(root, source, name, wanted=None, summary=None):
@@ -296,12 +350,15 @@ def adopt(root, source, name, wanted=None, summary=None):
                 f"{root}/", ""
             )  # removes private paths
             record = json.loads(text)
+            if file == "summary.json":
+                keep_some_of_categories(record)
+                round_all_but_metrics(record)
             text = summary_text(record) if file == "summary.json" else kept_lines.compact(record) + "\n"
             (folder / file).write_text(text, encoding="utf-8")
     (folder / kept_lines.NAME).write_bytes(kept_lines.pack(run.folder))
     (folder / "figures").mkdir()
     for _, path in drawn:
-        shutil.copy(path, folder / "figures")
+        write_small_figure(path, folder / "figures" / path.name)
     write_pages(root)
 
 

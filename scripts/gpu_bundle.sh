@@ -6,7 +6,7 @@
 #   scripts/gpu_bundle.sh [--transfer MIB] [--tree MIB] [--check]
 # A "call" is one use of the other machine: it carries at most one transfer there and runs one command. build/gpu/transferNN/ holds the files of call NN.
 # --transfer: most MiB that a call may carry, default 64. --tree: how many of these MiB the checkout takes, if every call carries the checkout too.
-# The default is its size; 0 means that the calls carry no checkout.
+# The default is the size of the checkout; 0 means that the calls carry no checkout.
 # --check: copies the transfers to an empty folder, as the calls do, and runs some stages there as dry runs, with run_part.sh of the last transfer.
 # build/gpu/manifest.json names the files (bytes, SHA-256, call) and the commands. This script also writes the commands to build/gpu/commands.txt
 # and prints them.

@@ -7,7 +7,7 @@
 # After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh). If the status of a stage is not "ok",
 # the end of its output is in check-partN.log. A stage that runs again replaces its result. If the results are under
 # results/gpu and there is a python3, results/gpu/README.md is written at the end.
-# If a stage did not finish, its status says why: "unavailable" (a program, a device or a tool is missing, or no time was left), "capped"
+# If a stage did not succeed, its status says why: "unavailable" (a program, a device or a tool is missing, or no time was left), "capped"
 # (its time limit was reached, or the check was interrupted) or "failed". Exit status: 1 if a stage failed, 2 if nothing could begin, 130 if the
 # check was interrupted, else 0.
 #   scripts/gpu_check.sh [--part 1|2|3] [--stages NAME,NAME] [--model FILE | --model-parts FILE,FILE] [--device N] [--seconds N] [--cap N] [--out DIR]

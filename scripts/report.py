@@ -4,11 +4,10 @@
     .venv/bin/python scripts/report.py RUN [--out FILE.html] [--summary FILE.json] [--only FIGURE]... [--no-figures]
 
 RUN is a folder that `speclab run` wrote. The report goes to RUN/report.html and its figures, as SVG and PDF, to RUN/figures/;
-with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. A committed record
-(results/baselines/*), whose raw lines are packed or were not kept, is reported from its summary.json alone, and only with --out.
-A run with several targets
-holds one run for each target. These are reported one by one, and figures over all of them go to RUN/figures/. A figure that has
-nothing to show for this run is left out; the report names it with the reason.
+with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. The raw lines of a
+committed record (results/baselines/*) are packed or were not kept, so the record is reported without them, and only with
+--out. A run with several targets holds one run for each target. These are reported one by one, and figures over all of
+them go to RUN/figures/. A figure that has nothing to show for this run is left out; the report names it with the reason.
 
 The numbers are those of RUN/summary.json. `speclab report RUN --json` computes them anew from the raw lines, and --summary
 takes its output in place of RUN/summary.json. `speclab report RUN --out FILE.html` does both: it computes the numbers anew and
@@ -38,13 +37,21 @@ except ModuleNotFoundError as error:
 
 TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
 
+RULE = "rule"  # this column is no metric
 # Columns of the table of cases: (metric, heading, format, explanation).
 COLUMNS = [
     ("speedup", "speedup", "{:.2f}", "decode time per emitted token of the autoregressive reference / of the case"),
+    (
+        "speed_over_chain",
+        "over chain",
+        "{:.2f}",
+        "trees: speed / speed of the fastest chain from the same draft in this run",
+    ),
     ("tokens_per_second", "tokens/s", "{:.1f}", "decoding only, median over repeats"),
-    ("tau", "τ", "{:.2f}", "tokens emitted per target forward, the bonus or correction token included"),
-    ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections), the censored maximum-likelihood estimate"),
-    ("alpha_min", "α by Σmin", "{:.3f}", "mean expected acceptance of the rule at tested positions; must agree with α"),
+    ("tau", "τ", "{:.2f}", "tokens emitted per step, the bonus or correction token included"),
+    (RULE, "rule", "", "the acceptance rule that τ and both α belong to"),
+    ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections) by this rule: censored maximum likelihood"),
+    ("alpha_min", "α by Σmin", "{:.3f}", "mean expected acceptance by this rule at tested positions; agrees with α"),
     ("draft_utilization", "utilization", "{:.3f}", "accepted / drafted tokens: a naive estimate of α, too low"),
     ("c", "c", "{:.3f}", "time of a draft forward / of a target forward over one row, from the calibration"),
     ("c_hat", "ĉ", "{:.3f}", "operations of the draft / of the target, per token"),
@@ -236,7 +243,16 @@ def write_report(run, drawn, left_out, out):
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
         TEMPLATE.read_text(encoding="utf-8")
     )
-    columns = [column for column in COLUMNS if any(case.metric(column[0]) is not None for case in run.cases)]
+
+    def known(case, name):
+        return case.metric("alpha" if name == RULE else name) is not None
+
+    def cell(case, name, pattern):
+        if name != RULE:
+            return with_interval(case, name, pattern)
+        return case.data["rule"].replace("_", " ") if known(case, name) else ""
+
+    columns = [column for column in COLUMNS if any(known(case, column[0]) for case in run.cases)]
     html = template.render(
         run=run,
         machine=f"{run.machine}; {run.twins}" if run.twins else run.machine,
@@ -245,7 +261,7 @@ def write_report(run, drawn, left_out, out):
             (
                 case,
                 case.label(without=()),
-                [with_interval(case, metric, pattern) for metric, _, pattern, _ in columns],
+                [cell(case, metric, pattern) for metric, _, pattern, _ in columns],
                 equality(case),
             )
             for case in run.cases

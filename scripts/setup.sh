@@ -20,7 +20,9 @@ packages=(
   libre2-dev                    # regular expressions of --filter, in linear time
   libsentencepiece-dev          # tokenizers in SentencePiece's own form
   libgtest-dev libgmock-dev libbenchmark-dev
+  scour                         # makes committed figures smaller
   python3 python3-venv python3-pip  # model download, figures and report, in a virtual environment
+  python3-dev                   # headers for the Python package
 )
 
 case "${1:-}" in

@@ -115,7 +115,8 @@ struct Options {
         "first: the surest copy, or the model if no copy is sure; tree: all tokens that are worth a row, as "
         "one tree; listed: the first of `sources` that finds anything");
     visit("sure", sure, Range<double>{0, 1},
-          "a copy drafts alone if its first token has at least this probability");
+          "the model does not draft if the first token of the best copy has at least this probability; not "
+          "used with order listed");
     visit("worth", worth, Range<double>{0, 1},
           "a copied token is verified if its path has at least this probability");
     visit("worth_of_draft", worth_of_draft, Range<double>{0, 1},
@@ -298,8 +299,8 @@ class Composition final : public Strategy {
     return false;
   }
 
-  // Adds the model's second best tokens as siblings of its drafted ones. They were not drawn, so they are
-  // one-hot. A one-hot child after a drawn sibling does not change the law.
+  // Adds the model's second best tokens as siblings of its drafted ones. The second best tokens were not
+  // drawn, so they are one-hot. A one-hot child after a drawn sibling does not change the law.
   void add_runner_ups(const Sequence& sequence, const Slot& slot, Draft& draft) const {
     double above = 1;  // probability of the chain up to the parent
     for (const DraftChain::RunnerUp& other : chain_->runner_ups(sequence)) {

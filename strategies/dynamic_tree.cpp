@@ -1,6 +1,7 @@
 // Dynamic tree: a small model drafts a tree whose shape follows its confidence. At each level the nodes that
 // are most likely to be reached are expanded to their best children. At the end the most likely nodes of all
-// levels are kept. How likely a node is, is the product of the draft's probabilities along its path.
+// levels are kept. The probability to reach a node is estimated as the product of the draft's probabilities
+// along its path.
 //
 // Paper:       Li et al. 2024, "EAGLE-2" (arXiv 2406.16858): expansion and reranking. The paper has a trained
 //              head and a fixed number of nodes; here any draft model serves, and the number of nodes can
@@ -15,7 +16,8 @@
 //              gives to all of them together. This is less than for drawn children when draft and target
 //              agree.
 //
-// The tree is a function of the text and the models alone, so every lossless rule stays exact.
+// No token is drawn at random: the tree follows from the text so far, the models and the table of times. So
+// every lossless rule stays exact.
 
 #include <algorithm>
 #include <array>
@@ -145,7 +147,7 @@ class DynamicTree final : public Strategy {
     Token token;
     int parent;       // index of a node; -1: the pending token
     float q;          // the draft's probability of the token
-    double reach;     // product along the path of q, or with a budget of the acceptance learned for q
+    double reach;     // product along the path of q or, with a budget, of the acceptance learned for q
     int in_flight;    // its number among the fed nodes
     int drafted = 0;  // its node of the draft; 0: it was not kept
   };

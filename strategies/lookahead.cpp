@@ -11,11 +11,10 @@
 //              per time than the steps without it, and it verifies only the guesses that are worth their
 //              rows. Without the window a step is autoregressive, apart from guesses that the pool still has.
 //              Now and then the window is tried anew.
-// Emulation:   the option `emulate` repeats the steps of lade (the authors' code) or of llama.cpp. One
-//              thing of lade is not emulated: lade fills its first level during the prompt's forward, which
-//              saves it one step per text. The first window is not emulated either: both programs draw it in
-//              another way. At T > 0 llama.cpp samples the tokens of its window; here they are the target's
-//              best tokens.
+// Emulation:   the option `emulate` repeats the steps of lade (the authors' code) or of llama.cpp. Three
+//              things are not emulated. lade fills its first level during the prompt's forward, which saves
+//              it one step per text. Both programs draw the first window in another way. At T > 0 llama.cpp
+//              samples the tokens of its window; here they are the target's best tokens.
 // Loses when:  rows are expensive: t((W + G)(N - 1)) exceeds tokens per step, as on most CPUs.
 
 #include <algorithm>
@@ -292,8 +291,8 @@ class Lookahead final : public Strategy {
     if (before > 0) draft.contributions = {{1, "window"}, {before + 1, "pool"}};
   }
 
-  // Advances one level for each emitted token. From the second token on, the new last
-  // level is a copy of the first one.
+  // Advances one level for each emitted token. The predictions become the last level. For each further token
+  // the oldest level is dropped, and the last level is a copy of the level that is then the oldest.
   void advance_like_llama_cpp(Slot& slot, int emitted) {
     const auto none = [](int) { return Token(0); };
     slot.window.advance(slot.predictions, 1, none, 0);

@@ -1,24 +1,37 @@
-// Merged trees: several drafts draft at once, and their chains are merged into one tree (a trie), which the
-// target verifies in one forward. Where two chains begin with the same tokens they share nodes. The drafts
-// are models (distilled, layers of the target) and copies from the text.
+// Merged trees: several sources draft at once, and their chains are merged into one tree (a trie), which the
+// target verifies in one forward. Where two chains begin with the same tokens they share nodes. The sources
+// are models (distilled, layers of the target), an n-gram model, and copies from this text and from earlier
+// ones.
 //
 // Exact at every temperature with the rule "rejection" (multi-step speculative sampling): each drawn token is
-// a child of its own with the q of the model that drew it, and the children of a node are tested one after
+// a child of its own with the q of the source that drew it, and the children of a node are tested one after
 // the other, each with its own q. Two draws of the same token below the same node stay two children: the
 // second one cannot be accepted once the first was rejected, but its q changes the residual. What was drafted
-// below both hangs below the first. At temperature 0 equal tokens are one node.
+// below both hangs below the first. A copied token was not drawn, so its q is one-hot. Beside an equal child
+// it is left out: an exact rule takes the same token next, whether or not a one-hot child proposes it. At
+// temperature 0 equal tokens are one node.
 //
-// The tree has at most `nodes` nodes. The weight of a node is `trust` of its draft times the probability that
-// this draft gives the node's path. At every temperature a chain stops when its weight is below `worth`.
-// Temperature 0: the nodes of least weight are pruned. Higher temperatures: a drawn token must not be left
-// out because of its value, so nothing is pruned, and all chains stop when `nodes` tokens have been drawn.
+// The tree has at most `nodes` nodes. The weight of a node is the trust in its source times the probability
+// that this source gives the node's path. At every temperature a chain stops when its weight is below
+// `worth`. Temperature 0: the nodes of least weight are pruned. Higher temperatures: a drawn token must not
+// be left out because of its value, so nothing is pruned, and all chains stop when `nodes` tokens have been
+// drawn.
+//
+// With "budget": "auto" these options are upper limits. Before a token is drawn, a step chooses how long the
+// chains of each draft model, those of the n-gram model and each copy are: as much as gives the most tokens
+// per time, by the measured times of all models and by how often the sources were right so far, alone and
+// together (UnionBudget). N-grams and copies cost no forward, only rows of the target's. A source that adds
+// nothing to the others then does not draft.
 //
 // Paper:       Miao et al. 2024, "SpecInfer" (arXiv 2305.09781): merge-based tree construction (Section 3),
 //              token trees from several small models, multi-step speculative sampling (Algorithm 2).
-// Draft cost:  the forwards of all draft models, one after the other.
-// Loses when:  the drafts propose the same tokens: all models are paid for, and the tree is one chain.
+//              scripts/train has the boost-tuning of that section.
+// Draft cost:  the forwards of all draft models, one after the other; microseconds for the other sources.
+// Loses when:  the sources propose the same tokens: all models are paid for, and the tree is one chain. With
+//              a budget only the cheapest of them then drafts.
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <numeric>
@@ -31,44 +44,89 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/nearest.h"
+#include "core/decoding/budget/union_budget.h"
 #include "core/decoding/drafting/draft_levels.h"
+#include "core/decoding/drafting/ngrams/ngram_source.h"
 #include "core/decoding/drafting/suffix_memory.h"
 #include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {
 
-constexpr int kMostDrafts = 3;  // models; with the copies a tree has at most four sources
+constexpr int kMostDrafts = 3;  // models
 constexpr int kMostNodes = 127;
-constexpr std::string_view kNames[kMostDrafts] = {"draft 1", "draft 2", "draft 3"};
+constexpr std::string_view kModels[kMostDrafts] = {"draft 1", "draft 2", "draft 3"};
 constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
 
+enum class Source { draft, ngram, text, earlier };
+constexpr std::array<std::string_view, 4> kSources = {"draft", "ngram", "text", "earlier"};
+constexpr int kMostSources = kMostDrafts + 3;  // models, n-grams, two copies
+static_assert(kMostSources <= UnionBudget::kMostSources);
+constexpr const char* kKnownSources = "\"draft\", \"ngram\", \"text\" or \"earlier\"";
+
 struct Options {
+  std::vector<std::string> sources = {"draft", "text"};
   std::vector<int> sequences;
   int length = 4;
   std::vector<double> trust;
   double worth = 0;
   int nodes = 16;
+  NgramSourceOptions ngrams;
+  int ngram_sequences = 1;
+  double trust_in_ngrams = .5;
   int copies = 4;
+  int least_match = 1;
   double trust_in_copies = .5;
+  int remember_tokens = 1000000;
   DraftSampling draft;
+  BudgetOptions budget;
+  bool has(Source source) const {
+    return std::ranges::find(sources, kSources[static_cast<std::size_t>(source)]) != sources.end();
+  }
+  bool carries_memory() const { return has(Source::earlier); }
   void fields(OptionVisitor& visit) {
+    visit(
+        "sources", sources,
+        "list of \"draft\" (the draft models, if there are any), \"ngram\" (an n-gram model), \"text\" (a "
+        "copy from prompt and output) and \"earlier\" (a copy from outputs for earlier prompts; prompts are "
+        "then decoded in the order of their file)");
     visit("sequences", sequences, Range<int>{1, 16},
-          "number of chains that each draft draws, independently, [drafts]; empty: one each. At temperature "
-          "0 the "
-          "chains of a draft are equal");
+          "number of chains that each draft model draws, independently, [drafts]; empty: one each. At "
+          "temperature 0 the chains of a model are equal");
     visit("length", length, Range<int>{1, 64}, "tokens of a chain");
     visit("trust", trust, Range<double>{0, 1},
-          "factor on the weights of each draft, [drafts]; empty: 1 each");
+          "factor on the weights of each draft model, [drafts]; empty: 1 each");
     visit("worth", worth, Range<double>{0, 1}, "a chain grows no further below a node of less weight");
     visit("nodes", nodes, Range<int>{1, kMostNodes}, "largest number of nodes of the tree");
-    visit("copies", copies, Range<int>{0, 64},
-          "length of the copy from the text that is merged too, after the longest match; 0: none");
+    ngrams.fields(visit, "ngram_");
+    visit("ngram_sequences", ngram_sequences, Range<int>{1, 16},
+          "number of chains that the n-gram model draws, independently");
+    visit("trust_in_ngrams", trust_in_ngrams, Range<double>{0, 1},
+          "factor on the weights of the n-gram model");
+    visit("copies", copies, Range<int>{1, 64}, "largest number of tokens of a copy");
+    visit("least_match", least_match, Range<int>{1, kMostMatched},
+          "a copy follows an earlier occurrence of at least this many of the last tokens");
     visit("trust_in_copies", trust_in_copies, Range<double>{0, 1},
           "the weight of a copy's node is this to the power of its depth");
+    visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27}, "tokens that \"earlier\" keeps");
+    budget.fields(visit);
     draft.fields(visit);
   }
+  static constexpr int kMostMatched = 64;  ///< longest match that a copy continues
 };
+
+/// Throws Error unless the list names known sources, each once.
+void require_sources(const std::vector<std::string>& sources) {
+  static const std::vector<std::string> known(kSources.begin(), kSources.end());
+  if (sources.empty()) throw Error({"merged_trees: sources", "an empty list", kKnownSources, ""});
+  for (const std::string& name : sources) {
+    if (std::ranges::find(known, name) == known.end())
+      throw Error({"merged_trees: sources", "\"" + name + "\"", kKnownSources, suggest(name, known)});
+    if (std::ranges::count(sources, name) > 1)
+      throw Error({"merged_trees: sources", "\"" + name + "\" twice", "each source once", ""});
+  }
+}
 
 template <class T>
 std::vector<T> one_each(std::vector<T> list, std::size_t drafts, T usual, const char* name) {
@@ -82,69 +140,217 @@ std::vector<T> one_each(std::vector<T> list, std::size_t drafts, T usual, const 
 
 class MergedTrees final : public Strategy {
  public:
-  MergedTrees(const Options& options, const Resources& resources)
-      : options_(options),
-        sequences_(one_each(options.sequences, resources.drafts.size(), 1, "sequences")),
-        trust_(one_each(options.trust, resources.drafts.size(), 1.0, "trust")),
-        memory_(kMatch, SuffixMemory::Remember::nothing, 1, resources) {
-    const int chains = std::accumulate(sequences_.begin(), sequences_.end(), 0);
+  MergedTrees(const Options& options, const Resources& resources) : options_(options) {
+    require_sources(options_.sources);
+    const std::size_t models = options_.has(Source::draft) ? resources.drafts.size() : 0;
+    if (models == 0 && options_.sources == std::vector<std::string>{"draft"}) {
+      throw Error({"merged_trees: sources", "no draft model, and no other source", kKnownSources,
+                   "Name a draft model, or a source that needs none."});
+    }
+    sequences_ = one_each(options_.sequences, models, 1, "sequences");
+    trust_ = one_each(options_.trust, models, 1.0, "trust");
+    const int chains = std::accumulate(sequences_.begin(), sequences_.end(),
+                                       options_.has(Source::ngram) ? options_.ngram_sequences : 0);
     if (chains * options_.length > kMostNodes) {
-      throw Error({"merged_trees: sequences, length", fmt::format("{} x {} tokens", chains, options_.length),
+      throw Error({"merged_trees: sequences, ngram_sequences, length",
+                   fmt::format("{} x {} tokens", chains, options_.length),
                    fmt::format("at most {}", kMostNodes), "Use fewer or shorter chains."});
     }
-    copying_.length = options_.copies;
-    copying_.factor = options_.copies;
-    copying_.min_probability = 0;
-    for (std::size_t i = 0; i < resources.drafts.size(); ++i) {
+    for (std::size_t i = 0; i < models; ++i) {
       const Resources one = resources.with_draft(i);
       levels_.emplace_back(one);
       configs_.push_back(&one.draft->config());
     }
+    if (options_.has(Source::ngram)) ngrams_.emplace(options_.ngrams, resources, "merged_trees", "ngram_");
+    if (options_.has(Source::text) || options_.has(Source::earlier)) {
+      memory_.emplace(
+          Options::kMostMatched,
+          options_.has(Source::earlier) ? SuffixMemory::Remember::outputs : SuffixMemory::Remember::nothing,
+          static_cast<std::size_t>(options_.remember_tokens), resources);
+    }
+    // After m matching tokens a copy has at most copies * (m - least_match + 1) tokens.
+    copying_.length = options_.copies;
+    copying_.factor = options_.copies;
+    copying_.offset = -options_.copies * (options_.least_match - 1);
+    copying_.min_probability = 0;
     slots_.resize(static_cast<std::size_t>(resources.batch));
-    for (Slot& slot : slots_) slot.parts.resize(levels_.size());
+    for (Slot& slot : slots_) {
+      slot.parts.resize(models + (ngrams_ ? 1 : 0));
+      for (const Source from : {Source::earlier, Source::text})
+        if (options_.has(from)) slot.copies.push_back({.from = from});
+    }
+    if (!options_.budget.automatic()) return;
+    costs_ = resources.costs;
+    for (std::size_t i = 0; i < models; ++i) {
+      draft_costs_.push_back(resources.with_draft(i).costs);
+      require_draft_costs(draft_costs_.back().get(), "merged_trees");
+    }
+    for (Slot& slot : slots_) slot.budget.emplace(costs_, slot.sources());
   }
 
   void begin(const Sequence& sequence) override {
-    memory_.begin(sequence);
-    slot_of(sequence).sampling = options_.draft.over(sequence.sampling);
+    Slot& slot = slot_of(sequence);
+    slot.sampling = options_.draft.over(sequence.sampling);
+    if (slot.budget) slot.budget->begin();
+    if (memory_) memory_->begin(sequence);
+    if (ngrams_) ngrams_->begin(sequence);
     for (DraftLevels& levels : levels_) levels.begin(sequence);
   }
 
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
-    for (const Sequence* sequence : sequences) slot_of(*sequence).drawn = 0;
+    for (const Sequence* sequence : sequences) {
+      slot_of(*sequence).drawn = 0;
+      choose_lengths(*sequence);
+    }
     for (source_ = 0; source_ < levels_.size(); ++source_) {
       parts_.clear();
+      drafting_.clear();
       for (const Sequence* sequence : sequences) {
-        Part& part = slot_of(*sequence).parts[source_];
-        part.draft.reset(sequence->tokens.back());
-        part.weights.assign(1, trust_[source_]);
+        Part& part = start_part(*sequence, trust_[source_]);
+        if (slot_of(*sequence).lengths[source_] == 0) continue;
+        drafting_.push_back(sequence);
         parts_.push_back(&part.draft);
       }
-      levels_[source_].draft(sequences, parts_, options_.length, [this](DraftLevel& level) { grow(level); });
+      levels_[source_].draft(drafting_, parts_, options_.length, [this](DraftLevel& level) { grow(level); });
     }
-    for (std::size_t i = 0; i < sequences.size(); ++i) merge(*sequences[i], *drafts[i]);
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      if (ngrams_) draw_ngrams(*sequences[i]);
+      merge(*sequences[i], *drafts[i]);
+    }
   }
 
-  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome>) override {
-    for (const Sequence* sequence : sequences) memory_.catch_up(*sequence);
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      if (memory_) memory_->catch_up(*sequences[i]);
+      if (ngrams_) ngrams_->catch_up(*sequences[i]);
+      if (costs_) learn(*sequences[i], outcomes[i]);
+    }
   }
 
  private:
-  static constexpr int kMatch = 64;  // longest match that a copy continues
-
-  /// The chains of one draft model, as a tree of its own.
+  /// The chains of one source that draws tokens, as a tree of its own.
   struct Part {
     Draft draft;
     std::vector<double> weights;  // [nodes]
-    std::vector<int> heads;       // nodes that are fed, the ends of its chains
+    std::vector<int> heads;       // of a model: nodes that are fed, the ends of its chains
     std::vector<int> numbers;     // [heads], see DraftLevel::feed()
+  };
+  struct Copy {
+    Source from;
+    SuffixSpeculation found{};  // the longest copy that this step could take
+    int taken = 0;              // tokens of it that this step drafts
   };
   struct Slot {
     SamplingParams sampling;
-    std::vector<Part> parts;  // [drafts]
-    int drawn = 0;            // tokens that the drafts have drawn in this step
+    std::vector<Part> parts;   // [models], then the n-gram model if it is a source
+    std::vector<Copy> copies;  // from earlier texts, then from this one: those that are sources
+    std::array<int, kMostSources> lengths{};  // of the chains of each part and of each copy in this step
+    int drawn = 0;                            // tokens that the sources have drawn in this step
+    std::optional<UnionBudget> budget;
+    int sources() const { return static_cast<int>(parts.size() + copies.size()); }
   };
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
+
+  // Looks up the copies, and chooses how long all chains are. Nothing has been drawn yet.
+  void choose_lengths(const Sequence& sequence) {
+    Slot& slot = slot_of(sequence);
+    for (Copy& copy : slot.copies) {
+      if (copy.from == Source::text) memory_->from_text(sequence, copying_, copy.found);
+      else memory_->from_earlier(sequence, copying_, copy.found);
+    }
+    const std::size_t models = levels_.size(), drawing = slot.parts.size();
+    for (std::size_t i = 0; i < slot.lengths.size(); ++i)
+      slot.lengths[i] = i < drawing ? options_.length : options_.copies;
+    if (!slot.budget) return;
+    const bool one_hot = slot.sampling.temperature <= 0;  // the chains of one source are equal
+    const int deepest = std::max(sequence.depth_limit, 0);
+    std::array<UnionBudget::Source, kMostSources> offers{};
+    int evidence = 0;  // for the chain of the last source
+    for (std::size_t i = 0; i < models; ++i) {
+      const auto room = std::max<std::int64_t>(0, levels_[i].room(sequence));
+      offers[i] = {.most = static_cast<int>(std::min<std::int64_t>({options_.length, deepest, room})),
+                   .chains = one_hot ? 1 : sequences_[i],
+                   .first_ns = draft_costs_[i]->draft(1 + levels_[i].behind(sequence)),
+                   .next_ns = draft_costs_[i]->draft(sequences_[i])};
+    }
+    if (ngrams_) {
+      const int known = ngrams_->condition(sequence, {});
+      if (ngrams_->enough(known)) offers[models].most = std::min(options_.length, deepest);
+      offers[models].chains = one_hot ? 1 : options_.ngram_sequences;
+      evidence = known;
+    }
+    for (std::size_t i = 0; i < slot.copies.size(); ++i) {
+      const SuffixSpeculation& found = slot.copies[i].found;
+      offers[drawing + i].most = std::min(deepest, static_cast<int>(found.nodes().size()));
+      evidence = evidence_of_match(found.match_length());
+    }
+    const auto sources = static_cast<std::size_t>(slot.sources());
+    slot.budget->choose(std::span(offers).first(sources), one_hot ? kMostNodes : options_.nodes,
+                        options_.nodes, evidence);
+    for (std::size_t i = 0; i < sources; ++i) slot.lengths[i] = slot.budget->length(static_cast<int>(i));
+  }
+
+  // Compares the chains of all sources with the tokens that the step emitted.
+  void learn(const Sequence& sequence, const Outcome& outcome) {
+    Slot& slot = slot_of(sequence);
+    const TokenSpan emitted = TokenSpan(sequence.tokens).last(static_cast<std::size_t>(outcome.emitted));
+    std::array<int, kMostSources> drafted{}, right{};
+    for (std::size_t i = 0; i < slot.parts.size(); ++i) {
+      const TokenTree& tree = slot.parts[i].draft.tree;
+      depths_.assign(1, 0);
+      for (int node = 1; node < tree.size(); ++node) {
+        const int depth = depths_[static_cast<std::size_t>(tree.parent(node))];
+        // A node counts with its depth, or with -1 if its path is not the text.
+        depths_.push_back(depth >= 0 && depth < outcome.emitted &&
+                                  tree.token(node) == emitted[static_cast<std::size_t>(depth)]
+                              ? depth + 1
+                              : -1);
+        right[i] = std::max(right[i], depths_.back());
+      }
+      drafted[i] = tree.size() > 1 ? longest_path(tree) : 0;
+    }
+    for (std::size_t i = 0; i < slot.copies.size(); ++i) {
+      const Copy& copy = slot.copies[i];
+      const std::size_t at = slot.parts.size() + i;
+      drafted[at] = copy.taken;
+      while (right[at] < std::min(copy.taken, outcome.emitted) &&
+             copy.found.nodes()[static_cast<std::size_t>(right[at])].token ==
+                 emitted[static_cast<std::size_t>(right[at])])
+        ++right[at];
+    }
+    const auto sources = static_cast<std::size_t>(slot.sources());
+    slot.budget->observe(std::span(drafted).first(sources), std::span(right).first(sources), outcome.emitted,
+                         outcome.draft->tree.drafted());
+  }
+
+  int longest_path(const TokenTree& tree) {
+    int longest = 0;
+    depths_.assign(1, 0);
+    for (int node = 1; node < tree.size(); ++node) {
+      depths_.push_back(depths_[static_cast<std::size_t>(tree.parent(node))] + 1);
+      longest = std::max(longest, depths_.back());
+    }
+    return longest;
+  }
+
+  // Empties the part of the current source.
+  Part& start_part(const Sequence& sequence, double trust) {
+    Part& part = slot_of(sequence).parts[source_];
+    part.draft.reset(sequence.tokens.back());
+    part.weights.assign(1, trust);
+    return part;
+  }
+
+  // Draws the next token of the part of the current source, at a depth of its chain `chain`. Each source has
+  // addresses of its own, so that no coin is used twice.
+  Token draw(const Sequence& sequence, const Distribution& q, const Draft& own, int chain, int depth) const {
+    if (sequence.coupled) {
+      return q.sample_coupled(sequence.coins, sequence.position() + depth, chain % sequence.noise_streams);
+    }
+    const auto number =
+        static_cast<std::uint32_t>(static_cast<int>(source_) * (kMostNodes + 1) + own.tree.size());
+    return q.sample(sequence.coins, {sequence.position(), Purpose::draft, number});
+  }
 
   // Draws one token after each fed node; at depth 0 one for each chain. Whether a token is drawn depends only
   // on tokens that were drawn before. So each drawn token has the law q, given all that led to the draw.
@@ -176,19 +382,14 @@ class MergedTrees final : public Strategy {
       if (index == Draft::kOneHot) continue;
       const Distribution& q = own.q[static_cast<std::size_t>(index)];
       if (!q.one_hot() && slot.drawn == options_.nodes) break;
-      // Each draft has addresses of its own, so that no coin is used twice.
-      const auto draw =
-          static_cast<std::uint32_t>(static_cast<int>(source_) * (kMostNodes + 1) + own.tree.size());
-      const Token token = sequence.coupled
-                              ? q.sample_coupled(sequence.coins, sequence.position() + level.depth() + 1,
-                                                 static_cast<int>(i) % sequence.noise_streams)
-                              : q.sample(sequence.coins, {sequence.position(), Purpose::draft, draw});
+      const Token token = draw(sequence, q, own, static_cast<int>(i), level.depth() + 1);
       ++slot.drawn;
       const double sure = (q.one_hot() ? soft_ : q).prob(token),
                    weight = part.weights[static_cast<std::size_t>(head)] * sure;
       const int node = own.add(token, head, index, static_cast<float>(sure));
       part.weights.push_back(weight);
-      if (level.depth() + 1 == level.limit() || weight < options_.worth) continue;
+      if (level.depth() + 1 == std::min(level.limit(), slot.lengths[source_]) || weight < options_.worth)
+        continue;
       heads_.push_back(node);
       numbers_.push_back(level.feed(token, part.numbers[i]));
     }
@@ -196,7 +397,35 @@ class MergedTrees final : public Strategy {
     std::swap(part.numbers, numbers_);
   }
 
-  // Puts the chains and the copy into one tree.
+  // Draws the chains of the n-gram model, one after the other. The law is exact for the reason above grow().
+  void draw_ngrams(const Sequence& sequence) {
+    source_ = levels_.size();
+    Slot& slot = slot_of(sequence);
+    Part& part = start_part(sequence, options_.trust_in_ngrams);
+    Draft& own = part.draft;
+    const int limit = std::min(slot.lengths[source_], sequence.depth_limit);
+    for (int chain = 0; chain < options_.ngram_sequences; ++chain) {
+      int node = 0;
+      prefix_.clear();
+      for (int depth = 1; depth <= limit; ++depth) {
+        if (slot.sampling.temperature > 0 && slot.drawn == options_.nodes) return;
+        if (!ngrams_->enough(ngrams_->condition(sequence, prefix_))) break;
+        const auto next =
+            ngrams_->add(sequence, prefix_, slot.sampling, own, node,
+                         [&](const Distribution& q) { return draw(sequence, q, own, chain, depth); });
+        if (!next) break;
+        ++slot.drawn;
+        part.weights.push_back(part.weights[static_cast<std::size_t>(node)] *
+                               own.confidence[static_cast<std::size_t>(*next)]);
+        node = *next;
+        prefix_.push_back(own.tree.token(node));
+        if (part.weights.back() < options_.worth) break;
+      }
+    }
+  }
+
+  // Puts the chains and the copies into one tree: first the models', then the n-gram model's, then the
+  // copies.
   void merge(const Sequence& sequence, Draft& draft) {
     Slot& slot = slot_of(sequence);
     weights_.assign(1, 0);
@@ -210,24 +439,32 @@ class MergedTrees final : public Strategy {
       moved_.assign(static_cast<std::size_t>(part.draft.q_used), Draft::kOneHot);
       for (int node = 1; node < part.draft.tree.size(); ++node) {
         const auto at = static_cast<std::size_t>(node);
-        const auto of_q = static_cast<std::size_t>(part.draft.q_of[at]);
-        const bool drawn = !part.draft.q[of_q].one_hot();
-        if (drawn && moved_[of_q] == Draft::kOneHot) {
-          draft.new_q(&moved_[of_q]);
-          std::swap(draft.q[static_cast<std::size_t>(moved_[of_q])], part.draft.q[of_q]);
-        }
-        place_.push_back(add(draft, part.draft.tree.token(node), part.draft.tree.parent(node), moved_[of_q],
-                             part.draft.confidence[at], part.weights[at]));
+        place_.push_back(add(draft, part.draft.tree.token(node), part.draft.tree.parent(node),
+                             move_q(part.draft, node, draft), part.draft.confidence[at], part.weights[at]));
       }
-      credit(first, kNames[source]);
+      credit(first, source < levels_.size() ? kModels[source] : "ngram");
     }
-    const int first = draft.tree.size();
-    if (options_.copies > 0) add_copy(sequence, draft);
-    credit(first, "copies");
+    for (std::size_t i = slot.copies.size(); i-- > 0;) {  // from this text first
+      const int first = draft.tree.size();
+      add_copy(slot.copies[i], slot.lengths[slot.parts.size() + i], draft);
+      credit(first, slot.copies[i].from == Source::text ? "copies" : "earlier");
+    }
     prune(draft);
     if (draft.contributions.empty()) return;
     draft.source = draft.contributions.size() > 1 ? "merged" : draft.contributions.front().source;
     if (draft.contributions.size() == 1) draft.contributions.clear();
+  }
+
+  // Moves the q of a drawn node of a part to the merged tree, once. Returns its index there.
+  int move_q(Draft& part, int node, Draft& draft) {
+    const int index = part.q_of[static_cast<std::size_t>(node)];
+    if (index == Draft::kOneHot) return index;
+    int& moved = moved_[static_cast<std::size_t>(index)];
+    if (moved == Draft::kOneHot && !part.q[static_cast<std::size_t>(index)].one_hot()) {
+      draft.new_q(&moved);
+      std::swap(draft.q[static_cast<std::size_t>(moved)], part.q[static_cast<std::size_t>(index)]);
+    }
+    return moved;
   }
 
   // Adds a node below place_[parent] and returns where the nodes below it go.
@@ -243,16 +480,18 @@ class MergedTrees final : public Strategy {
     return known > 0 ? known : node;
   }
 
-  void add_copy(const Sequence& sequence, Draft& draft) {
-    memory_.from_text(sequence, copying_, copy_);
+  void add_copy(Copy& copy, int length, Draft& draft) {
+    copy.taken = 0;
     place_.assign(1, 0);
     double weight = 1;
-    for (const SuffixSpeculation::Node& node : copy_.nodes()) {
+    for (const SuffixSpeculation::Node& node : copy.found.nodes()) {
+      if (copy.taken == length) return;
       weight *= options_.trust_in_copies;
       const bool full = drawn(draft) && draft.tree.drafted() >= options_.nodes;
       if (full && draft.tree.child(place_.back(), node.token) == 0) return;
       place_.push_back(
           add(draft, node.token, static_cast<int>(place_.size()) - 1, Draft::kOneHot, -1, weight));
+      ++copy.taken;
     }
   }
 
@@ -279,18 +518,21 @@ class MergedTrees final : public Strategy {
   }
 
   Options options_;
-  std::vector<int> sequences_;  // [drafts]
-  std::vector<double> trust_;   // [drafts]
-  SuffixMemory memory_;
+  std::vector<int> sequences_;  // [models]
+  std::vector<double> trust_;   // [models]
+  std::optional<NgramSource> ngrams_;
+  std::optional<SuffixMemory> memory_;
   SuffixSpeculationOptions copying_;
-  SuffixSpeculation copy_;
-  std::vector<DraftLevels> levels_;          // [drafts]
-  std::vector<const ModelConfig*> configs_;  // [drafts]
-  std::vector<Slot> slots_;                  // [batch]
-  std::size_t source_ = 0;                   // the draft that is drafting
+  std::shared_ptr<const StepCosts> costs_;                     // null without a budget
+  std::vector<std::shared_ptr<const StepCosts>> draft_costs_;  // [models], with a budget
+  std::vector<DraftLevels> levels_;                            // [models]
+  std::vector<const ModelConfig*> configs_;                    // [models]
+  std::vector<Slot> slots_;                                    // [batch]
+  std::size_t source_ = 0;  // the part that is being drawn, see Slot::parts
   std::vector<Draft*> parts_;
+  std::vector<const Sequence*> drafting_;
   // Scratch:
-  std::vector<int> heads_, numbers_, path_, place_, moved_, order_;
+  std::vector<int> heads_, numbers_, path_, place_, moved_, order_, depths_;
   std::vector<Token> prefix_;
   std::vector<double> weights_;  // [nodes of the merged tree]
   std::vector<char> keep_;
@@ -299,16 +541,17 @@ class MergedTrees final : public Strategy {
 
 const RegisterStrategy<Options, MergedTrees> registered{{
     .name = "merged_trees",
-    .summary = "chains of several models, and a copy from the text, merged into one tree",
+    .summary = "chains of several models and of an n-gram model, and copies, merged into one tree",
     .paper = "Miao et al. 2024, SpecInfer (merge-based construction)",
-    .draft_source = "several small models or layers of the target, and copies from the text",
-    .stop_rule = "length; weight of a chain; number of nodes",
+    .draft_source = "several small models or layers of the target, n-grams, and copies from this or earlier "
+                    "texts",
+    .stop_rule = "budget; length; weight of a chain; number of nodes",
     .verification = "tree",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
-    .trained = "small models with the target's vocabulary; nothing for layer skipping",
-    .needs_draft = true,
+    .trained = "small models with the target's vocabulary; nothing for the other sources",
     .most_drafts = kMostDrafts,
+    .may_name_file = "ngram_file",
 }};
 
 }  // namespace

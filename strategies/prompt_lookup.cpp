@@ -11,7 +11,7 @@
 //              its number k of copied tokens, and ngram_max is 5 in its code. `by_match` copies at most as
 //              many tokens as have matched. SuffixDecoding (Oliaro et al. 2024) copies at most the length of
 //              the match times a factor, which the paper calls alpha; here the factor is 1.
-// Draft cost:  microseconds to search the text on the host; with a fallback also gamma draft forwards.
+// Draft cost:  microseconds to search the text on the host; gamma draft forwards where the model drafts.
 // Loses when:  the text repeats nothing, or a forward of many rows is expensive. Then chance matches of one
 //              token only cost time.
 

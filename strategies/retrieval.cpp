@@ -1,6 +1,6 @@
 // Retrieval: looks up the longest suffix of the text that occurs in a datastore of other texts. The
-// continuations found there form a tree. The weight of a node is how often its prefix occurs. The nodes of
-// the largest weights are drafted, with one-hot q.
+// continuations found there form a tree. The weight of a node is the share of the continuations that begin
+// with the path to it. The nodes of the largest weights are drafted, with one-hot q.
 //
 // Paper:       He et al. 2024, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
 //              token for each path and drops the token if it does not match the path. That is biased. Here

@@ -7,9 +7,10 @@
 //              with Token Recycling"; the default tree is theirs, 80 tokens in 6 levels, k = 8.
 // Draft cost:  reads one row for each different token of the step. The output head stores the maximum of
 //              every block of 64 entries. The strategy reads these maxima first, then only the few blocks
-//              that can hold a candidate. Without maxima (a GPU, a soft cap on the logits) it passes over the
-//              whole row, which takes 10 to 13 us for 49152 entries; the rows of the published tree take
-//              16 MB. `learn: accepted` reads only the rows of the pending token and of accepted tokens.
+//              that can hold a candidate. Without maxima (a GPU, a soft cap or a mask on the logits) it
+//              passes over the whole row, which takes 10 to 13 us for 49152 entries; the rows of the
+//              published tree take 16 MB. `learn: accepted` reads only the rows of the pending token and of
+//              accepted tokens.
 // Loses when:  rows are expensive: the published tree has 81. Use a smaller one if t(81) is far above t(1).
 
 #include <algorithm>

@@ -16,8 +16,8 @@
 //              without replacement (Section 3.2), and the shape of the tree (Section 3.1).
 // Draft cost:  one draft forward per depth over the nodes of the level that have children: as many forwards
 //              as a chain of that depth.
-// Loses when:  rows are not free. A tree of n nodes costs t(1 + n). Compared with the chain on its first
-//              path, the tree gains only the probability that the target chooses a sibling: the draft's
+// Loses when:  rows are not free. A tree of n drafted tokens costs t(1 + n). Compared with the chain on its
+//              first path, the tree gains only the probability that the target chooses a sibling: the draft's
 //              second, third, ... best token.
 
 #include <algorithm>
@@ -55,14 +55,12 @@ struct Options {
   }
 };
 
-TreeShape shape_of(const Options& options, int columns) {
+TreeShape shape_of(const Options& options) {
   const std::string name = "tree_speculation: ";
   if (!options.tree.empty()) {
     if (options.sequences > 0)
       throw Error({name + "tree, sequences", "both", "only one of them", "Leave one of them out."});
-    TreeShape shape = TreeShape::read(options.tree);
-    shape.require_children(columns);
-    return shape;
+    return TreeShape::read(options.tree);
   }
   if (options.sequences == 0) return TreeShape::of_widths(options.widths, name + "widths");
   std::vector<int> widths(static_cast<std::size_t>(options.length), 1);
@@ -73,10 +71,7 @@ TreeShape shape_of(const Options& options, int columns) {
 class TreeSpeculation final : public Strategy {
  public:
   TreeSpeculation(const Options& options, const Resources& resources)
-      : options_(growth_of(options)),
-        columns_(resources.draft->config().head_rows()),
-        growth_(options_, shape_of(options, columns_), resources),
-        levels_(resources) {
+      : options_(growth_of(options)), growth_(options_, shape_of(options), resources), levels_(resources) {
     slots_.resize(static_cast<std::size_t>(resources.batch));
     if (!options.budget.automatic()) return;
     has_budget_ = true;
@@ -86,15 +81,13 @@ class TreeSpeculation final : public Strategy {
 
   // A device can run these steps if they all have the same form: there is no budget, and all nodes of a depth
   // have the same number of children, drawn without replacement or best. It cannot draw with `used_up:
-  // uniform` above temperature 0. The vocabulary of the draft may be reduced; it must have as many tokens as
-  // a node has children.
+  // uniform` above temperature 0.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     const SamplingParams sampling = options_.sampling_over(target);
     const bool other_draws = options_.children == Children::independent ||
                              (options_.used_up == UsedUp::uniform && sampling.temperature > 0);
     auto widths = growth_.shape().widths();
-    if (!widths || other_draws || has_budget_ || *std::max_element(widths->begin(), widths->end()) > columns_)
-      return std::nullopt;
+    if (!widths || other_draws || has_budget_) return std::nullopt;
     return DevicePlan{std::move(*widths), sampling};
   }
 
@@ -127,24 +120,13 @@ class TreeSpeculation final : public Strategy {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Slot& s = slot_of(*sequences[i]);
       const TokenTree& tree = outcomes[i].draft->tree;
-      if (!s.budget || tree.drafted() == 0) continue;
-      const std::vector<int>& path = outcomes[i].acceptance->path;
-      int node = 0;
-      for (std::size_t depth = 0; depth <= path.size(); ++depth) {
-        tree.children(node, s.children);
-        const int next = depth < path.size() ? path[depth] : -1;
-        const auto found = std::find(s.children.begin(), s.children.end(), next);
-        s.budget->reached(static_cast<int>(depth), static_cast<int>(s.children.size()),
-                          found == s.children.end() ? -1 : static_cast<int>(found - s.children.begin()));
-        node = next;
-      }
+      if (s.budget && tree.drafted() > 0) s.budget->observe_tree(tree, outcomes[i].acceptance->path);
     }
   }
 
  private:
   struct Slot {
     std::optional<ShapeBudget> budget;
-    std::vector<int> children;
   };
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
 
@@ -155,7 +137,6 @@ class TreeSpeculation final : public Strategy {
   }
 
   TreeGrowthOptions options_;
-  int columns_;  // tokens that the draft can draw
   TreeGrowth growth_;
   DraftLevels levels_;
   bool has_budget_ = false;

@@ -167,7 +167,7 @@ class Backend {
   virtual bool host_memory() const = 0;
   /// Allocates memory of the backend; its contents are undefined. Throws Error if there is not enough.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
-  /// upload() and download() return when the host may use its own memory (`host`) again.
+  /// upload() returns when the host may change `host` again. download() returns when `host` holds the data.
   virtual void upload(const void* host, std::size_t bytes, void* to) = 0;
   virtual void download(const void* from, std::size_t bytes, void* host) = 0;
 
@@ -196,7 +196,7 @@ class Backend {
                             const std::function<void(int begin, int end, Bf16* rows)>& read) = 0;
   virtual KvStore allocate_kv(int layers, int kv_heads, int head_dim, int slots) = 0;
   /// Copies the first `slots` slots of every layer and head. Both stores belong to the same model; `to` may
-  /// be larger.
+  /// be larger. The contents of the later slots of `to` are undefined afterwards.
   virtual void copy_kv(const KvStore& from, int slots, KvStore& to) = 0;
 
   /// y[i] (+)= W x[i] for n rows: if `accumulate` is true, the product is added to y[i], otherwise it

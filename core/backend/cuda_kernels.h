@@ -14,8 +14,8 @@ namespace speclab {
 enum class CudaKernels : std::uint8_t {
   kLaunches,  ///< one launch per operation, or per pair of operations that can be fused
   kSerial,  ///< kLaunches without overlap: each launch starts when the one before it is done, for comparison
-  kGraphs,  ///< kLaunches, and forwards of one sequence and at most 16 rows are recorded when they come for
-            ///< the second time, then replayed
+  kGraphs,  ///< kLaunches, but a forward of one sequence and at most 16 rows is recorded when a forward of
+            ///< the same size comes for the second time; later ones replay the recording
   kPersistent,  ///< one launch for the operations of a forward, or of all forwards of a drafted chain,
                 ///< where possible
   kAuto,        ///< kPersistent for forwards that read at most 1 GiB of weights, if the device can run

@@ -5,9 +5,9 @@
 
 namespace speclab {
 
-/// Measures by a device's own clock the time between two points of the work that is queued on it. A backend
-/// offers one with Backend::make_timer(). The host's clock would also count what follows on the host, such as
-/// the download of logits.
+/// Measures the time between two points of the work that is queued on a device, with the device's own clock.
+/// A backend offers one with Backend::make_timer(). The host's clock would also count what follows on the
+/// host, such as the download of logits.
 class DeviceTimer {
  public:
   virtual ~DeviceTimer() = default;

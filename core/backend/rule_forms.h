@@ -50,21 +50,23 @@ SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) 
   return left > 0 ? left : 0;
 }
 
-/// A random order of the children of a node has coins of its own. It does not change the law of the text, so
-/// its purpose is that of other such choices (Purpose::simulate), and its numbers begin where no strategy's
-/// end. The choice among n children has the number kFirstCoinOfOrder + n.
+/// Coins decide the random order of the children of a node. This order does not change the law of the text,
+/// so the coins have the same purpose as other such choices (Purpose::simulate). Their draw numbers begin at
+/// kFirstCoinOfOrder, above the numbers that strategies use. The choice among n children has the number
+/// kFirstCoinOfOrder + n.
 inline constexpr std::uint32_t kFirstCoinOfOrder = 0x80000000;
 
-/// How K-SEQ tests a group of k children: it accepts x with min(1, p(x) / (rho q(x))).
+/// How K-SEQ tests a group of k children: it accepts x with probability min(1, p(x) / (rho q(x))).
 struct GroupTest {
   double rho = 1;
   double beta = 0;   ///< P(one child is accepted): the sum over x of min(q(x), p(x) / rho)
   double share = 0;  ///< (1 - (1 - beta)^k) / beta; k if beta is 0
 };
 
-/// Finds the test with the smallest rho for which no token gets more than its mass: share <= rho. It lies in
-/// [1, k] and is found by bisection. While the search is not done(), the caller computes the sum of min(q(x),
-/// p(x) / rho()) over all tokens and passes it to tell(). So the sum may be computed in any way.
+/// Finds the test with the smallest rho for which no token gets more than its mass: share <= rho. This rho
+/// lies in [1, k] and is found by bisection. While the search is not done(), the caller computes the sum of
+/// min(q(x), p(x) / rho()) over all tokens and passes it to tell(). So host and device can each compute the
+/// sum in their own way.
 class GroupSearch {
  public:
   SPECLAB_EXACT explicit GroupSearch(int count) : count_(count) {}

@@ -13,9 +13,8 @@ namespace {
 // Cores that the cgroup's CPU quota allows; 0 when there is no known limit.
 double cgroup_cores() {
   if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
-    std::string quota;
-    double period = 0;
-    if (v2 >> quota >> period && quota != "max" && period > 0) return std::stod(quota) / period;
+    double quota = 0, period = 0;  // "max" in place of the quota is no number: no limit
+    if (v2 >> quota >> period && quota > 0 && period > 0) return quota / period;
     return 0;
   }
   std::ifstream quota_file("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"),

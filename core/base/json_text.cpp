@@ -54,7 +54,8 @@ class Watch {
   /// library drops that value.
   bool operator()(int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
-    if (depth >= limits_.depth) {
+    const bool complete = event != Event::object_start && event != Event::array_start;
+    if (!complete && depth >= limits_.depth) {  // an object or list at this depth is one level more
       fail(fmt::format("arrays and objects more than {} deep", limits_.depth),
            fmt::format("at most {} levels", limits_.depth), "The file is damaged; fetch or write it again.");
     }
@@ -64,7 +65,6 @@ class Watch {
     }
     if (event == Event::object_end || event == Event::array_end) open_.pop_back();
     else add_value(event, value);
-    const bool complete = event != Event::object_start && event != Event::array_start;
     if (!member_ || depth != 1 || !complete) return true;
     member_(key_, value);
     return event == Event::value;

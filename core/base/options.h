@@ -73,8 +73,8 @@ class OptionVisitor {
   void operator()(std::string_view name, std::vector<int>& value, Range<int> range, std::string_view help);
   void operator()(std::string_view name, std::vector<std::string>& value, std::string_view help);
 
-  /// Says of the option that was declared last: a record of an older version, which did not have this option,
-  /// means this value. It may differ from the default of today.
+  /// Applies to the option that was declared last. In a record that was written before the option existed,
+  /// the option counts as having this value, which may differ from the default of today.
   void absent_means(std::string_view value);
 
   struct Impl;  ///< what to do with each field; defined in options.cpp

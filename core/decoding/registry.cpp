@@ -12,7 +12,7 @@
 namespace speclab {
 namespace {
 
-// Filled by static objects of other files, so it must exist before any of them runs.
+// Filled by the constructors of static objects in other files, so it must exist before any of them runs.
 std::vector<StrategyEntry>& entries() {
   static std::vector<StrategyEntry> all;
   return all;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/step_costs.h"
 #include "core/decoding/rows/row_kernels.h"
 
 namespace speclab {
@@ -43,6 +44,7 @@ Resources Resources::with_draft(std::size_t i) const {
   Resources one = *this;
   one.draft = drafts[i];
   one.drafts.assign(1, drafts[i]);
+  if (costs) one.costs = std::make_shared<const StepCosts>(costs->with_draft(i));
   one.open_draft = [open = open_draft_at, i] { return open(i); };
   one.open_draft_at = [open = open_draft_at, i](std::size_t) { return open(i); };
   return one;

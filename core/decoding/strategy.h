@@ -81,11 +81,12 @@ struct Outcome {
 /// How a strategy uses the target's own sessions while it drafts (self-speculation).
 struct TargetUse {
   bool drafts = false;  ///< whether draft() runs forwards on Resources::target_session()
-  /// Says what the verifying forward does with the rows that draft() leaves in flight on such a session. 0:
-  /// it drops them and runs all layers for the whole draft. Above 0: it keeps them and runs only the layers
-  /// from `exit` on. The rows in flight must then be the first nodes of the draft, in order, and must have
-  /// run LayerPart::until(exit) without a CacheView (core/model/net/layer_part.h).
-  int exit = 0;
+  /// Says what the verifying forward does with the rows that draft() leaves in flight on such a session.
+  /// Empty: it drops them and runs all layers for the whole draft. Otherwise it keeps them and runs only the
+  /// layers after their exits. The rows in flight must then be the first nodes of the draft, in order. Each
+  /// of them must have stopped at one of these layers, which ascend, without a CacheView
+  /// (core/model/net/layer_part.h).
+  std::vector<int> exits;
 };
 
 /// What a strategy gets when it is made. All of it stays valid as long as the strategy exists.

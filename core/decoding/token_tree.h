@@ -24,7 +24,7 @@ class TokenTree {
   /// Adds a child and returns its node index.
   int add(Token token, int parent, NodeKind kind = NodeKind::candidate);
 
-  /// Removes the nodes for which `keep` is 0. [size()]; entry 0 is not read. The parent of a kept node must
+  /// Removes the nodes for which `keep`, [size()], is 0; entry 0 is not read. The parent of a kept node must
   /// be kept, and the tree must not have probes. moved[node] becomes the new number of a kept node, and 0 for
   /// a removed one. Allocates nothing if `moved` has room.
   void keep(std::span<const char> keep, std::vector<int>& moved);

@@ -11,8 +11,8 @@ namespace speclab {
 /// does no harm. Readers need no lock.
 class FolderLock {
  public:
-  /// Throws Error when another process holds the lock, and when the file cannot be written. The error names
-  /// the pid, host, start and command of that process.
+  /// Throws Error when another process holds the lock; the error names the pid, host, start and command of
+  /// that process. Also throws Error when run.lock cannot be opened or locked.
   FolderLock(const std::filesystem::path& folder, const std::vector<std::string>& command_line);
   ~FolderLock();
   FolderLock(FolderLock&& other) noexcept;

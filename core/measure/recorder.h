@@ -91,7 +91,9 @@ struct StepRecord {
   int accepted = 0;    ///< drafted tokens that were emitted (after cuts)
   int emitted = 0;     ///< tokens that the step added to the text (after cuts)
   EndedBy ended_by = EndedBy::none;
-  int rows = 0;                 ///< tokens fed to the target (all prefixes of a batch, all devices together)
+  /// Tokens fed to the target. A token that is fed in several sequences (VerifyWith) or on several devices
+  /// counts several times.
+  int rows = 0;
   int draft_calls = 0;          ///< Work::calls of the draft in this step
   std::int64_t pool_size = -1;  ///< n-grams that the strategy could copy when it drafted; -1: it has no pool
   PhaseTimes times;
@@ -120,8 +122,10 @@ struct GenerationRecord {
   /// loops share one prefill, each of them records the time of that prefill.
   std::int64_t prefill_ns = 0;
   std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's observe_prompt() and begin()
-  std::int64_t decode_ns = 0;         ///< wall time of all steps
-  std::int64_t cpu_ns = 0;            ///< CPU time of all steps, all threads
+  /// The part of draft_prefill_ns that observe_prompt() took. It comes before the first token, begin() after.
+  std::int64_t observe_prompt_ns = 0;
+  std::int64_t decode_ns = 0;  ///< wall time of all steps
+  std::int64_t cpu_ns = 0;     ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
   std::vector<Work> drafts;  ///< `draft` by draft model, in the order of the case; empty with one or none
   int planned_steps = 0;     ///< whole steps that a device ran without the host (core/backend/plan.h)

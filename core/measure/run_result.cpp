@@ -277,6 +277,7 @@ nlohmann::json to_json(const LineRecord& line) {
                     {"target", to_json(turn.target)},
                     {"draft_prefill", to_json(turn.draft_prefill)},
                     {"draft", to_json(turn.draft)}}}};
+    if (turn.observe_prompt_ns > 0) entry["observe_prompt_ns"] = turn.observe_prompt_ns;
     for (const Work& work : turn.drafts) entry["work"]["drafts"].push_back(to_json(work));
     if (!turn.context.empty()) entry["context"] = turn.context;
     if (turn.round_trips > 0 || turn.planned_steps > 0) {
@@ -387,6 +388,7 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
     step += step_count;
     read(entry, "prefill_ns", turn.prefill_ns);
     read(entry, "draft_prefill_ns", turn.draft_prefill_ns);
+    if (entry.contains("observe_prompt_ns")) read(entry, "observe_prompt_ns", turn.observe_prompt_ns);
     read(entry, "decode_ns", turn.decode_ns);
     read(entry, "cpu_ns", turn.cpu_ns);
     if (entry.contains("device")) {

@@ -9,9 +9,9 @@
 #include "core/measure/stats.h"
 
 /// Estimates acceptance from the rounds (steps) of a run of chain drafts, and tests the i.i.d. assumption of
-/// Leviathan et al. 2023. Rounds of one prompt depend on each other, so every Estimate has a bootstrap
-/// interval over prompts. Proportions also have the textbook (Wilson) interval. An acceptance test is one
-/// decision of the rule about a drafted token.
+/// Leviathan et al. 2023. Rounds of one prompt depend on each other, so an Estimate has a bootstrap interval
+/// over prompts. Proportions also have the textbook (Wilson) interval. An acceptance test is one decision of
+/// the rule about a drafted token.
 namespace speclab::theory {
 
 /// The rounds of a run, [prompts][rounds]. If a run has several repeats, pass only one of them: repeats reuse

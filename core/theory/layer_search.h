@@ -11,7 +11,7 @@
 /// Searches the layers that a layer-skip draft should leave out (Draft & Verify: Zhang et al. 2024, arXiv
 /// 2309.08168, Section 3.3). The paper searches by Bayesian optimisation of the time per token, which it
 /// measures for each set of layers. This search predicts the time from the acceptance and from given costs,
-/// to which each layer adds the same. So its result does not depend on times that are measured during the
+/// which are equal for all layers. So its result does not depend on times that are measured during the
 /// search. It can remove one layer after the other, and needs no optimiser.
 namespace speclab::theory {
 

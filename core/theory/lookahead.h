@@ -59,9 +59,9 @@ struct LookaheadChoice {
   double compression = 1;
   double speedup = 1;  ///< S / t(rows)
 };
-/// Predicts S and the speedup of a setting. `row_share` is the work of a step, as a number of rows with
-/// logits, / ((W + G)(N - 1)). It is below 1 because guesses share prefixes, not every token has G guesses,
-/// and some rows of the window have no logits.
+/// Predicts S and the speedup of a setting. `row_share` is the work of a step / the work of (W + G)(N - 1)
+/// rows with logits. It is below 1 because guesses share prefixes, not every token has G guesses, and some
+/// rows of the window have no logits.
 LookaheadChoice predict_lookahead(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, double row_share = 1);
 /// Default limits of W and N in the search for the best setting.

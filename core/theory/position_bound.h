@@ -14,7 +14,7 @@ namespace speclab::theory {
 enum class ChildrenDrawn {
   copied,               ///< no child was drawn; each has no row or a one-hot row
   iid,                  ///< all from one row
-  without_replacement,  ///< each from the row of the one before without its token
+  without_replacement,  ///< each child from the row of the child before it, without that child's token
   mixed                 ///< anything else; no closed form is known
 };
 ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
@@ -24,11 +24,11 @@ ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
 ///   copied: p(C), the target's mass on the children;
 ///   iid and without replacement: 1 + min over H of (p(H) - P(all drafts are in H)), as best_acceptance();
 ///   mixed: absent.
-/// Draws without replacement: the probability that k draws are in H is an integral over the time at which the
-/// first token outside H arrives, when each token arrives at the rate q (an exponential race draws without
-/// replacement). The integral is exact to 1e-6. In a row with more than kMostSingleTokens tokens, tokens with
-/// a small q count in groups, each as one token. This makes the bound a little larger (by less than .002 in
-/// tests), so it stays a bound.
+/// Draws without replacement are computed as a race: each token x arrives at a random time with the rate
+/// q(x), and the first k tokens to arrive are the draws. The probability that they are in H is an integral
+/// over the time at which the first token outside H arrives. The integral is exact to 1e-6. In a row with
+/// more than kMostSingleTokens tokens, tokens with a small q count in groups, each as one token. This makes
+/// the bound a little larger (by less than .002 in tests), so it stays a bound.
 std::optional<double> position_bound(const Distribution& p, std::span<const NodeTest::Child> children);
 
 /// Rows with more tokens than this are grouped for draws without replacement.

@@ -9,7 +9,7 @@
 namespace speclab::theory {
 namespace {
 
-/// A law over the vocabulary that loses what its failed children would have taken.
+/// The residual R of a node: p, from which each failed child takes its part.
 class Residual {
  public:
   explicit Residual(const Distribution& p) : p_(&p) {}

@@ -11,23 +11,23 @@
 /// compared with the tokens that the run emitted.
 namespace speclab::theory {
 
-/// The lists are by number of tokens: entry i belongs to drafted token i + 1 of the text.
-///
-/// A step that emits an end token stops there. So drafted tokens count only if no end token is among them or
-/// before them: entry i is the probability that the step emits at least i + 2 tokens.
+/// Entry i of by_token and by_path is a probability: a rule keeps at least i + 1 drafted tokens, and no end
+/// token is among them. (A step stops at an end token.) So it is the probability that the step emits at least
+/// i + 2 tokens.
 struct StepBounds {
   bool chain = false;  ///< no node has several children
-  /// The rule "rejection" keeps at least i + 1 drafted tokens: multi-step speculative sampling (Miao et al.
-  /// 2024, Alg. 2); on a chain, the token rule.
+  /// The rule is "rejection": multi-step speculative sampling (Miao et al. 2024, Alg. 2); on a chain, the
+  /// token rule.
   std::vector<double> by_token;
-  /// A rule over whole paths keeps at least i + 1 drafted tokens. On a chain, entry i is rho of the first
-  /// i + 1 tokens (rules_paths.cpp): the mean of the rule "block" over the draws of the later tokens, so it
-  /// does not depend on the length of the draft. Its mean over drafts is the largest of all lossless
-  /// verifiers that use p and q on the path (Sun et al. 2024, arXiv 2403.10444, Theorem 2). On other trees it
-  /// is the rule "traversal", and not a bound.
+  /// The rule judges whole paths. On a chain, entry i is rho of the first i + 1 tokens (rules_paths.cpp): the
+  /// mean of the rule "block" over the draws of the later tokens, so it does not depend on the length of the
+  /// draft. Its mean over drafts is the largest of all lossless verifiers that use p and q on the path (Sun
+  /// et al. 2024, arXiv 2403.10444, Theorem 2). On other trees the rule is "traversal", and the list is no
+  /// bound.
   std::vector<double> by_path;
-  /// Entry i: the optimum of the drafted children of the i-th node on the accepted path (position_bound()),
-  /// from the pending token on, for nodes with children. Absent: no closed form.
+  /// Entry i: position_bound() of the drafted children of the i-th node on the accepted path. Node 0 is the
+  /// pending token. The list ends before an end token or a node without children. An entry without a value
+  /// has no closed form.
   std::vector<std::optional<double>> best;
 
   /// 1 + the sum of a list: expected tokens of the step.

@@ -144,21 +144,30 @@ RankedTree TreeSearch::tree(int nodes) const {
   return out;
 }
 
-TreeChoice best_tree(const RankAcceptance& acceptance, const RowTimes& target, double c, int most_nodes,
-                     int most_depth) {
+std::vector<TreeChoice> tree_grid(const RankAcceptance& acceptance, const RowTimes& target, double c,
+                                  int most_nodes, int most_depth) {
   require_non_negative("c", c);
   require_size("nodes of a tree", most_nodes, 1);
   require_size("depth of a tree", most_depth, 0);
-  TreeChoice best;
+  std::vector<TreeChoice> grid;
   for (int depth = 1; depth <= most_depth; ++depth) {
     const TreeSearch search(acceptance, most_nodes, depth);
-    for (int nodes = 2; nodes <= most_nodes; ++nodes) {
+    for (int nodes = depth + 1; nodes <= most_nodes; ++nodes) {
       const double tokens = search.expected_tokens(nodes);
       if (tokens == kNoTree) continue;
-      const double speedup = tokens / (target.ratio(nodes) + depth * c);
-      if (speedup <= best.speedup) continue;
-      best = {search.tree(nodes), tokens, speedup};
+      RankedTree tree = search.tree(nodes);
+      if (tree.depth() < depth) continue;
+      grid.push_back({std::move(tree), tokens, tokens / (target.ratio(nodes) + depth * c)});
     }
+  }
+  return grid;
+}
+
+TreeChoice best_tree(const RankAcceptance& acceptance, const RowTimes& target, double c, int most_nodes,
+                     int most_depth) {
+  TreeChoice best;
+  for (TreeChoice& choice : tree_grid(acceptance, target, c, most_nodes, most_depth)) {
+    if (choice.speedup > best.speedup) best = std::move(choice);
   }
   return best;
 }

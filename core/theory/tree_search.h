@@ -72,10 +72,16 @@ struct TreeChoice {
   double speedup = 1;          ///< F / (t(n) + depth c)
 };
 
-/// The tree that maximises F / (t(n) + d c) over the sizes n <= most_nodes (rows of the target's forward,
-/// with node 0) and depths d <= most_depth. c is the time of the draft's forward of one level in units of
-/// target.at(1), and t(n) = target.ratio(n). Ties go to the smaller depth, then to fewer nodes.
-/// (The paper's Section 3.3.)
+/// The best tree of every size and depth: one entry for each depth from 1 to most_depth and each n <=
+/// most_nodes (rows of the target's forward, with node 0), in this order. An entry is left out if no tree has
+/// this size, or if the best tree within this depth has fewer levels, because that tree is the entry of a
+/// smaller depth. c is the time of the draft's forward of one level in units of target.at(1), and t(n) =
+/// target.ratio(n).
+std::vector<TreeChoice> tree_grid(const RankAcceptance& acceptance, const RowTimes& target, double c,
+                                  int most_nodes, int most_depth);
+
+/// The entry of tree_grid() that maximises F / (t(n) + d c) (the paper's Section 3.3), or an empty tree if
+/// none exceeds 1. Ties go to the smaller depth, then to fewer nodes.
 TreeChoice best_tree(const RankAcceptance& acceptance, const RowTimes& target, double c, int most_nodes,
                      int most_depth);
 

@@ -16,12 +16,12 @@ namespace speclab::theory {
 /// How the k drafted children of one node are drawn.
 enum class DraftedSet {
   iid,                 ///< all from q
-  without_replacement  ///< each from q without the earlier draws, renormalised; fewer when q has no more
+  without_replacement  ///< each from q without the earlier draws, renormalised; fewer than k if q has fewer
                        ///< tokens
 };
 
-/// Largest vocabulary of bounds for draws without replacement, whose laws are sums over all sets of tokens.
-/// With more tokens these bounds throw Error.
+/// Largest vocabulary of the bounds for draws without replacement, which sum over all sets of tokens. With
+/// more tokens these bounds throw Error.
 inline constexpr int kMostTokensWithoutReplacement = 20;
 
 /// sum_x min(p(x), q(x)): the largest acceptance of one drafted token (Leviathan et al. 2023, Section 3).
@@ -45,9 +45,9 @@ double best_acceptance(std::span<const double> p, std::span<const double> q, int
 
 /// The largest E[tau] of a lossless verifier of a chain of gamma tokens, when the rows of all positions are p
 /// and q. The verifier sees the rows on the drafted path. With rho_0 = 1 and rho_i = min(1, rho_{i-1}
-/// p(x_i)/q(x_i)), it is 1 + sum over i = 1..gamma of E[rho_i] over x_1..x_gamma ~ q (Sun et al. 2024,
-/// arXiv 2403.10444). The rule "block" reaches it. Two values of rho whose difference is rounding count as
-/// one. Throws Error if rho takes too many different values.
+/// p(x_i)/q(x_i)), this E[tau] is 1 + sum over i = 1..gamma of E[rho_i] over x_1..x_gamma ~ q (Sun et al.
+/// 2024, arXiv 2403.10444). The rule "block" reaches it. Two values of rho whose difference is rounding count
+/// as one. Throws Error if rho takes too many different values.
 double best_chain_tokens(std::span<const double> p, std::span<const double> q, int gamma);
 
 /// Rows of one position, for `speclab theory`.

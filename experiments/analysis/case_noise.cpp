@@ -33,7 +33,7 @@ struct DriftedSteps {
 };
 
 std::optional<DriftedSteps> drifted_steps(const CaseData& data, const theory::RowTimes& target) {
-  if (!data.drift || !data.drift->known()) return std::nullopt;
+  if (!data.drift) return std::nullopt;
   bool known = true, in_lines = false, in_rounds = false;
   const auto steps = [](const LineRecord& line) { return std::max(1.0, step_count(line)); };
   const auto slowed = [&](const LineRecord& line) {
@@ -95,7 +95,7 @@ theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t p
   };
   out.prompts = prompts;
   out.unexplained = interval(false);
-  out.residual = data.drift && data.drift->known() ? interval(true) : out.unexplained;
+  out.residual = data.drift ? interval(true) : out.unexplained;
   return out;
 }
 

@@ -22,8 +22,9 @@ using ModelledSpeedup =
 
 /// Returns 95 % intervals of the unexplained share of a step's time, before and after drift is taken out. The
 /// bootstrap draws both the prompts and the calibration rounds anew. A drawn prompt brings its tokens and
-/// draft lengths with it. The intervals are absent without resampled calibrations, and when `prompts` is not
-/// the number of prompts that the case and its reference share.
+/// draft lengths with it. The intervals are absent without resampled calibrations, for a part of a case
+/// (CaseData::intervals), and when `prompts` is not the number of prompts that the case and its reference
+/// share.
 theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t prompts,
                                              const ModelledSpeedup& modelled);
 

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/analysis/case_costs.h"
-#include "experiments/analysis/tree_acceptance.h"
+#include "experiments/analysis/trees/tree_acceptance.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 

@@ -11,6 +11,7 @@
 #include "experiments/analysis/case_costs.h"
 #include "experiments/analysis/case_noise.h"
 #include "experiments/analysis/strategy_theory.h"
+#include "experiments/metrics/fed_rows.h"
 #include "experiments/metrics/metrics_detail.h"
 
 namespace speclab {
@@ -44,57 +45,6 @@ theory::ResidualIntervals chain_intervals(const CaseData& data) {
             theory::calibrated_step(costs, theory::draft_length_counts(rounds), tokens / steps);
         return theory::measured_cost_speedup(tokens / steps, step);
       });
-}
-
-/// The rows that the steps of one prompt fed.
-struct FedRows {
-  /// How many steps have a given number of rows. `window` counts only rows that are not candidates, `rows`
-  /// counts all of them.
-  theory::DraftLengths window, rows;
-  double steps = 0, tokens = 0, drafted = 0;
-};
-
-void count(theory::DraftLengths& counts, int rows) {
-  if (static_cast<int>(counts.size()) <= rows) counts.resize(static_cast<std::size_t>(rows) + 1);
-  ++counts[static_cast<std::size_t>(rows)];
-}
-
-std::vector<FedRows> fed_rows(const CaseData& data) {
-  std::vector<FedRows> out(data.prompts.size());
-  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
-    FedRows& fed = out[prompt];
-    for (const GenerationRecord& turn : line.turns) {
-      for (const StepRecord& step : turn.steps) {
-        const auto drafted = static_cast<int>(step.drafted.size());
-        count(fed.window, std::max(1, step.rows - drafted));
-        count(fed.rows, step.rows);
-        fed.steps += 1, fed.tokens += step.emitted, fed.drafted += drafted;
-      }
-    }
-  });
-  return out;
-}
-
-void add(theory::DraftLengths& sum, const theory::DraftLengths& counts) {
-  if (sum.size() < counts.size()) sum.resize(counts.size());
-  for (std::size_t n = 0; n < counts.size(); ++n) sum[n] += counts[n];
-}
-
-/// The input of explain_rows over the prompts with these indices; tau is 0 when they have no steps.
-theory::RowsExplainInput rows_input(const std::vector<FedRows>& fed, std::span<const std::size_t> prompts,
-                                    const theory::Calibration& calibration, double equivalent_share) {
-  theory::RowsExplainInput input;
-  double steps = 0, tokens = 0, drafted = 0;
-  for (const std::size_t i : prompts) {
-    add(input.window_rows, fed[i].window);
-    add(input.rows, fed[i].rows);
-    steps += fed[i].steps, tokens += fed[i].tokens, drafted += fed[i].drafted;
-  }
-  input.tau = steps > 0 ? tokens / steps : 0;
-  input.drafted = steps > 0 ? drafted / steps : 0;
-  input.calibration = calibration;
-  input.equivalent_share = equivalent_share;
-  return input;
 }
 
 theory::ResidualIntervals rows_intervals(const CaseData& data, const std::vector<FedRows>& fed,

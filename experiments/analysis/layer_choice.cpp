@@ -181,7 +181,7 @@ std::vector<double> ForcedAcceptance::of(std::span<const int> skip) {
   }
   Distribution p, q;
   std::vector<Feed> feeds;
-  std::vector<std::pair<Text*, std::size_t>> fed;  // and the first token of its chain, in `all`
+  std::vector<std::pair<Text*, std::size_t>> fed;  // a text, and where its chain begins in `all`
   for (std::size_t chain = (longest + gamma - 1) / gamma; chain-- > 0;) {
     feeds.clear();
     fed.clear();
@@ -231,7 +231,7 @@ json optimized_layers(const ModelSet& models, const std::vector<PromptSpec>& pro
                       const std::function<void(int, const std::string&)>& progress) {
   const Model& target = *models.target();
   const std::vector<int> layers(target.layers().begin(), target.layers().end());
-  every_second_layer(layers, "speclab optimize layers");  // refuses a model that has too few
+  every_second_layer(layers, "speclab optimize layers");  // throws if there are too few layers
   json ids = json::array();
   for (const PromptSpec& prompt : prompts) ids.push_back(prompt.id);
   const json settings = {{"target", models.descriptions().at("target").at("sha256")},

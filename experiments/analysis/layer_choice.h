@@ -54,9 +54,9 @@ class ForcedAcceptance {
 };
 
 /// Searches and returns the contents of a skip file (core/model/net/skipped_layers.h) with
-///   "predicted": {"gamma", "tau", "speedup", "acceptance"}, "c", "t": {"n": ratio}, "per_layer",
-///   "by_size": [{"skip", "gamma", "tau", "speedup", "acceptance"}], "target", "numerics", "temperature",
-///   "prompts": [id], "tokens", "seed", "evaluations", "complete".
+///   "predicted": {"skip", "gamma", "tau", "c", "speedup", "acceptance"}, "by_size": [objects like
+///   "predicted"], "t": {"n": ratio}, "per_layer", "target", "numerics", "layers": [layer], "temperature",
+///   "prompts": [id], "tokens", "gamma": LayerWish::gamma, "seed", "evaluations", "complete".
 /// Appends each evaluated set to `log`, whose first line holds the settings and the costs. With `resume`,
 /// takes the costs and the sets from that file. Throws Error when the file belongs to another search.
 /// `interrupted` ends the search early; "complete" is then false. `progress` gets the number of evaluated

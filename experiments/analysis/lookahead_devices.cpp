@@ -102,7 +102,7 @@ json lookahead_devices(std::span<const std::shared_ptr<CaseData>> cases, const j
     const double base = ns_per_token(*data->reference);
     if (sums.steps == 0 || base == 0) continue;
     const json& options = data->options();
-    const theory::LookaheadShape shape{options.at("W"), options.at("N"), options.at("G")};
+    const theory::LookaheadShape shape = lookahead_shape(options);
     const double tau = sums.tokens / sums.steps, bytes = sizeof(Token) * (devices * tau + shape.W),
                  exchange_ns = gather_ns(link, devices, bytes),
                  step_ns = (sums.slowest_ns + sums.other_ns) / sums.steps + exchange_ns;

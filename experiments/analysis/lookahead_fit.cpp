@@ -44,8 +44,7 @@ json as_json(const LookaheadChoice& choice) {
 }
 
 LookaheadCell cell_of(const CaseData& data) {
-  const json& options = data.options();
-  LookaheadCell cell{{options.at("W"), options.at("N"), options.at("G")}, {}, {}};
+  LookaheadCell cell{lookahead_shape(data.options()), {}, {}};
   cell.tokens.resize(data.prompts.size());
   cell.steps.resize(data.prompts.size());
   for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
@@ -110,9 +109,8 @@ json fit_json(const Group& group, const json& calibration) {
               {"cells", std::move(cells)},
               {"machines", json::array()}};
   if (!calibration.is_null()) {
-    // calibrated_row_times() adds an extrapolated point at twice the largest measured number of rows.
     json own = lookahead_machine(kThisMachine, out, calibrated_row_times(calibration).monotone());
-    own["measured_rows"] = own["measured_rows"].get<int>() / 2;
+    own["measured_rows"] = measured_rows(calibration);
     out["machines"].push_back(std::move(own));
   }
   out["machines"].push_back(
@@ -133,7 +131,7 @@ std::string held_out_text(const json& tests) {
       return test[name].is_null() ? "" : fmt::format("{:.1f} %", 100 * test[name].get<double>());
     };
     table.rows.push_back({what == "prompts" ? "no cell, half of the prompts"
-                          : what == "cells" ? "every other cell; similar cells stay in the fit"
+                          : what == "cells" ? "half of the cells; similar cells stay in the fit"
                                             : "all cells with one " + what,
                           test["cells"].dump(), test["interpolated"].dump(), percent("error"),
                           percent("mean_error"), percent("error_other_prompts"),
@@ -146,6 +144,13 @@ std::string held_out_text(const json& tests) {
 }
 
 }  // namespace
+
+LookaheadShape lookahead_shape(const json& options) {
+  LookaheadShape shape{options.at("W"), options.at("N"), options.at("G")};
+  const int most = options.value("V", 0);
+  if (most > 0 && (shape.G < 0 || shape.G > most)) shape.G = most;
+  return shape;
+}
 
 theory::RowTimes free_row_times(int rows) {
   return theory::RowTimes(std::map<int, double>{{1, 1.0}, {rows, 1.0}, {2 * rows, 2.0}});
@@ -188,8 +193,8 @@ json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases, const json
   for (const auto& data : cases) {
     if (data->config["strategy"] != "lookahead" || data->lines.empty() || data->unequal()) continue;
     if (data->options().value("budget", "fixed") != "fixed")
-      continue;                         // it does not feed every step's window
-    if (data->devices() > 1) continue;  // it has the tau of one device, but more rows
+      continue;                         // such a case does not feed the window in every step
+    if (data->devices() > 1) continue;  // such a case has the tau of one device, but more rows
     json rest = data->options();
     LookaheadCell cell = cell_of(*data);
     if (cell.shape.W < 1 || cell.shape.G < 1 || cell.tokens.empty()) continue;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/measure/stats.h"
@@ -126,7 +127,9 @@ json follow_up_config(const json& run_config, const json& summary) {
   const auto changed = [&](const OptionFields& fields) {  // the options that differ from their defaults
     json out = json::object();
     for (const OptionInfo& info : describe_options(fields)) {
-      const json value = options.contains(info.name) ? options[info.name] : json::parse(info.absent_means);
+      const bool recorded = options.contains(info.name);
+      if (!recorded && info.absent_means.empty()) continue;  // an option that came later: its default
+      const json value = recorded ? options[info.name] : json::parse(info.absent_means);
       if (value != json::parse(info.default_value)) out[info.name] = value;
     }
     return out;
@@ -135,6 +138,7 @@ json follow_up_config(const json& run_config, const json& summary) {
   GenerationOptions generation;
   json of_strategy = changed(lookahead.fields()), shared = changed(option_fields(generation));
   of_strategy.erase("budget");
+  of_strategy.erase("V");      // the G of a candidate is the number of guesses in a step
   shared["budget"] = "fixed";  // the law is that of steps that all feed the window
   json cases = json::array({{{"strategy", baseline_strategy().info.name}}});
   for (const json& candidate : lookahead_candidates(summary)) {
@@ -172,7 +176,7 @@ json lookahead_verdict(const json& summary, const json& follow_up) {
               {"measured", json::array()},
               {"regret", nullptr}};
   int free = 1;
-  while (free < target.largest_measured() / 2 && target.ratio(free + 1) <= kFree) ++free;
+  while (free < measured_rows(summary["calibration"]) && target.ratio(free + 1) <= kFree) ++free;
   out["free_rows"] = free;
   for (int rows = 1; rows <= 256; rows *= 2) {
     json row = choice_json(best_of(fit, free_row_times(rows)));
@@ -183,7 +187,9 @@ json lookahead_verdict(const json& summary, const json& follow_up) {
   const json noise = follow_up.value("ratio_noise", json());
   out["ratio_noise"] = noise;
   const json candidates = lookahead_candidates(summary);
-  double most = 1, own = 1;
+  double most = 1;
+  std::optional<double> own;
+  if (none) own = 1;  // the recommendation is autoregressive decoding
   for (const json& entry : follow_up.at("cases")) {
     if (entry["strategy"] != "lookahead" || entry["metrics"]["speedup"].is_null()) continue;
     const json& metrics = entry["metrics"];
@@ -211,7 +217,7 @@ json lookahead_verdict(const json& summary, const json& follow_up) {
     }
     out["measured"].push_back(std::move(row));
   }
-  out["regret"] = 1 - own / most;
+  if (own) out["regret"] = 1 - *own / most;
   return out;
 }
 
@@ -241,9 +247,12 @@ std::string to_verdict_text(const json& verdict) {
                       "\nThe same speedup differs by up to {:.1f} % between repeats. The intervals are "
                       "widened by this before they are judged; \"same\" means within {:.0f} % of 1.",
                       100 * verdict["ratio_noise"].get<double>(), 100 * (kSame - 1));
-    text += fmt::format(
-        "\nThe recommendation loses {:.1f} % against the best of these and of autoregressive decoding.\n",
-        100 * verdict["regret"].get<double>());
+    text += verdict["regret"].is_null()
+                ? std::string("\nThe recommended setting has no measured speedup.\n")
+                : fmt::format(
+                      "\nThe recommendation loses {:.1f} % against the best of these and of autoregressive "
+                      "decoding.\n",
+                      100 * verdict["regret"].get<double>());
   }
   if (none) {
     text +=

@@ -24,16 +24,15 @@ nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann
 /// result is:
 ///   {"machine", "best": {"W", "N", "G", "tau", "speedup"}, "degenerate": bool, "never_slower": bool | null,
 ///    "ratio_noise", "measured": [{"role", "case", "W", "N", "G", "predicted": {"tau", "speedup"}, "tau",
-///    "speedup", "speedup_ci95", "verdict": see judge_speedup}], "regret": x,
+///    "speedup", "speedup_ci95", "verdict": see judge_speedup}], "regret": x | null,
 ///    "free_rows": n, "by_free_rows": [{"rows", "W", "N", "G", "tau", "speedup"}]}
 /// - ratio_noise: how far the same speedup differs between repeats of the follow-up (ratio_noise.h).
 /// - never_slower: true when the recommendation is certainly at most 5 % slower than autoregressive decoding,
 ///   false when it is certainly slower, else null. It is true when the recommendation is autoregressive.
 /// - regret: 1 - speedup of the recommendation / best speedup in the follow-up. Autoregressive decoding
-/// counts
-///   with speedup 1.
+///   counts with speedup 1. Null if the follow-up has no speedup of the recommendation.
 /// - free_rows: largest number of rows whose forward costs at most 5 % more than one row on this machine.
-/// - by_free_rows: the recommendation for machines on which that many rows cost no more than one.
+/// - by_free_rows: the recommendation for machines on which "rows" rows cost no more than one.
 /// With `follow_up` null, the fields that need a follow-up are null or empty.
 nlohmann::json lookahead_verdict(const nlohmann::json& summary, const nlohmann::json& follow_up);
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "experiments/metrics/bound_verdict.h"
 #include "experiments/metrics/metrics.h"
@@ -142,6 +143,32 @@ std::string noise_text(const json& summary) {
                      few, prompts, repeats);
 }
 
+/// Says which chains the trees were compared with, and how many trees have none. "" without trees.
+std::string chains_text(const json& summary) {
+  std::map<std::string, int> trees_of_chain;
+  int alone = 0;
+  for (const json& entry : summary.at("cases")) {
+    const auto chain = entry.find("best_chain");
+    if (chain == entry.end()) continue;
+    if (chain->is_null()) ++alone;
+    else ++trees_of_chain[chain->get<std::string>()];
+  }
+  std::string text;
+  if (!trees_of_chain.empty()) {
+    text = "over chain: speed of the trees / speed of the fastest chain of the same draft in this run:";
+    for (const auto& [chain, trees] : trees_of_chain)
+      text += fmt::format("{} {} ({} {})", text.back() == ':' ? "" : ",", chain, trees,
+                          trees == 1 ? "case" : "cases");
+    text += ".\n";
+  }
+  if (alone > 0) {
+    text +=
+        fmt::format("{} with trees {} no chain of the same draft and sampling in this run to compare with.\n",
+                    alone == 1 ? "1 case" : fmt::format("{} cases", alone), alone == 1 ? "has" : "have");
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string notes_text(const json& summary) {
@@ -151,7 +178,7 @@ std::string notes_text(const json& summary) {
              others ? "* The texts of this case differ from those of its reference: the speedup compares "
                       "the time per emitted token of different texts.\n"
                     : "") +
-         wrong_rules_text(summary) + noise_text(summary);
+         chains_text(summary) + wrong_rules_text(summary) + noise_text(summary);
 }
 
 Table summary_table(const json& summary) {
@@ -160,16 +187,18 @@ Table summary_table(const json& summary) {
     const char* metric;
     bool interval;
     int digits;
+    bool of_rule = false;  ///< the name of the rule stands before it
   };
   static constexpr Column kColumns[] = {
       {"tau", "tau", false, 3},
       {"bound", "tau_bound", false, 3},
-      {"alpha", "alpha", false, 3},
+      {"alpha", "alpha", false, 3, true},
       {"alpha_min", "alpha_min", false, 3},
       {"c", "c", false, 2},
       {"ms/token", "ms_per_token", false, 3},
       {"tokens/s", "tokens_per_second", false, 3},
       {"speedup [95 %]", "speedup", true, 3},
+      {"over chain [95 %]", "speed_over_chain", true, 3},
       {"copied", "copied_4grams", false, 2},
       {"ops", "ops_factor", false, 3},
       {"distance", "distance", false, 2},
@@ -187,6 +216,10 @@ Table summary_table(const json& summary) {
         [&](const json& entry) { return !entry["metrics"].value(column.metric, json()).is_null(); });
     if (!any) continue;
     used.push_back(column);
+    if (column.of_rule) {
+      table.header.emplace_back("rule");
+      table.right.push_back(false);
+    }
     table.header.emplace_back(column.title);
     table.right.push_back(true);
   }
@@ -197,6 +230,10 @@ Table summary_table(const json& summary) {
     std::vector<std::string> row = {
         entry["id"], entry["lossy"].get<bool>() ? "L3 lossy" : entry["loss_class"].get<std::string>()};
     for (const Column& column : used) {
+      if (column.of_rule) {
+        const json value = metrics.value(column.metric, json());
+        row.push_back(value.is_null() ? number_text(value) : entry.value("rule", ""));
+      }
       row.push_back(column.interval ? interval_text(metrics, column.metric, column.digits,
                                                     entry.value("prompts", std::size_t{0}))
                                     : number_text(metrics.value(column.metric, json()), column.digits));

@@ -91,6 +91,7 @@ int run(int argc, char** argv) {
     bench::add_machine(setting);
     bench::add_kernels(setting);
     bench::add_forwards(setting);
+    bench::add_trees(setting);
     bench::add_copies(setting);
   } else {
     bench::add_device(setting, backend.device);

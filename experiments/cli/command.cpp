@@ -43,10 +43,11 @@ void print_help(const Command& command, const po::options_description& options) 
 }  // namespace
 
 std::span<const Command> commands() {
-  static const Command all[] = {kRunCommand,    kGenerateCommand,  kListCommand,     kDescribeCommand,
-                                kModelCommand,  kTheoryCommand,    kExplainCommand,  kCompareCommand,
-                                kReportCommand, kBenchCommand,     kNumericsCommand, kDatastoreCommand,
-                                kNgramCommand,  kLookaheadCommand, kAuditCommand,    kOptimizeCommand};
+  static const Command all[] = {kRunCommand,      kGenerateCommand,  kListCommand,     kDescribeCommand,
+                                kModelCommand,    kTheoryCommand,    kExplainCommand,  kCompareCommand,
+                                kReportCommand,   kBenchCommand,     kNumericsCommand, kDatastoreCommand,
+                                kNgramCommand,    kLookaheadCommand, kAuditCommand,    kOptimizeCommand,
+                                kSimulateCommand, kReplayCommand};
   return all;
 }
 

@@ -174,7 +174,7 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
       "tokens", po::value(&tokens)->default_value(32), "tokens that each timed decoding generates")(
       "repeats", po::value(&repeats)->default_value(5),
-      "how often each decoding, forward or prefill is timed")(
+      "how often each forward or prefill is timed; without --rows and --prompts: each decoding")(
       "rows", po::value(&rows),
       "time forwards of the target with these numbers of rows, such as 1,2,4,5,8,16")(
       "context", po::value(&contexts)->default_value("512"),

@@ -48,8 +48,8 @@ Listing list_strategies() {
   return listing;
 }
 
-/// The loss class of a rule: "L1", or "L1 or L3" if the rule is lossless by default and some options make it
-/// lossy.
+/// The loss class of a rule at a temperature: for example "L1", or "L1 or L3" if the rule is lossless by
+/// default and some options make it lossy.
 std::string loss_text(const AcceptanceRule& rule, double temperature) {
   const RuleOptions loose{.lenience = .5, .b = .5, .beta = 2, .gap = 1, .epsilon = .5};
   const LossClass usual = rule.loss({}, {.temperature = temperature}),

@@ -50,12 +50,23 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
     throw Error({"--link-us, --link-gbytes", "a negative number", "0 or more", ""});
   const bool measure = values->count("measure") > 0;
   auto [summary, stored] = read_summary(folder);
-  if (stored) print_status("{} has no raw lines; using its summary.json.\n", folder.string());
+  if (stored) {
+    const bool other_link = link.latency_us > 0 || link.gigabytes_per_second > 0;
+    print_status("{} has no raw lines; using its summary.json{}.\n", folder.string(),
+                 other_link ? ", whose link cannot be changed: --link-us and --link-gbytes do nothing" : "");
+  }
   if (!summary["lookahead_devices"].empty()) {
     if (!stored)
       summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
     // A run of one setting on several numbers of devices has no fitted law and no verdict.
     if (summary["lookahead"].empty()) {
+      if (measure) {
+        throw Error({.what = "speclab lookahead --measure",
+                     .got = fmt::format("{}, whose lookahead cases all divide their steps over devices",
+                                        folder.string()),
+                     .expected = "a run with cases on one device, to which the law can be fitted",
+                     .advice = "For example a run of configs/lookahead_wng.json."});
+      }
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
       else fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));
@@ -119,8 +130,8 @@ int run_lookahead(const Command& command, const std::vector<std::string>& argume
 const Command kLookaheadCommand = {
     "lookahead", "RUN [options]",
     "Fits the law of lookahead decoding to a run that sweeps W, N and G, recommends a setting for this "
-    "machine and measures it. Exit code 1: the recommended setting is slower than autoregressive decoding, "
-    "beyond the noise, or a measured line failed or differs from its reference.",
+    "machine and, with --measure, measures it. Exit code 1: the recommended setting is slower than "
+    "autoregressive decoding, beyond the noise, or a measured line failed or differs from its reference.",
     "speclab lookahead results/runs/lookahead_wng-20260101-120000 --measure --t 1:1,128:1,256:2",
     run_lookahead};
 

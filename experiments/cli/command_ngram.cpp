@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/decoding/drafting/ngram_file.h"
+#include "core/decoding/drafting/ngrams/ngram_file.h"
 #include "experiments/cli/corpus_files.h"
 
 namespace speclab {

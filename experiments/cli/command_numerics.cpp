@@ -18,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The backends to compare with f32: one for each named class, or by default one for each class of this CPU
-/// and the chosen device.
+/// The backends to compare with f32: one for each named class. By default: one for each class of this CPU,
+/// and the chosen device if it is not the CPU.
 std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std::string> classes) {
   check_backend(choice);
   std::vector<BackendChoice> all;

@@ -11,7 +11,7 @@
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/analysis/layer_choice.h"
-#include "experiments/analysis/tree_choice.h"
+#include "experiments/analysis/trees/tree_choice.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/row_times_text.h"
 #include "experiments/config/config_file.h"
@@ -81,9 +81,13 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
   if (!measured) {
     if (const int code = measure(values, source, folder, backend, wish); code != kOk) return code;
   }
-  const json tree = optimized_tree(load_run(folder), wish);
+  const json grid = tree_grid_of(load_run(folder), wish), tree = best_tree_of(grid);
   if (values.count("json") > 0) fmt::print("{}\n", tree.dump(1));
   else fmt::print("{}", to_tree_text(tree));
+  if (values.count("grid") > 0) {
+    write_file(values["grid"].as<std::string>(), to_grid_file(grid));
+    print_status("Grid file: {}, with {} trees.\n", values["grid"].as<std::string>(), grid["cells"].size());
+  }
   if (tree["parents"].empty()) {
     print_status("No tree file was written, because no tree is worth its time here.\n");
     return kCheckFailed;
@@ -186,8 +190,10 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "largest number of rows of a target forward: the pending token and the drafted tokens")(
       "depth", po::value<int>()->default_value(wish.depth), "largest number of levels of the tree")(
       "c", po::value<double>(), "choose for this time of a draft forward / time of a target forward")(
+      "grid", po::value<std::string>(),
+      "also write the best tree of every size and depth to this file, with its predicted speedup")(
       "run", po::value<std::string>(), "folder for the run that measures; default FILE.run")(
-      "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts/limit=3");
+      "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts.limit=3");
   options.add_options()("t", po::value<std::string>(),
                         "choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
       "resume", "resume an interrupted measurement")("json", "print JSON")("quiet,q", "show no progress");
@@ -210,7 +216,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   }
   if (what == "layers") {
     refuse(*values, what,
-           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "c", "run", "set"});
+           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "c", "grid", "run", "set"});
     return optimize_layers(*values, command, out, backend);
   }
   refuse(*values, what,

@@ -19,6 +19,7 @@
 #include "experiments/cli/command.h"
 #include "experiments/analysis/export.h"
 #include "experiments/analysis/strategy_theory.h"
+#include "experiments/metrics/bound_verdict.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/metrics/record_files.h"
 #include "experiments/metrics/summary.h"
@@ -138,7 +139,10 @@ int print_export(const RunData& data, const std::string& tool, const std::string
       print_status("error: {} prompt {}: {}\n", one->id(), prompt, message);
     if (one->unequal())
       print_status("error: {} differs from its reference; its times are left out\n", one->id());
-    if (!one->errors.empty() || one->unequal()) code = kCheckFailed;
+    const bool wrong = !above_bound(*one).is_null();
+    if (wrong)
+      print_status("error: the verifier of {} is wrong; speclab report shows its numbers\n", one->id());
+    if (!one->errors.empty() || one->unequal() || wrong) code = kCheckFailed;
   }
   if (!data.complete) print_status("This run is not complete.\n");
   return code;
@@ -179,7 +183,9 @@ int print_report(const fs::path& run, const json& summary, const WantedReport& w
       fmt::print("error: {}: {}\n", error["case"].get<std::string>(), error["message"].get<std::string>());
     if (!summary["complete"].get<bool>()) fmt::print("This run is not complete.\n");
   }
-  return summary["errors"].empty() ? kOk : kCheckFailed;
+  const std::string wrong = wrong_rules_text(summary);
+  if (!wrong.empty()) print_status("exit code 1: {}", wrong);
+  return summary["errors"].empty() && wrong.empty() ? kOk : kCheckFailed;
 }
 
 int run_report(const Command& command, const std::vector<std::string>& arguments) {

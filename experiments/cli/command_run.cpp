@@ -158,9 +158,13 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
   if (outcome.unequal > 0)
     progress.warn(fmt::format("exit code 1: {} lines differ from their reference although they must not",
                               outcome.unequal));
+  if (outcome.failed_estimates > 0)
+    progress.warn(fmt::format("exit code 1: {} estimates on finished texts failed; {} lists them",
+                              outcome.failed_estimates, (folder / "summary.json").string()));
   const std::string wrong = wrong_rules_text(summary);
   if (!wrong.empty()) progress.warn("exit code 1: " + wrong.substr(0, wrong.size() - 1));
-  return outcome.failed + outcome.unequal > 0 || !wrong.empty() ? kCheckFailed : kOk;
+  return outcome.failed + outcome.unequal + outcome.failed_estimates > 0 || !wrong.empty() ? kCheckFailed
+                                                                                           : kOk;
 }
 
 /// Runs one target after the other, each in a folder of its own beside targets.json.
@@ -228,11 +232,10 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
       "shard", po::value(&wanted.shard_text),
       "i/n: run every n-th prompt from the i-th on; run the other shards with --resume into the same --out")(
       "costs", po::value(&wanted.costs),
-      "folder of another run: cases with \"budget\": \"auto\" use its table of costs, so that their texts "
-      "can be "
-      "repeated; without it the table is measured")(
+      "folder of another run whose table of costs the cases with \"budget\": \"auto\" use, so that their "
+      "texts can be repeated; default: a table is measured")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
-      "quiet,q", "print no progress, only why the exit code is not 0");
+      "quiet,q", "show no progress on stderr, only why the exit code is not 0");
   add_backend_options(options, wanted.backend);
   const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
   if (!values) return kOk;

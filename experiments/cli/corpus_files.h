@@ -13,8 +13,8 @@
 namespace speclab {
 
 /// Reads texts into a corpus. A .jsonl file holds one document per line, {"text": "..."} or {"ids": [1, 2]}.
-/// Any other file is a single document. Without a tokenizer, only ids are allowed. Throws Error naming file
-/// and line.
+/// Any other file is a single document. Without a tokenizer, only ids are allowed. Throws Error that names
+/// the file, and the line of a .jsonl file.
 void add_documents(TokenCorpus& corpus, const std::vector<std::string>& paths,
                    const std::optional<Tokenizer>& tokenizer);
 

@@ -18,7 +18,8 @@ struct DraftSpec {
   InflateShape inflate;  ///< the larger shape that the checkpoint is embedded in, if any
 };
 
-/// Reads {"hidden": 2048, ...}. Throws Error with the JSON pointer of a value that is not a size.
+/// Reads {"hidden": 2048, ...}. Throws Error with the JSON pointer of a value that is not a size, and for an
+/// object without sizes.
 InflateShape parse_inflate(const nlohmann::json& value, const std::string& where);
 /// Writes the sizes that are set, in the form that parse_inflate reads.
 nlohmann::json to_json(const InflateShape& shape);

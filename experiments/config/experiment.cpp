@@ -32,6 +32,8 @@ void CalibrationOptions::fields(OptionVisitor& visit) {
   visit("enabled", enabled,
         "measure t(n) and the costs of drafting and acceptance separately from the cases");
   visit("rows", rows, Range<int>{1, 128}, "t(n) for n = 1 .. rows");
+  visit("draft_rows", draft_rows, Range<int>{2, 128},
+        "forwards of each draft model over 1, 2, 4, ... up to this many rows");
   visit("context", context, Range<int>{0, 1 << 20},
         "committed positions before the measured rows; 0: the mean context of the run");
   visit("rounds", rounds, Range<int>{1, 100000},

@@ -42,7 +42,9 @@ struct CaseSpec {
 /// Settings of the calibration (experiments/run/calibration.h).
 struct CalibrationOptions {
   bool enabled = true;
-  int rows = 32;     ///< measures t(n) for n from 1 to `rows`, as far as the target's context allows
+  int rows = 32;  ///< measures t(n) for n from 1 to `rows`, as far as the target's context allows
+  /// Measures forwards of each draft model over 1, 2, 4, ... up to this many rows. Levels of trees need many.
+  int draft_rows = 2;
   int context = 0;   ///< committed positions before the measured rows; 0: the mean context of the run
   int rounds = 160;  ///< number of short rounds, spread over the run; at most one between two lines
   int texts = 12;    ///< number of short texts that each case decodes, for the costs of its steps

@@ -388,7 +388,7 @@ void Expander::add_references() {
     added_ids.insert(reference.id);
     added.push_back(std::move(reference));
   }
-  // References come first, because the texts of the others are compared with theirs.
+  // References come first, because the texts of the other cases are compared with those of the references.
   for (CaseSpec& reference : added) insert(std::move(reference));
   std::stable_partition(experiment_.cases.begin(), experiment_.cases.end(), is_reference);
   for (CaseSpec& spec : experiment_.cases) {

@@ -8,7 +8,7 @@
 
 namespace speclab {
 
-/// What a prompt may be used for. Nothing is measured on prompts to which a constant was fitted.
+/// What a prompt may be used for. A constant must not be measured on prompts to which it was fitted.
 enum class PromptSplit {
   none,     ///< the file does not say
   fit,      ///< constants may be chosen on it

@@ -211,4 +211,10 @@ theory::RowTimes calibrated_row_times(const json& calibration) {
   return theory::RowTimes(std::move(times));
 }
 
+int measured_rows(const json& calibration) {
+  int largest = 0;
+  for (const auto& [n, ns] : calibration.at("t_n_ns").items()) largest = std::max(largest, std::stoi(n));
+  return largest;
+}
+
 }  // namespace speclab

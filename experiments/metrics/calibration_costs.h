@@ -40,8 +40,8 @@ struct RowsStay {
 
 /// Returns the table with the costs that the steps of a case really pay. Rows that stay on the device cost
 /// the time by its own clock; rows that the host reads cost the time until they are on the host. Adds
-/// "reference_ns", the forward of one row that the reference pays. Returns the same table if all times are
-/// the host's.
+/// "reference_ns", the time that the reference pays for a forward of one row. Returns the same table if all
+/// times are the host's.
 nlohmann::json costs_as_paid(const nlohmann::json& table, const RowsStay& own, const RowsStay& reference);
 
 /// Returns c of a case that drafts on the target itself, without a draft model: the calibrated time of
@@ -52,6 +52,10 @@ std::optional<double> cost_of_drafting(const nlohmann::json& table, const std::s
 /// Returns t(n) from a calibration table. Beyond the largest measured n, t(n) is extrapolated with the slope
 /// of a line that is fitted to the upper three quarters of the measured range of n. The last two points would
 /// not be enough for this, because their times differ by little more than noise.
+/// To let this extrapolation go on, the result has an extrapolated time at twice the largest measured n. So
+/// its largest_measured() is not that of the calibration; measured_rows() is.
 theory::RowTimes calibrated_row_times(const nlohmann::json& calibration);
+/// The largest n whose t(n) the calibration measured.
+int measured_rows(const nlohmann::json& calibration);
 
 }  // namespace speclab

@@ -51,7 +51,6 @@ std::optional<double> MachineDrift::across_run() const {
 }
 
 std::optional<double> MachineDrift::during(const LineRecord& line, const theory::RowTimes& target) const {
-  if (factors_.empty()) return std::nullopt;
   if (!line.drift.empty()) {
     double sum = 0;
     for (const TimedForward& forward : line.drift)
@@ -59,7 +58,7 @@ std::optional<double> MachineDrift::during(const LineRecord& line, const theory:
     return sum / static_cast<double>(line.drift.size());
   }
   const int rounds = line.calibration_rounds;
-  if (rounds < 0) return std::nullopt;
+  if (factors_.empty() || rounds < 0) return std::nullopt;
   const auto next = std::min(static_cast<std::size_t>(rounds), factors_.size() - 1);
   const auto last = std::min(static_cast<std::size_t>(std::max(rounds - 1, 0)), factors_.size() - 1);
   return (factors_[last] + factors_[next]) / 2;

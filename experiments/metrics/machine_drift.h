@@ -23,18 +23,17 @@ std::vector<double> round_factors(std::span<const nlohmann::json* const> rounds,
 class MachineDrift {
  public:
   /// `rounds`: the lines of calibration.jsonl. If the run was measured in several shards (parts, see Shard in
-  /// experiments/run/run_plan.h), nothing is known, because a line does not say which shard's rounds were
-  /// near it.
+  /// experiments/run/run_plan.h), the rounds tell nothing, because a line does not say which shard's rounds
+  /// were near it.
   explicit MachineDrift(std::span<const nlohmann::json> rounds);
-  bool known() const { return !factors_.empty(); }
   /// How much longer the rounds took in the slowest third of the run than in the fastest third: 0.1 means
   /// 10 % longer. Absent with fewer than two rounds in each third.
   std::optional<double> across_run() const;
   /// Returns the factor of a line. If forwards were timed between the steps of the line, each time is divided
   /// by the time that `target` (ns) gives for as many rows, and the factor is the mean of these ratios.
   /// Otherwise it is the mean factor of two rounds, the last one before the line and the next one. Absent
-  /// when known() is false. Also absent when no forwards were timed and the line does not say how many rounds
-  /// came before it.
+  /// when no forwards were timed and the rounds tell nothing, or the line does not say how many of them came
+  /// before it.
   std::optional<double> during(const LineRecord& line, const theory::RowTimes& target) const;
 
  private:

@@ -10,10 +10,10 @@ namespace {
 
 using nlohmann::json;
 
-// In the committed records of a shared host with two threads, cases got at least 0.87 of the CPU time that
+// In the committed records of a shared host with two threads, cases got at least 0.86 of the CPU time that
 // their threads could use. In runs beside a compilation they got between 0.21 and 0.74.
 constexpr double kLeastShare = .8;
-// The drift across those committed runs is up to 13 %. It was 32 % in a run beside a compilation.
+// The drift across those committed runs is up to 16 %. It was 32 % in a run beside a compilation.
 constexpr double kMostDrift = .2;
 
 std::optional<double> number(const json& object, const char* name) {

@@ -27,8 +27,8 @@ struct Metric {
   std::string_view description;
   Better better;
   /// True for a metric of time. Such a metric is null for a case that differs from its reference although
-  /// equality is promised. It is also null for a case whose steps were divided over devices. The times of
-  /// such a case are in the entry "lookahead_devices" of the summary
+  /// equality is promised, and if the repeats of the reference differ. It is also null for a case whose steps
+  /// were divided over devices. The times of such a case are in the entry "lookahead_devices" of the summary
   /// (experiments/analysis/lookahead_devices.h).
   bool timed;
   MetricValue (*compute)(const CaseData&);

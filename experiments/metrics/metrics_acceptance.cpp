@@ -186,14 +186,15 @@ MetricValue tau_over_eq1(const CaseData& data) {
 }
 
 const std::array kAcceptanceMetrics = {
-    Metric{"alpha", "", "accepted / (accepted + rejections): censored maximum likelihood", kHigh, false,
-           alpha},
+    Metric{"alpha", "", "accepted / (accepted + rejections) by the case's rule: censored maximum likelihood",
+           kHigh, false, alpha},
     Metric{"alpha_min", "",
-           "mean expected acceptance of the rule at tested positions (sum min(p,q), p(x), ...)", kHigh, false,
-           alpha_min},
+           "mean expected acceptance of the case's rule at tested positions (sum min(p,q), p(x), ...)", kHigh,
+           false, alpha_min},
     Metric{"alpha_teacher_forced", "",
-           "mean expected acceptance of the rule over the autoregressive text; draft models only", kHigh,
-           false, alpha_teacher_forced},
+           "mean expected acceptance of one draw by the case's rule over the autoregressive text; draft "
+           "models only",
+           kHigh, false, alpha_teacher_forced},
     Metric{"alpha_agreement_p", "", "p-value of the test that alpha and alpha_min estimate the same number",
            kNone, false, agreement},
     Metric{"draft_utilization", "", "accepted / drafted: a naive estimate of alpha, biased low", kHigh, false,

@@ -58,7 +58,7 @@ MetricValue mean_over_steps(const CaseData& data, const Value& value) {
   return ratio_of_sums(data, sums.above, sums.below);
 }
 
-bool has_draft(const CaseData& data) {
+bool drafts_something(const CaseData& data) {
   return any_step(data, [](const StepRecord& step) { return !step.drafted.empty(); });
 }
 
@@ -92,14 +92,14 @@ MetricValue position_bound(const CaseData& data) {
 }
 
 MetricValue tau_token_rule(const CaseData& data) {
-  if (!has_draft(data)) return {};
+  if (!drafts_something(data)) return {};
   return mean_over_steps(data, [](const RecordedStep& step) {
     return std::pair(theory::StepBounds::tokens(step.bounds.by_token), 1.0);
   });
 }
 
 MetricValue tau_path_rule(const CaseData& data) {
-  if (!has_draft(data)) return {};
+  if (!drafts_something(data)) return {};
   return mean_over_steps(data, [](const RecordedStep& step) {
     return std::pair(theory::StepBounds::tokens(step.bounds.by_path), 1.0);
   });
@@ -114,7 +114,7 @@ double gain(const RecordedStep& step, std::size_t length) {
 }
 
 MetricValue path_gain(const CaseData& data) {
-  if (!has_draft(data)) return {};
+  if (!drafts_something(data)) return {};
   return mean_over_steps(data, [](const RecordedStep& step) { return std::pair(gain(step, SIZE_MAX), 1.0); });
 }
 

@@ -81,9 +81,11 @@ void for_each_pair(const CaseData& data, Visit visit) {
   for (std::size_t i = 0; i < data.lines.size(); ++i) {
     const auto found = reference.find(data.prompts[i]);
     if (found == reference.end()) continue;
-    const PromptLines &base = *found->second, &own = *data.lines[i];
-    for (std::size_t seed = 0; seed < std::min(base.size(), own.size()); ++seed) {
-      for (const LineRecord& line : own[seed]) visit(i, base[seed].front(), line);
+    for (const auto& own : *data.lines[i]) {
+      const auto base = std::ranges::find_if(
+          *found->second, [&](const auto& of_seed) { return of_seed.front().seed == own.front().seed; });
+      if (base == found->second->end()) continue;  // the line of the reference has failed
+      for (const LineRecord& line : own) visit(i, base->front(), line);
     }
   }
 }
@@ -190,7 +192,7 @@ const std::array kTextMetrics = {
            Better::lower, false, token_disagreement},
     Metric{
         "target_nll", "nats/token",
-        "mean -log p of the emitted text under the target at temperature 1; lossy cases and their reference",
+        "mean -log p of the emitted text under the target at temperature 1; lossy cases and their references",
         Better::lower, false, target_nll},
 };
 

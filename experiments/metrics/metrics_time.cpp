@@ -1,6 +1,7 @@
 // Metrics of time: medians over repeats, intervals by a bootstrap over prompts.
 #include <array>
 #include <cmath>
+#include <initializer_list>
 #include <nlohmann/json.hpp>
 
 #include "experiments/metrics/metrics_detail.h"
@@ -76,12 +77,21 @@ MetricValue speedup_of(const CaseData& data, bool with_prefill) {
 MetricValue speedup(const CaseData& data) { return speedup_of(data, false); }
 MetricValue speedup_end_to_end(const CaseData& data) { return speedup_of(data, true); }
 
+/// A case with trees against the best chain of its run.
+MetricValue speed_over_chain(const CaseData& data) {
+  if (!data.best_chain) return {};
+  const auto ratio = speed_ratio(*data.best_chain, data, false, data.bootstrap());
+  if (!ratio) return {};
+  return {ratio->value, interval_json(ratio->ci)};
+}
+
 MetricValue time_to_first_token(const CaseData& data) {
   return median_ratio(
       data,
       [](const LineRecord& line) {
         double ms = 0;
-        for (const GenerationRecord& turn : line.turns) ms += static_cast<double>(turn.prefill_ns) * 1e-6;
+        for (const GenerationRecord& turn : line.turns)
+          ms += static_cast<double>(turn.prefill_ns + turn.observe_prompt_ns) * 1e-6;
         return ms;
       },
       [](const LineRecord& line) { return static_cast<double>(line.turns.size()); });
@@ -99,6 +109,23 @@ MetricValue time_of(const CaseData& data) {
         return ms;
       },
       step_count);
+}
+
+MetricValue overhead_share(const CaseData& data) {
+  const auto ms = [](const LineRecord& line, std::initializer_list<Phase> phases) {
+    double sum = 0;
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        for (const Phase phase : phases) sum += static_cast<double>(step.times[phase]) * 1e-6;
+      }
+    }
+    return sum;
+  };
+  return median_ratio(
+      data, [&](const LineRecord& line) { return ms(line, {Phase::accept, Phase::other}); },
+      [&](const LineRecord& line) {
+        return ms(line, {Phase::draft, Phase::target, Phase::accept, Phase::other});
+      });
 }
 
 MetricValue cpu_share(const CaseData& data) {
@@ -174,16 +201,27 @@ const std::array kTimeMetrics = {
     Metric{"speedup", "ratio",
            "decode time per emitted token of the reference / of the case, median over repeats", kHigh, true,
            speedup},
+    Metric{"speed_over_chain", "ratio",
+           "a case with trees: time per emitted token of the fastest chain of the same draft in the run / of "
+           "the case",
+           kHigh, true, speed_over_chain},
     Metric{"speedup_end_to_end", "ratio", "the same with target and draft prefill", kHigh, true,
            speedup_end_to_end},
-    Metric{"time_to_first_token", "ms", "target prefill, mean over prompts and turns", kLow, true,
-           time_to_first_token},
+    Metric{"time_to_first_token", "ms",
+           "target prefill, and what the strategy does with the prompt's hidden states; mean over prompts "
+           "and turns",
+           kLow, true, time_to_first_token},
     Metric{"time_draft", "ms/step", "drafting, mean over steps", kLow, true, time_of<Phase::draft>},
     Metric{"time_target", "ms/step", "the target's forward", kLow, true, time_of<Phase::target>},
     Metric{"time_accept", "ms/step", "turning logits rows into distributions, and the rule", kLow, true,
            time_of<Phase::accept>},
     Metric{"time_other", "ms/step", "bookkeeping, cuts at the end of the text, commit, recording", kLow, true,
            time_of<Phase::other>},
+    Metric{"overhead_share", "",
+           "share of the steps' time that is neither drafting nor the target's forward: the rule, trees, "
+           "masks, commit, "
+           "recording",
+           kLow, true, overhead_share},
     Metric{"cpu_share", "",
            "CPU time / (wall time x threads); below 1 if threads waited or the machine was shared", kNone,
            true, cpu_share},

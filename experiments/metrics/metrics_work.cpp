@@ -18,14 +18,15 @@ MetricValue per_token(const CaseData& data, double amount) {
   return {amount / tokens, nullptr};
 }
 
-bool has_draft(const CaseData& data) { return !data.config["draft"].is_null(); }
+bool has_draft_model(const CaseData& data) { return !data.config["draft"].is_null(); }
 
 MetricValue target_calls(const CaseData& data) {
   return per_token(data, static_cast<double>(target_work(data).calls));
 }
 MetricValue draft_calls(const CaseData& data) {
   const Work work = draft_work(data);
-  return has_draft(data) || work.calls > 0 ? per_token(data, static_cast<double>(work.calls)) : MetricValue{};
+  return has_draft_model(data) || work.calls > 0 ? per_token(data, static_cast<double>(work.calls))
+                                                 : MetricValue{};
 }
 MetricValue target_rows(const CaseData& data) {
   return per_token(data, static_cast<double>(target_work(data).rows));
@@ -60,12 +61,12 @@ MetricValue ops_factor(const CaseData& data) {
 
 /// The calibration of the case's draft model; null when there is none.
 json draft_calibration(const CaseData& data) {
-  if (!has_draft(data) || data.calibration.is_null()) return nullptr;
+  if (!has_draft_model(data) || data.calibration.is_null()) return nullptr;
   return data.calibration.at("drafts").value(data.config["draft"].get<std::string>(), json());
 }
 
 MetricValue c(const CaseData& data) {
-  if (!has_draft(data) && draft_work(data).calls > 0) {
+  if (!has_draft_model(data) && draft_work(data).calls > 0) {
     const auto cost = cost_of_drafting(data.calibration, data.id());
     return {cost ? json(*cost) : json(nullptr), nullptr};
   }

@@ -31,7 +31,7 @@ void require_distinct(const json& list, const std::string& where) {
   }
 }
 
-/// Requires the options that metrics and predictions read.
+/// Checks the types of the options that metrics read, and requires the options that theories read.
 void require_options(const json& entry, const std::string& where) {
   require_fields(entry["options"],
                  {{"schedule", "?string"},

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "experiments/metrics/best_chain.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 #include "experiments/run/reference_check.h"
@@ -37,6 +38,12 @@ std::vector<double> sums_of(const PromptLines& lines, std::size_t repeats,
     for (std::size_t r = 0; r < repeats; ++r) sums[r] += value(seed[r]);
   }
   return sums;
+}
+
+/// True if both lists have the lines of the same seeds.
+bool same_seeds(const PromptLines& a, const PromptLines& b) {
+  return std::ranges::equal(a, b,
+                            [](const auto& x, const auto& y) { return x.front().seed == y.front().seed; });
 }
 
 /// Sorts lines by prompt and seed into the case. Leaves out failed lines and repeats after a missing one.
@@ -121,6 +128,7 @@ std::shared_ptr<CaseData> part_of(const CaseData& whole, const std::string& name
     part->lines.push_back(whole.lines[i]);
   }
   if (whole.reference) part->reference = part_of(*whole.reference, name, names);
+  if (whole.best_chain) part->best_chain = part_of(*whole.best_chain, name, names);
   return part;
 }
 
@@ -167,10 +175,18 @@ class PlannedKeys {
 /// Adds the estimates in teacher.jsonl to the cases.
 void add_teacher(const std::filesystem::path& file,
                  const std::map<std::string, std::shared_ptr<CaseData>>& by_id) {
-  std::set<std::tuple<std::string, std::string, std::string, std::uint64_t>> known;
+  using Key = std::tuple<std::string, std::string, std::string, std::uint64_t>;
+  std::set<Key> known;
+  std::map<Key, std::string> failed;
   for (const json& line : read_json_lines(file)) {
     const std::string kind = line.at("kind"), id = line.at("case"), prompt = line.at("prompt");
-    if (!known.emplace(kind, id, prompt, line.at("seed").get<std::uint64_t>()).second) {
+    const auto seed = line.at("seed").get<std::uint64_t>();
+    if (kind == "failed") {  // every run that tried it has added a line
+      const std::string estimate = line.at("estimate");
+      failed[{estimate, id, prompt, seed}] = line.at("message").get<std::string>();
+      continue;
+    }
+    if (!known.emplace(kind, id, prompt, seed).second) {
       throw Error({.what = file.string(),
                    .got = fmt::format("two lines of {} for case {}, prompt {}, seed {}", kind, id, prompt,
                                       line.at("seed").dump()),
@@ -183,6 +199,13 @@ void add_teacher(const std::filesystem::path& file,
     auto& [sum, count] = (alpha ? found->second->alpha_forced : found->second->nll)[prompt];
     sum += line.at("sum").get<double>();
     count += line.at(alpha ? "positions" : "tokens").get<double>();
+  }
+  for (const auto& [key, message] : failed) {
+    const auto& [estimate, id, prompt, seed] = key;
+    const auto found = by_id.find(id);
+    if (found == by_id.end() || known.contains(key)) continue;  // a later run had success
+    found->second->failed_estimates.emplace_back(
+        prompt, fmt::format("the estimate of {} for seed {}: {}", estimate, seed, message));
   }
 }
 
@@ -255,17 +278,18 @@ RunData load_run(const std::filesystem::path& folder) {
         found->second->bounds =
             std::make_shared<std::map<std::string, std::vector<RecordedStep>>>(std::move(bounds));
     }
+    for (const auto& data : run.cases) {
+      const json& reference = data->config["reference"];
+      if (reference.is_null()) continue;
+      const auto found = by_id.find(reference);
+      if (found != by_id.end() && !found->second->lines.empty()) data->reference = found->second;
+    }
+    find_best_chains(run.cases);
   } catch (const json::exception& error) {
     throw Error({.what = folder.string(),
                  .got = error.what(),
                  .expected = "the record of a run",
                  .advice = "See results/SCHEMA.md."});
-  }
-  for (const auto& data : run.cases) {
-    const json& reference = data->config["reference"];
-    if (reference.is_null()) continue;
-    const auto found = by_id.find(reference);
-    if (found != by_id.end() && !found->second->lines.empty()) data->reference = found->second;
   }
   return run;
 }
@@ -295,7 +319,7 @@ PairedTimes paired_values(const CaseData& base, const CaseData& test,
   std::size_t repeats = SIZE_MAX;
   for (std::size_t i = 0; i < test.prompts.size(); ++i) {
     const auto found = in_base.find(test.prompts[i]);
-    if (found == in_base.end() || found->second->size() != test.lines[i]->size()) continue;
+    if (found == in_base.end() || !same_seeds(*found->second, *test.lines[i])) continue;
     pairs.emplace_back(found->second, test.lines[i].get());
     repeats = std::min({repeats, repeats_of(*found->second), repeats_of(*test.lines[i])});
   }

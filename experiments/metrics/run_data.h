@@ -27,9 +27,15 @@ struct CaseData {
   std::vector<std::string> categories;                      ///< category of each prompt
   std::vector<std::shared_ptr<const PromptLines>> lines;    ///< [prompts]
   std::vector<std::pair<std::string, std::string>> errors;  ///< prompt and message of failed lines
+  /// Prompt and message of the estimates in teacher.jsonl that failed.
+  std::vector<std::pair<std::string, std::string>> failed_estimates;
   /// The autoregressive case. Null for the autoregressive case itself, and when the autoregressive case has
   /// no lines.
   std::shared_ptr<const CaseData> reference;
+  bool branches = false;  ///< some draft of the case is a tree with branches, and no step feeds probes
+  /// The chain that a case with trees is compared with (find_best_chains); null for other cases, and when the
+  /// run has none.
+  std::shared_ptr<const CaseData> best_chain;
 
   nlohmann::json environment;
   nlohmann::json calibration;  ///< see costs_as_paid; null without a calibration
@@ -70,7 +76,7 @@ struct RunData {
 RunData load_run(const std::filesystem::path& folder);
 
 /// A value of the lines of two cases, [prompts][repeats], summed over seeds. It covers the prompts that both
-/// cases have with equally many seeds, and the repeats that all of these prompts have.
+/// cases have with the same seeds, and the repeats that all of these prompts have.
 struct PairedTimes {
   stats::Times base, test;
 };

@@ -154,6 +154,7 @@ json case_summary(const CaseData& data, const std::string& file, std::size_t rep
               {"categories", categories(data)},
               {"alpha_by_prompt", alpha_by_prompt(data)},
               {"by_prompt", by_prompt(data)}};
+  if (data.branches) out["best_chain"] = data.best_chain ? json(data.best_chain->id()) : json(nullptr);
   out["predictions"].update(theory_predictions(theory, data.id(), or_null(metrics, "tau")));
   out["published"] = published(published_rows, data.id(), metrics, out["predictions"], out["categories"]);
   if (const auto waterfall = case_waterfall(data, metrics, theory))
@@ -170,6 +171,8 @@ json summarise_run(const std::filesystem::path& folder) try {
   const json theory = theory_sections(run.cases, run.calibration);
   for (const auto& data : run.cases) {
     for (const auto& [prompt, message] : data->errors)
+      errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
+    for (const auto& [prompt, message] : data->failed_estimates)
       errors.push_back({{"case", data->id()}, {"prompt", prompt}, {"message", message}});
     if (data->unequal()) {
       errors.push_back(

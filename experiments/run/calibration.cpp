@@ -74,6 +74,7 @@ Calibration::Calibration(const Experiment& experiment, const ModelSet& models, D
   const CalibrationOptions& options = experiment.calibration;
   if (!options.enabled) return;
   rounds_ = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(options.rounds), lines + 1));
+  for (int n = 1; n <= options.draft_rows; n *= 2) draft_sizes_.insert(draft_sizes_.begin(), n);
   for (const json& round : read_json_lines(file_)) {
     if (!round.is_object())
       throw Error({file_.string(), "a line that is no JSON object", "rounds of the calibration",
@@ -95,7 +96,9 @@ ForwardTimer& Calibration::timer(const std::string& draft) {
   const auto found = timers_.find(draft);
   if (found != timers_.end()) return found->second;
   if (draft.empty()) return timers_.try_emplace(draft, *models_.target(), context_, rows_).first->second;
-  return timers_.try_emplace(draft, *models_.draft(draft), context_, 2).first->second;
+  const Model& model = *models_.draft(draft);
+  const int most = std::min(draft_sizes_.front(), model.config().context - 1);
+  return timers_.try_emplace(draft, model, context_, most).first->second;
 }
 
 bool Calibration::watches_drift() const {
@@ -145,7 +148,10 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
       if (round["drafts"].contains(name)) continue;
       ForwardTimer& draft = timer(name);
       json host = json::object(), device = json::object();
-      for (const int n : {2, 1}) put(host, device, n, draft.time(n));
+      const int room = models_.draft(name)->config().context - 1;
+      for (const int n : draft_sizes_) {
+        if (n <= room) put(host, device, n, draft.time(n));
+      }
       round["drafts"][name] = std::move(host);
       if (!device.empty()) drafts_on_device[name] = std::move(device);
     }

@@ -23,10 +23,10 @@ namespace speclab {
 ///
 /// A round times forwards after as many cached tokens as the run has on average, or as
 /// CalibrationOptions::context says: the target over n rows (n from 1 to 5 several times in every round,
-/// larger n less often) and each draft model over 1 and 2 rows. Over all rounds together, each case also
-/// decodes a few short texts that are not lines. These texts show what a step costs besides the target's
-/// forward. The rounds are written to calibration.jsonl (results/SCHEMA.md). The function calibration_costs
-/// computes one table from them.
+/// larger n less often) and each draft model over 1 and 2 rows, and over more with
+/// CalibrationOptions::draft_rows. Over all rounds together, each case also decodes a few short texts that
+/// are not lines. These texts show what a step costs besides the target's forward. The rounds are written to
+/// calibration.jsonl (results/SCHEMA.md). The function calibration_costs computes one table from them.
 class Calibration {
  public:
   /// Takes the ids of an autoregressive case and of a prompt, and a seed. Returns the finished line, or null.
@@ -37,7 +37,7 @@ class Calibration {
   Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder, const Shard& shard,
               std::size_t lines, const std::filesystem::path& folder, Texts texts);
   /// Returns true if a round is due when `done` lines are finished. The first round is due before all lines,
-  /// the last one after all lines.
+  /// the last one after all lines. A single round is due before all lines.
   bool due(std::size_t done) const;
   int rounds() const { return done_; }  ///< rounds measured so far, also by an interrupted run
   /// Measures the next round. `prompt` is the prompt of the next line. Drops a round during which
@@ -66,6 +66,7 @@ class Calibration {
   Texts texts_;
   int rounds_ = 0, done_ = 0;
   int context_ = 0, rows_ = 0;
+  std::vector<int> draft_sizes_;                ///< rows of the measured draft forwards, the largest first
   std::map<std::string, ForwardTimer> timers_;  ///< by draft; "": the target
 };
 

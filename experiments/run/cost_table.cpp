@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,14 +22,18 @@ namespace {
 using nlohmann::json;
 
 constexpr int kContext = 256;
+constexpr int kLongContext = 1024;  // for the time of a cached position
 const std::vector<int> kSizes = {1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128};
 /// A draft model runs over one row for each depth of a chain, over the rows of a level of a tree, and over
 /// the tokens that it has missed.
 const std::vector<int> kDraftSizes = {1, 2, 4, 8, 16, 32};
-/// Steps of a text follow one another, so the forwards that are timed do, too. Right after a forward of many
-/// rows, which computes more than it reads, one of a single row is faster than in a text: 7.8 in place of 9.3
-/// ms for SmolLM2-135M on a Zen 5 with two cores.
+/// Number of untimed forwards of the same size before each timed forward of at most kMostRowsAgain rows,
+/// because the steps of a text follow steps of a similar size. Right after a forward of many rows, which
+/// computes more than it reads, a forward of one row is faster than in a text: 7.8 instead of 9.3 ms for
+/// SmolLM2-135M on a Zen 5 with two cores.
 constexpr int kForwardsBefore = 4;
+
+int context_of(const Model& model) { return std::min(kContext, model.config().context / 2); }
 
 [[noreturn]] void bad_table(const std::string& where, const std::string& got) {
   throw Error({where + ": step_costs", got, "positive times in ns by number of rows, 1 row among them",
@@ -45,8 +50,8 @@ json measured_ns(const Model& model, const std::vector<int>& all_sizes, int repe
     if (n <= most) sizes.push_back(n);
   }
   const bool simulated = model.backend().simulated();
-  const ForwardSamples samples = sample_forwards(
-      model, std::min(kContext, room), sizes, simulated ? 1 : repeats, {}, simulated ? 0 : kForwardsBefore);
+  const ForwardSamples samples = sample_forwards(model, context_of(model), sizes, simulated ? 1 : repeats, {},
+                                                 simulated ? 0 : kForwardsBefore);
   std::map<int, double> medians;
   for (const auto& [n, times] : samples.device.empty() ? samples.host : samples.device)
     medians[n] = stats::median(times);
@@ -54,6 +59,35 @@ json measured_ns(const Model& model, const std::vector<int>& all_sizes, int repe
   json ns = json::object();
   for (const auto& [n, unused] : medians) ns[fmt::to_string(n)] = times.at(n);
   return ns;
+}
+
+/// The median time of a forward over one row.
+double time_of_one_row(const Model& model, int context, int repeats) {
+  const bool simulated = model.backend().simulated();
+  const ForwardSamples samples =
+      sample_forwards(model, context, {1}, simulated ? 1 : repeats, {}, simulated ? 0 : kForwardsBefore);
+  return stats::median((samples.device.empty() ? samples.host : samples.device).at(1));
+}
+
+/// Adds the times that drafts of the target itself need. Times that are negative by noise become 0.
+void measure_own_drafts(const Model& target, int repeats, json& table) {
+  const int context = context_of(target);
+  const double whole = time_of_one_row(target, context, repeats);
+  const std::span<const int> layers = target.layers();
+  table["layer_ns"] = 0;
+  if (layers.size() >= 2) {
+    const std::vector<int> half(layers.begin(),
+                                layers.begin() + static_cast<std::ptrdiff_t>(layers.size() / 2));
+    const auto part = Model::with_layers(target.shared_from_this(), half);
+    const double left_out = static_cast<double>(layers.size() - half.size());
+    table["layer_ns"] = std::max(0.0, (whole - time_of_one_row(*part, context, repeats)) / left_out);
+  }
+  if (target.backend().simulated()) return;
+  const int longer = std::min(kLongContext, target.config().context - 1);
+  table["position_ns"] =
+      longer > context
+          ? std::max(0.0, (time_of_one_row(target, longer, repeats) - whole) / (longer - context))
+          : 0.0;
 }
 
 /// The times for 1, 2, 3, ... rows. `table` has the measured ones.
@@ -80,11 +114,12 @@ std::vector<double> filled(const json& table, const std::string& where) {
 
 }  // namespace
 
-json measure_cost_table(const Model& target, const std::map<std::string, const Model*>& drafts, int repeats) {
-  json table = {{"context", std::min(kContext, target.config().context / 2)},
-                {"target_ns", measured_ns(target, kSizes, repeats)}};
+json measure_cost_table(const Model& target, const std::map<std::string, const Model*>& drafts,
+                        bool own_drafts, int repeats) {
+  json table = {{"context", context_of(target)}, {"target_ns", measured_ns(target, kSizes, repeats)}};
   for (const auto& [name, draft] : drafts)
     table["draft_ns"][name] = measured_ns(*draft, kDraftSizes, repeats);
+  if (own_drafts) measure_own_drafts(target, repeats, table);
   return table;
 }
 
@@ -97,19 +132,35 @@ json read_cost_table(const std::filesystem::path& run) {
   return environment["step_costs"];
 }
 
-CostsByDraft step_costs(const json& table, const std::string& where, const std::set<std::string>& drafts) {
+CostsByDrafts step_costs(const json& table, const std::string& where,
+                         const std::set<std::vector<std::string>>& drafts) {
   StepCosts costs;
   if (!table.is_object() || !table.contains("target_ns")) bad_table(where, "no \"target_ns\"");
   costs.target_ns = filled(table["target_ns"], where + ": target_ns");
-  CostsByDraft all;
-  all[""] = std::make_shared<const StepCosts>(costs);
+  const auto number = [&](const char* name, double missing) {
+    if (!table.contains(name)) return missing;
+    if (!table[name].is_number() || table[name].get<double>() < 0)
+      bad_table(where, fmt::format("\"{}\": {}", name, table[name].dump()));
+    return table[name].get<double>();
+  };
+  costs.layer_ns = number("layer_ns", -1);
+  costs.position_ns = number("position_ns", 0);
+  costs.context = static_cast<int>(std::min(number("context", 0), 1e9));
+  CostsByDrafts all;
+  all[std::vector<std::string>()] = std::make_shared<const StepCosts>(costs);
   const json none = json::object();
   const json& of_drafts = table.contains("draft_ns") ? table["draft_ns"] : none;
   if (!of_drafts.is_object()) bad_table(where, "\"draft_ns\" without names of drafts");
-  for (const std::string& name : drafts) {
-    costs.draft_ns.clear();
-    if (of_drafts.contains(name)) costs.draft_ns = filled(of_drafts[name], where + ": draft_ns, " + name);
-    all[name] = std::make_shared<const StepCosts>(costs);
+  const auto times = [&](const std::string& name) {
+    return of_drafts.contains(name) ? filled(of_drafts[name], where + ": draft_ns, " + name)
+                                    : std::vector<double>();
+  };
+  for (const std::vector<std::string>& names : drafts) {
+    if (names.empty()) continue;
+    StepCosts own = costs;
+    own.draft_ns = times(names.front());
+    for (std::size_t i = 1; i < names.size(); ++i) own.further_draft_ns.push_back(times(names[i]));
+    all[names] = std::make_shared<const StepCosts>(std::move(own));
   }
   return all;
 }

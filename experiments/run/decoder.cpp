@@ -26,7 +26,7 @@ GenerationOptions Decoder::generation_for(const CaseSpec& spec, const PromptSpec
   return generation;
 }
 
-Decoder::Decoder(const Experiment& experiment, const ModelSet& models, CostsByDraft costs)
+Decoder::Decoder(const Experiment& experiment, const ModelSet& models, CostsByDrafts costs)
     : experiment_(experiment), models_(models), costs_(std::move(costs)) {
   int most_tokens = 0;
   for (const CaseSpec& spec : experiment.cases) {
@@ -68,7 +68,7 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
   options.capacity = capacity_;
   options.verify = spec.verify;
   options.devices = spec.devices;
-  if (const auto costs = costs_.find(spec.draft); costs != costs_.end()) options.costs = costs->second;
+  if (const auto costs = costs_.find(spec.drafts); costs != costs_.end()) options.costs = costs->second;
   if (experiment_.share_prefills) options.prefills = prefills_;
   if (const auto& tokenizer = models_.tokenizer()) {
     options.token_bytes = [tokenizer = *tokenizer](Token token, std::string& text) {

@@ -25,7 +25,7 @@ class Decoder {
  public:
   /// Opens a loop for every case. So a case that cannot run with these models throws Error before anything is
   /// measured. `costs`: for cases with the option "budget": "auto"; empty if there is no such case.
-  Decoder(const Experiment& experiment, const ModelSet& models, CostsByDraft costs = {});
+  Decoder(const Experiment& experiment, const ModelSet& models, CostsByDrafts costs = {});
   Decoder(const Decoder&) = delete;  // its loops hold callbacks to it
   Decoder& operator=(const Decoder&) = delete;
 
@@ -59,7 +59,7 @@ class Decoder {
 
   const Experiment& experiment_;
   const ModelSet& models_;
-  CostsByDraft costs_;
+  CostsByDrafts costs_;
   int capacity_ = 0;
   int mean_context_ = 0;
   struct Open {

@@ -11,8 +11,8 @@ namespace speclab {
 
 /// What engine_times measures.
 struct EngineTimesOptions {
-  /// Numbers of committed tokens before the timed part. The model's context must hold each of them together
-  /// with `rows` and `tokens`.
+  /// Numbers of committed tokens before the timed part. The model's context must hold each of them plus
+  /// `tokens`, and each of them plus the largest of `rows`.
   std::vector<int> contexts;
   std::vector<int> rows;  ///< sizes of the forwards
   int tokens = 17;        ///< tokens of a text, at least 2; the first one comes from prefill

@@ -53,10 +53,12 @@ struct ForwardSamples {
   std::map<int, std::map<std::string, int>> kernels;  ///< ForwardTimer::kernels(); empty if the host computes
 };
 
-/// Times forwards of each size. The sizes take turns within a repeat, and an untimed round before the first
-/// repeat warms up. `after_repeat` gets the samples so far after each repeat. `untimed` forwards of the same
-/// size come before each timed one, for sizes up to kMostRowsAgain. Throws Error like ForwardTimer.
+/// Largest size for which sample_forwards() runs untimed forwards before each timed one.
 constexpr int kMostRowsAgain = 16;
+/// Times forwards of each size. The sizes take turns within a repeat, and an untimed round before the first
+/// repeat warms up. `after_repeat` gets the samples so far after each repeat. `untimed` is the number of
+/// untimed forwards of the same size before each timed one, for sizes up to kMostRowsAgain. Throws Error like
+/// ForwardTimer.
 ForwardSamples sample_forwards(const Model& model, int context, const std::vector<int>& sizes, int repeats,
                                const std::function<void(const ForwardSamples&)>& after_repeat = {},
                                int untimed = 0);

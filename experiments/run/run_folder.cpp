@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -28,9 +29,15 @@ std::string short_text(const json& value) {
 std::string first_json_difference(const json& a, const json& b) {
   const json patch = json::diff(a, b);
   if (patch.empty()) return "";
-  const json::json_pointer at(patch[0]["path"].get<std::string>());
-  const std::string was = a.contains(at) ? short_text(a[at]) : "nothing",
-                    is = b.contains(at) ? short_text(b[at]) : "nothing";
+  const json& change = patch[0];
+  json::json_pointer at(change["path"].get<std::string>());
+  const bool added = change["op"] == "add", removed = change["op"] == "remove";
+  const std::string was = added ? "nothing" : short_text(a[at]),
+                    is = removed ? "nothing" : short_text(change["value"]);
+  if (added && at.back() == "-") {  // the place after the last entry of a list
+    at.pop_back();
+    at.push_back(std::to_string(a[at].size()));
+  }
   return fmt::format("{}: it was {}, now it is {}", at.to_string(), was, is);
 }
 

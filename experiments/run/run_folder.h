@@ -16,10 +16,10 @@ namespace speclab {
 class RunFolder {
  public:
   /// Locks the folder and checks everything that can be checked before a model is loaded.
-  /// A new run (`resume` false) makes the folder. Then the constructor throws Error when the folder holds a
-  /// run or lines of a run, or cannot be written. For a resumed run, it throws Error when the folder holds no
-  /// run or a run with another config, or when its cases/ cannot be written. In either case it throws Error
-  /// when another process writes into the folder.
+  /// For a new run (`resume` false), makes the folder, and throws Error when the folder holds a run or lines
+  /// of a run, or cannot be written. For a resumed run, throws Error when the folder holds no run or a run
+  /// with another config, or when its cases/ cannot be written. For both, throws Error when another process
+  /// writes into the folder.
   RunFolder(const std::filesystem::path& path, bool resume, nlohmann::json config,
             const std::vector<std::string>& command_line);
   /// Removes the folders that the constructor made, unless begin() was called.

@@ -23,7 +23,7 @@ class RunLines {
   RunLines(const Experiment& experiment, const RunFolder& folder,
            std::function<void(const std::string&)> note);
 
-  bool done(const LineKey& key) const { return done_.contains(key); }
+  bool done(const LineKey& key) const { return done_.contains(key); }  ///< finished or failed
   bool failed(const LineKey& key) const { return failed_.contains(key); }
   /// The finished line of repeat 0; null when it is missing or failed.
   const LineRecord* text(const std::string& case_id, const std::string& prompt, std::uint64_t seed) const;
@@ -52,8 +52,9 @@ class RunLines {
   int unequal_ = 0;
 };
 
-/// SHA-256 of the emitted and drafted ids of a text, step by step. These ids are everything that depends on
-/// the memory of the strategy. Two decodings with the same fingerprint leave the same memory behind.
+/// SHA-256 of the ids that each turn emitted and of the tree that each step drafted. These are everything
+/// that depends on the memory of the strategy. Two decodings with the same fingerprint leave the same memory
+/// behind.
 std::string fingerprint_of(const std::vector<GenerationRecord>& turns);
 
 }  // namespace speclab

@@ -54,13 +54,13 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   return environment;
 }
 
-/// The names of the drafts of cases with a budget.
-std::set<std::string> drafts_with_budget(const Experiment& experiment) {
-  std::set<std::string> names;
+/// The lists of draft models of cases with a budget.
+std::set<std::vector<std::string>> drafts_with_budget(const Experiment& experiment) {
+  std::set<std::vector<std::string>> lists;
   for (const CaseSpec& spec : experiment.cases) {
-    if (spec.strategy.has_budget() && !spec.draft.empty()) names.insert(spec.draft);
+    if (spec.strategy.has_budget()) lists.insert(spec.drafts);
   }
-  return names;
+  return lists;
 }
 
 /// The table of costs of a run, null when no case needs one. A resumed run takes the table that it recorded.
@@ -74,9 +74,13 @@ json cost_table_for(const RunRequest& request, const ModelSet& models, Progress&
   if (!request.costs_of.empty()) return read_cost_table(request.costs_of);
   progress.note("measuring the costs from which budgets are chosen");
   std::map<std::string, const Model*> drafts;
-  for (const std::string& name : drafts_with_budget(request.experiment))
-    drafts[name] = models.draft(name).get();
-  return measure_cost_table(*models.target(), drafts, kRepeats);
+  for (const std::vector<std::string>& names : drafts_with_budget(request.experiment)) {
+    for (const std::string& name : names) drafts[name] = models.draft(name).get();
+  }
+  const bool own_drafts = std::any_of(cases.begin(), cases.end(), [](const CaseSpec& spec) {
+    return spec.strategy.has_budget() && spec.strategy.info().skips_layers;
+  });
+  return measure_cost_table(*models.target(), drafts, own_drafts, kRepeats);
 }
 
 /// Warns once about each condition that makes times of a GPU doubtful.
@@ -236,7 +240,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   const json cost_table = cost_table_for(request, models, progress);
   Decoder decoder(experiment, models,
                   cost_table.is_null()
-                      ? CostsByDraft()
+                      ? CostsByDrafts()
                       : step_costs(cost_table, request.costs_of.empty() ? request.out : request.costs_of,
                                    drafts_with_budget(experiment)));
   json environment = environment_of(request, models);
@@ -309,13 +313,17 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   calibrate(plan.back());
   progress.finish();
 
+  int failed_estimates = 0;
   if (experiment.teacher_forced && !interrupted()) {
     progress.note("teacher-forced estimates");
     TeacherForcing teacher(experiment, models, text_of);
-    teacher.run(folder.path() / "teacher.jsonl", interrupted);
+    failed_estimates = teacher.run(folder.path() / "teacher.jsonl", interrupted);
   }
   write_file(folder.path() / "summary.json", summary_text(summarise_run(folder.path())));
-  return {.failed = lines.failures(), .unequal = lines.unequal(), .interrupted = interrupted()};
+  return {.failed = lines.failures(),
+          .unequal = lines.unequal(),
+          .failed_estimates = failed_estimates,
+          .interrupted = interrupted()};
 }
 
 }  // namespace speclab

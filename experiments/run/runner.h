@@ -18,7 +18,8 @@ struct RunRequest {
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
-  /// Folder of a run whose table of costs is used for the option "budget": "auto"; empty: measure it.
+  /// Folder of the run whose table of costs serves the option "budget": "auto"; empty: the table is measured.
+  /// A resumed run always takes the table in its own record.
   std::filesystem::path costs_of = {};
   Shard shard = {};  ///< the lines to measure; other calls with this folder measure the other shards
   std::vector<std::string> command_line;
@@ -26,16 +27,18 @@ struct RunRequest {
 };
 
 struct RunOutcome {
-  int failed = 0;   ///< lines that ended in an error
-  int unequal = 0;  ///< lines that differ from the reference although equality is promised
+  int failed = 0;            ///< lines that ended in an error
+  int unequal = 0;           ///< lines that differ from the reference although equality is promised
+  int failed_estimates = 0;  ///< teacher-forced estimates that ended in an error
   bool interrupted = false;
 };
 
-/// Runs an experiment. It loads the models once, calibrates, measures every line of the plan that is not
-/// finished yet, and makes teacher-forced estimates on the finished texts. It writes summary.json at the end,
-/// also after an interruption. A line holds token ids and hashes of logits rows. A line is compared with its
-/// reference as soon as both lines are finished (RunLines). An error in a line is recorded in that line, and
-/// the run goes on. Throws Error when nothing more can be measured (models, folder, full disk).
+/// Runs an experiment. It loads the models once, calibrates, measures every line of the plan that is not in
+/// the record yet (a failed line is not measured again), and makes teacher-forced estimates on the finished
+/// texts. It writes summary.json at the end, also after an interruption. A line holds token ids and hashes of
+/// logits rows. A line is compared with its reference as soon as both lines are finished (RunLines). An error
+/// in a line is recorded in that line, and the run goes on. Throws Error when nothing more can be measured
+/// (models, folder, full disk).
 RunOutcome run_experiment(const RunRequest& request, Progress& progress);
 
 }  // namespace speclab

@@ -17,6 +17,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kFailed = "failed";
+
 /// The sampling parameters of the draft. A strategy's option that is missing or -1 means the target's value.
 SamplingParams draft_sampling(const json& options, SamplingParams sampling) {
   if (const double t = options.value("draft_temperature", -1.0); t >= 0) sampling.temperature = t;
@@ -38,6 +40,7 @@ struct Estimate {
   GenerationOptions generation;
   SamplingParams draft;
   double sum = 0;
+  std::size_t positions = 0;
 };
 
 /// Applies the logits processors of a case to rows of a fixed text. Keeps the processed row until the next
@@ -58,12 +61,16 @@ class ProcessedRow {
   std::vector<float> out_;
 };
 
+/// True if processors have banned every token of a row.
+bool nothing_left(std::span<const float> row) {
+  return std::ranges::all_of(row, [](float logit) { return std::isinf(logit) && logit < 0; });
+}
+
 /// The estimates of one draft, with its logits over the current text.
 struct DraftEstimates {
   std::map<std::string, Estimate> estimates;
   const ModelConfig* config = nullptr;
   std::vector<float> rows;  ///< [answer, head_rows]
-  std::size_t positions = 0;
 };
 
 }  // namespace
@@ -73,7 +80,8 @@ struct TeacherForcing::Text {
   std::vector<Token> context, answer;
 };
 
-bool TeacherForcing::run(const std::filesystem::path& file, const std::function<bool()>& interrupted) {
+int TeacherForcing::run(const std::filesystem::path& file, const std::function<bool()>& interrupted) {
+  int failed = 0;
   std::set<std::tuple<std::string, std::string, std::string, std::uint64_t>> done;
   for (const json& line : read_json_lines(file)) {
     try {
@@ -92,8 +100,8 @@ bool TeacherForcing::run(const std::filesystem::path& file, const std::function<
   }
   for (const PromptSpec& prompt : experiment_.prompts) {
     for (const std::uint64_t seed : experiment_.seeds) {
-      if (interrupted()) return false;
-      std::vector<std::string> alpha, nll;
+      if (interrupted()) return failed;
+      Ids alpha, nll;
       for (const CaseSpec& spec : experiment_.cases) {
         if (drafts_from_model(spec) && texts_(spec.id, prompt.id, seed) &&
             texts_(spec.reference, prompt.id, seed) && !done.contains({"alpha", spec.id, prompt.id, seed})) {
@@ -107,17 +115,41 @@ bool TeacherForcing::run(const std::filesystem::path& file, const std::function<
       try {
         lines = measure(prompt, seed, alpha, nll, interrupted);
       } catch (const Error&) {
-        continue;  // the lines of the cases have recorded the error of this model
+        lines = measure_each(prompt, seed, alpha, nll, interrupted);
       }
-      for (const json& line : lines) writer.append(line);
+      for (const json& line : lines) {
+        writer.append(line);
+        if (line["kind"] == kFailed) ++failed;
+      }
     }
   }
-  return true;
+  return failed;
+}
+
+std::vector<json> TeacherForcing::measure_each(const PromptSpec& prompt, std::uint64_t seed, const Ids& alpha,
+                                               const Ids& nll, const std::function<bool()>& interrupted) {
+  std::vector<json> lines;
+  const auto measure_one = [&](const char* kind, const std::string& id, const Ids& of_alpha,
+                               const Ids& of_nll) {
+    try {
+      for (json& line : measure(prompt, seed, of_alpha, of_nll, interrupted))
+        lines.push_back(std::move(line));
+    } catch (const Error& error) {
+      lines.push_back({{"kind", kFailed},
+                       {"estimate", kind},
+                       {"case", id},
+                       {"prompt", prompt.id},
+                       {"seed", seed},
+                       {"message", error.what()}});
+    }
+  };
+  for (const std::string& id : alpha) measure_one("alpha", id, {id}, {});
+  for (const std::string& id : nll) measure_one("nll", id, {}, {id});
+  return lines;
 }
 
 std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_t seed,
-                                          const std::vector<std::string>& missing_alpha,
-                                          const std::vector<std::string>& missing_nll,
+                                          const Ids& missing_alpha, const Ids& missing_nll,
                                           const std::function<bool()>& interrupted) {
   const auto texts_of = [&](const LineRecord& line) {
     std::vector<Text> texts;
@@ -190,7 +222,6 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
         if (i == 0) return;  // the first token comes from prefill and is never drafted
         const TokenSpan before = TokenSpan(whole).first(text.context.size() + i);
         for (DraftEstimates* of_draft : fitting) {
-          ++of_draft->positions;
           const auto width = static_cast<std::size_t>(of_draft->config->head_rows());
           const auto draft_row = std::span<const float>(of_draft->rows).subspan(i * width, width);
           for (auto& [key, estimate] : of_draft->estimates) {
@@ -205,7 +236,10 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
                                    rule.loss(options.rule_options, options.sampling) == LossClass::l3;
             if (wants_raw) raw.assign_logits(of_target, {.temperature = 1}, {}, vocab);
             const std::vector<Token>& ids = of_draft->config->head_ids;
-            q.assign_logits(processed(processors, draft_row, ids, before), estimate.draft, ids, vocab);
+            const std::span<const float> of_q = processed(processors, draft_row, ids, before);
+            if (processors.active() && nothing_left(of_q)) continue;  // as in decoding: nothing is drafted
+            q.assign_logits(of_q, estimate.draft, ids, vocab);
+            ++estimate.positions;
             estimate.sum += rule.expected({&p, wants_raw ? &raw : &p}, &q, -1, options.rule_options);
           }
         }
@@ -214,7 +248,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
     for (const auto& [name, of_draft] : drafts) {
       for (const auto& [key, estimate] : of_draft.estimates) {
         for (const std::string& id : estimate.cases)
-          out.push_back(line_json("alpha", id, estimate.sum, "positions", of_draft.positions));
+          out.push_back(line_json("alpha", id, estimate.sum, "positions", estimate.positions));
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "experiments/run/decoder.h"
 #include "experiments/config/experiment.h"
@@ -16,9 +17,12 @@ namespace speclab {
 /// - {"kind": "alpha", "case", "prompt", "seed", "sum", "positions"}: the acceptance rule's expected
 ///   acceptance of one token drawn from the draft model, summed over the positions of the autoregressive
 ///   text (Leviathan et al. 2023, Corollary 3.6). The first token of a turn has no position here, because it
-///   is never drafted. Logits processors change the rows of both models, as in decoding.
+///   is never drafted. A turn that does not fit the draft's context is left out. Logits processors change the
+///   rows of both models, as in decoding. A position where they ban every token of the draft does not count.
 /// - {"kind": "nll", "case", "prompt", "seed", "sum", "tokens"}: -log p of the case's own text under the
 ///   target at temperature 1, for lossy cases and their references.
+/// - {"kind": "failed", "estimate": "alpha" | "nll", "case", "prompt", "seed", "message"}: the estimate that
+///   ended in this error. A resumed run tries it again.
 /// Lines that an interrupted run has left in the file are kept. `texts(case, prompt, seed)` returns a
 /// finished line of repeat 0 or null.
 class TeacherForcing {
@@ -27,15 +31,17 @@ class TeacherForcing {
                                                 std::uint64_t seed)>;
   TeacherForcing(const Experiment& experiment, const ModelSet& models, Texts texts)
       : experiment_(experiment), models_(models), texts_(std::move(texts)) {}
-  /// Returns false when interrupted.
-  bool run(const std::filesystem::path& file, const std::function<bool()>& interrupted);
+  /// Returns the number of estimates that failed. Stops early when interrupted.
+  int run(const std::filesystem::path& file, const std::function<bool()>& interrupted);
 
  private:
   struct Text;
-  std::vector<nlohmann::json> measure(const PromptSpec& prompt, std::uint64_t seed,
-                                      const std::vector<std::string>& missing_alpha,
-                                      const std::vector<std::string>& missing_nll,
-                                      const std::function<bool()>& interrupted);
+  using Ids = std::vector<std::string>;  // of cases
+  std::vector<nlohmann::json> measure(const PromptSpec& prompt, std::uint64_t seed, const Ids& missing_alpha,
+                                      const Ids& missing_nll, const std::function<bool()>& interrupted);
+  // Measures each estimate alone, so that one that fails does not hide the others.
+  std::vector<nlohmann::json> measure_each(const PromptSpec& prompt, std::uint64_t seed, const Ids& alpha,
+                                           const Ids& nll, const std::function<bool()>& interrupted);
 
   const Experiment& experiment_;
   const ModelSet& models_;

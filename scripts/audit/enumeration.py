@@ -23,8 +23,8 @@ from audit import tables as tables_module
 
 @dataclasses.dataclass
 class Failure:
-    """What went wrong first, and on which table. `history`: the emitted tokens after which the law is wrong; None if the verifier
-    gave no law, and then the text names the draft and the outcomes of the coins."""
+    """What went wrong first, and on which table. `history`: the emitted tokens after which the law is wrong. It is None in two
+    cases: the verifier gave no law (the text names the draft and the outcomes of the coins), or E[tau] is above the optimum."""
 
     table: str
     text: str
@@ -69,7 +69,8 @@ def enumerate_table(verify, table, gamma, tolerance):
 
 def _compare(table, gamma, begins, ends, tolerance, result):
     """Fills the errors and the failure. `level` holds three probabilities of each history: that the completed text begins with
-    it (found), the part of that from steps that ended at or before its end (completed), and that of the target's texts."""
+    it (found), the part of this from steps that ended at or before its end (completed), and that a text of the target begins
+    with it (target)."""
     level = {(): (1.0, 0.0, 1.0)}
     for depth in range(gamma + 1):
         longer, error = {}, 0.0
@@ -81,7 +82,7 @@ def _compare(table, gamma, begins, ends, tolerance, result):
                 mass = from_completion + begins.get(text, 0.0)
                 longer[text] = mass, from_completion + ends.get(text, 0.0), target * p[x]
                 error = max(error, abs(mass - target * p[x]))
-                # The error of a text is at most the sum of these along it.
+                # The error of a text is at most the sum of these differences along the text.
                 if result.failure is None and abs(mass - found * p[x]) > tolerance / (gamma + 1):
                     law = [(completed * p[y] + begins.get((*history, y), 0.0)) / found for y in range(table.vocab)]
                     text = f"the next token has the law {_row(law)}, the target's row is {_row(p)}"

@@ -82,7 +82,7 @@ def as_text(name, findings, settings):
         "first token, joint law: largest difference between the probability of a text and the target's, for texts of one token",
         f"and of gamma + 1 tokens; up to {settings.tolerance:.0e} it is rounding, shown as 0.",
         "E[tau], optimum: expected tokens of a step on the pair p = (.55 .25 .15 .05), q = (.4 .35 .05 .2), and the largest",
-        "value of any lossless verifier of one chain (arXiv 2403.10444). On every other table E[tau] is compared with it too.",
+        "value of any lossless verifier of one chain (arXiv 2403.10444). E[tau] is compared with the optimum on every table.",
     ]
     for f in findings:
         if f.failure:

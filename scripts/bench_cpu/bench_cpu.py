@@ -68,7 +68,7 @@ def busy_core(core):
 
 
 def taken_core(model, repetitions):
-    """Times greedy steps in microseconds: with one thread, with all threads, and with all threads while one core is busy."""
+    """Times greedy steps: with one thread, with all threads, and with all threads while one core is busy."""
     step, cores = ["--model", model], sorted(os.sched_getaffinity(0))
     runs = {"one_thread": bench([*step, "--threads", "1"], "greedy_step/context:128", repetitions)}
     runs["all_threads"] = bench(step, "greedy_step/context:128", repetitions)

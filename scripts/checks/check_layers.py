@@ -3,13 +3,14 @@
 
     check_layers.py [ROOT]
 
-Layers: base < measure < backend < model < decoding < theory < strategies < experiments. A file includes only files of
+Layers: base < measure < backend < model < decoding < theory < simulate < strategies < experiments. A file includes only files of
 its own layer and of layers further left. Strategies do not include each other. They include no header of backend, measure,
 JSON or CUDA, and neither <chrono> nor <fstream>.
-Backends: nothing outside core/backend includes a header of core/backend/cuda or core/backend/cpu, or compares the name of a
-backend. Other code asks the backend for the property that it needs. The two folders include nothing of each other.
-Status goes through print_status() of core/base/standard_streams.h, because other ways of writing to stderr throw or end the
-program when stderr cannot be written.
+Backends: files of core, strategies and experiments outside core/backend include no header of core/backend/cuda or
+core/backend/cpu, and do not compare the name of a backend. They ask the backend for the property that they need. The folders
+core/backend/cuda and core/backend/cpu include nothing of each other.
+In core, strategies and experiments, status goes through print_status() of core/base/standard_streams.h, because
+other ways of writing to stderr throw or end the program when stderr cannot be written.
 Sizes: a folder holds at most 20 modules; files with the same stem are one module. strategies/ may hold more. A C++ or CUDA
 file has at most 600 lines (generated *_tables.cpp may be longer).
 """
@@ -25,8 +26,9 @@ ORDER = {
     "core/model": 3,
     "core/decoding": 4,
     "core/theory": 5,
-    "strategies": 6,
-    "experiments": 7,
+    "core/simulate": 6,
+    "strategies": 7,
+    "experiments": 8,
 }
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 MODULES = SOURCES | {".py", ".sh"}

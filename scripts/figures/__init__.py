@@ -1,7 +1,7 @@
 """Figures of a run. One module per figure or small group; each has FIGURES, a list of Figure.
 
 To add a figure, write a module with a function run -> matplotlib figure that raises NotApplicable if it has nothing to show. Add
-an entry to the module's FIGURES and its name to MODULES below. Then look at the picture, in colour and in grey.
+a Figure to the module's FIGURES, and the name of the module to MODULES below. Then look at the picture, in colour and in grey.
 """
 
 import dataclasses
@@ -26,6 +26,7 @@ MODULES = [
     "lookahead",
     "verification.verifiers",
     "verification.trees",
+    "verification.cells",
 ]
 
 

@@ -37,7 +37,7 @@ def draw(run):
         ]
         if points:
             handles += bottom.plot(*zip(*points), **style.curve_style(index) | {"linestyle": ":", "marker": "none"})
-            labels.append("predicted, Eq. 3.8")
+            labels.append("predicted, Theorem 3.8")
     for case in cases:
         top.annotate(
             case.draft.replace("layers", "L"),

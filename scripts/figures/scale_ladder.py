@@ -84,7 +84,7 @@ def draw(ladder):
 
 
 PREDICTED = (("leviathan_3_8", ":"), ("measured_costs", "--"))
-NAMES = {"leviathan_3_8": "predicted, Eq. 3.8", "measured_costs": "predicted, measured costs"}
+NAMES = {"leviathan_3_8": "predicted, Theorem 3.8", "measured_costs": "predicted, measured costs"}
 
 FIGURES = [
     Figure(

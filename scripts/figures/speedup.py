@@ -40,7 +40,7 @@ def draw(run):
     axes.set(xlabel="draft length $\\gamma$", ylabel="speedup over autoregressive")
     style.integer_axis(axes.xaxis, [case.gamma for members in sweeps.values() for case in members])
     for name, dash, text in (
-        ("leviathan_3_8", ":", "predicted, Eq. 3.8"),
+        ("leviathan_3_8", ":", "predicted, Theorem 3.8"),
         ("measured_costs", "--", "predicted, measured costs"),
     ):
         if any(case.predicted(name) is not None for members in sweeps.values() for case in members):

@@ -13,7 +13,7 @@ ROOM_FOR_LEGEND_IN = 0.5  # added to the height that a figure asks for
 FONT_PT = 8
 SMALL_PT = 7
 
-# Okabe and Ito's colours that survive colour blindness, ordered so that neighbours also differ in lightness.
+# Colours that colour-blind readers can tell apart, after Okabe and Ito, but some darker. Neighbours also differ in lightness.
 COLOURS = ["#0072B2", "#E69F00", "#006B4F", "#CC79A7", "#56B4E9", "#8C3B00", "#666666", "#000000"]
 MARKERS = ["o", "s", "^", "D", "v", "P", "X", "*"]
 DASHES = ["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2, 1, 2))]

@@ -6,7 +6,7 @@ from figures import Figure, style
 from figures.record import NotApplicable
 
 NAMES = {
-    "leviathan_3_8": "Leviathan Eq. 3.8",
+    "leviathan_3_8": "Leviathan Thm. 3.8",
     "free_rows": "rows that cost nothing",
     "law": "law of lookahead",
     "window_rows": "rows of the window",

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# run_part.sh PART OUT [OPTION...]: runs one part of the GPU check on the machine with the GPU. It lies beside the transfers of gpu_bundle.sh, as
-# transferNN/run_part.sh with transferNN/files.sha256. Checks that all files have arrived, unpacks the bundle unless an earlier part has done
-# so, and leaves what remains of 580 seconds to scripts/gpu_check.sh. Exit status 2: files are missing or damaged.
+# run_part.sh PART OUT [OPTION...]: runs one part of the GPU check on the machine with the GPU. gpu_bundle.sh puts it into the last transfer,
+# with files.sha256. It checks that all files have arrived, unpacks the bundle unless an earlier part has done so, and runs
+# scripts/gpu_check.sh for what remains of 580 seconds. Exit status 2: files are missing or damaged; otherwise that of gpu_check.sh.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/.." || exit 2

@@ -282,8 +282,8 @@ def cut_kernels(vocab, n):
 
 
 def cut(device, vocab, n, form="launches"):
-    """Seconds that top-k or top-p adds: with several blocks a row; and, as a lower bound, with one block a row. One block
-    makes 16 passes over the row."""
+    """Seconds that top-k or top-p adds if several blocks work on each row, and a lower bound of these seconds if one block
+    does. One block makes 16 passes over its row."""
     several = sum(kernel.launches * (kernel.time(device) + GAPS[form][0]) for kernel in cut_kernels(vocab, n))
     return {"several_blocks": several, "one_block_at_least": CUT[0]["passes"] * vocab * 4 / device.one_block}
 

@@ -159,15 +159,15 @@ def best_greedy(device, shape):
 
 
 def idle_share(device, shape):
-    """The share of decode time between the steps that the device drafts and runs by itself; the largest of all cases
-    with a draft."""
+    """The share of the decode time that lies between the steps that the device runs by itself. Of the cases with a draft,
+    the one with the largest share counts."""
     cases = device.data(f"speculation_{shape}").get("cases", [])
     busy = [case["metrics"].get("gpu_busy_share") for case in cases if case["draft"]]
     return max((1 - share for share in busy if share is not None), default=None)
 
 
 def gaps_share(device):
-    """The share of gaps of more than 5 us between kernels in the time of steps that the device runs by itself."""
+    """Gaps of more than 5 us between kernels, as a share of the time of the steps that the device runs by itself."""
     found = device.data("gaps")
     return found["gaps_over_5us_ns"] / found["inside_ns"] if found.get("inside_ns") else None
 

@@ -3,8 +3,9 @@
 declare -A part_of=() cap_of=() planted=()
 names=() mode=list current=0 part_begin=0 stage_process=''
 
-# What SpecLab's programs print when there is no usable device, when it has too little free memory, or when the program lacks the backend or an
-# option; they then end with status 2. Every other error with this status is a failure. For example, the status is also 2 if CUDA refuses a launch.
+# What SpecLab's programs print when there is no usable device, when the device has too little free memory, or when the program lacks the
+# backend or an option; they then end with status 2. Every other error with this status is a failure. For example, the status is also 2 if
+# CUDA refuses a launch.
 cannot_run='backend cuda: got|--device: got|GPU .*: got (it is busy|compute capability)|memory of .* MiB more: got|unknown option|the program was built without'
 
 part() { current=$1 part_begin=$SECONDS; }

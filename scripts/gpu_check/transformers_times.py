@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Times generate and assisted generation of Hugging Face transformers on SpecLab's target, greedy, batch 1, bf16 on a GPU.
+"""Measures the time of plain and of assisted generation (`generate()`) with Hugging Face transformers on SpecLab's target: greedy,
+batch 1, bf16 on a GPU.
 
     transformers_times.py --model FILE.gguf [--backend cuda] [--device N]
 

@@ -334,7 +334,9 @@ def main():
     parser.add_argument(
         "--write", help="golden file to write: for --tokenizer-json, or for the model if that option is absent"
     )
-    parser.add_argument("--strings", type=int, default=0, help="number of additional strings for every tokenizer")
+    parser.add_argument(
+        "--strings", type=int, default=0, help="number of additional strings for the model or for --tokenizer-json"
+    )
     options = parser.parse_args()
     generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))
     if options.tokenizer_json:

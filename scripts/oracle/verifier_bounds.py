@@ -5,56 +5,32 @@
 
 The largest acceptance of k drafted children of a node is the value of a linear program: a joint law of the children and the
 emitted token, with the given law of the children and the target's law of the token, that gives the most mass to tokens which
-are among the children. HiGHS (in scipy) solves it for random rows. Rows are whole numbers divided by their sum; some are 0.
+are among the children (scripts/audit/transport.py). HiGHS (in scipy) solves it for random rows. Rows are whole numbers divided
+by their sum; some are 0.
 --check writes nothing and exits 1 if the golden file would change.
 """
 
 import argparse
-import itertools
 import json
 import pathlib
 import random
 import sys
 
 import numpy as np
-from scipy.optimize import linprog
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/verifier_bounds.json"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from audit import transport
+
+GOLDEN = ROOT / "tests/golden/verifier_bounds.json"
 GOLDEN_PAIR = [(4, [11, 5, 3, 1], [8, 7, 1, 4])]
-SHAPES = [(2, 1), (2, 2), (3, 2), (3, 3), (4, 2), (4, 3), (5, 2), (5, 3)]
+SHAPES = [(2, 1), (2, 2), (3, 2), (3, 3), (4, 2), (4, 3), (5, 2), (5, 3), (7, 3), (12, 2), (12, 3), (20, 2)]
 
 
-def laws_of_drafts(q, k):
-    """Two laws {children: P}: drawn independently, and without replacement. In the second, there are fewer than k children
-    if q has fewer tokens."""
-    support = [x for x in range(len(q)) if q[x] > 0]
-    iid, without = {}, {}
-    for drawn in itertools.product(support, repeat=k):
-        iid[drawn] = float(np.prod([q[x] for x in drawn]))
-    for drawn in itertools.permutations(support, min(k, len(support))):
-        mass, left = 1.0, 1.0
-        for x in drawn:
-            mass *= q[x] / left
-            left -= q[x]
-        without[drawn] = mass
-    return iid, without
-
-
-def best_acceptance(p, drafts):
-    """The linear program over the mass of (children, emitted token)."""
-    tuples, vocab = list(drafts), len(p)
-    gain = np.array([-float(x in drawn) for drawn in tuples for x in range(vocab)])
-    rows_of_drafts = np.kron(np.eye(len(tuples)), np.ones(vocab))
-    rows_of_tokens = np.kron(np.ones(len(tuples)), np.eye(vocab))
-    solved = linprog(
-        gain,
-        A_eq=np.vstack([rows_of_drafts, rows_of_tokens]),
-        b_eq=np.concatenate([[drafts[drawn] for drawn in tuples], p]),
-        method="highs",
-    )
-    if not solved.success:
-        raise RuntimeError(solved.message)
-    return abs(round(solved.fun, 9))
+def best_acceptance(target, drafts):
+    found = transport.best_coupling(drafts, dict(enumerate(target)), lambda children, token: token in children)
+    return abs(round(found.gain, 9))
 
 
 def cases():
@@ -71,7 +47,8 @@ def cases():
 
 def solve(k, p, q):
     target, draft = np.array(p) / sum(p), np.array(q) / sum(q)
-    iid, without = (best_acceptance(target, law) for law in laws_of_drafts(draft, k))
+    iid = best_acceptance(target, transport.independent_children(draft, k))
+    without = best_acceptance(target, transport.children_without_replacement(draft, k))
     return {"k": k, "p": p, "q": q, "iid": iid, "without_replacement": without}
 
 

@@ -5,8 +5,8 @@
 
 Each case moves tokens of tiny_bytes_tokenizer.json to other ids, or adds tokens and leaves out some ids. The golden file
 stores three things: the ids that Hugging Face's `tokenizers` gives to added tokens, a hash of the ids of each string, and
-the text of lists of ids in which some ids have no token. `tokenizers` numbers the added tokens
-that the vocabulary lacks one after the other and ignores their ids in the file. transformers gets the same ids from such files.
+the text of a list of ids in which some ids have no token. `tokenizers` ignores the file's ids of added tokens that the
+vocabulary lacks, and numbers these tokens one after the other. transformers gets the same ids from such files.
 """
 
 import copy

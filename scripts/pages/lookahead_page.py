@@ -133,7 +133,7 @@ class Page:
             self.parts.append(table(["machine", "W", "N", "G", "tau", "speedup"], rows))
 
     def held_out(self, tests):
-        kinds = {"prompts": "no cell, half of the prompts", "cells": "every other cell; similar cells stay in the fit"}
+        kinds = {"prompts": "no cell, half of the prompts", "cells": "half of the cells; similar cells stay in the fit"}
         self.parts.append(
             'Median error of the law\'s τ on cells or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
             "Interpolated cells lie in the convex hull of the fitted cells; the others are extrapolated.\n"
@@ -249,7 +249,10 @@ class Page:
 
 
 def has_something_to_say(summary):
-    return bool(summary.get("lookahead")) or any(case.get("published") for case in summary["cases"])
+    """Whether a run belongs on this page: it has fitted laws, or cases without a draft model beside published numbers."""
+    return bool(summary.get("lookahead")) or any(
+        case.get("published") and not case["draft"] for case in summary["cases"]
+    )
 
 
 def page(folders, times=True):

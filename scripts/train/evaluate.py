@@ -39,7 +39,7 @@ def steps_taken(accepts, gamma):
 def target_text(file, tokenizer, prompts, tokens, samples, cache, device):
     """The target's answers as arrays like those of a shard of generate.py: one greedy answer and `samples` answers at T = 1 per prompt,
     in the order of prompts. The array `kind` holds the number of the prompt here."""
-    key = hashlib.sha256(json.dumps([prompts, tokens, samples]).encode()).hexdigest()[:12]
+    key = hashlib.sha256(json.dumps([file.sha256(), prompts, tokens, samples]).encode()).hexdigest()[:12]
     path = cache / f"evaluation-{key}.npz"
     if not path.exists():
         writer = Writer(Target(file, device), lambda text: tokenizer.encode(text).ids, 7, stop_loops=False)

@@ -8,8 +8,9 @@ The target writes in rounds. Each round makes one shard, `text-00012.npz`, of S 
   features   float16 [M, D]  target's last hidden state after its final norm, for positions starts .. length - 2
   lse        float32 [M]     log-sum-exp of the target's logits at these positions: p = exp(head . feature - lse)
   temperature float32 [S], kind int32 [S] (index in prompts.KINDS)
-A round is a pure function of its number, the options --seed, --slots and --round and, for tasks over passages, the passages of
-earlier rounds.
+  target     text            SHA-256 of the target's file; older shards do not have it
+A round is a pure function of the target, its number, the options --seed, --slots and --round and, for tasks over
+passages, the passages in the shards that are finished when it starts.
 """
 
 import argparse
@@ -178,6 +179,14 @@ class Writer:
         )
 
 
+def require_target(shards, sha256):
+    """Ends the program if the target of one of the shards is another one."""
+    for shard in shards:
+        with np.load(shard) as z:
+            if "target" in z and str(z["target"]) != sha256:
+                raise SystemExit(f"{shard} was written by another target; use another --cache for each target")
+
+
 @functools.cache
 def count(shard):
     """Number of tokens of a shard whose features are stored."""
@@ -271,6 +280,8 @@ def main():
     tokenizer = file.tokenizer()
     encode = lambda text: tokenizer.encode(text).ids
     target = Target(file, args.device)
+    sha256 = file.sha256()
+    require_target(sorted(args.cache.glob("text-?????.npz")), sha256)
     begin, round_ = time.time(), args.worker or 0
     while True:
         shards = sorted(args.cache.glob("text-?????.npz"))
@@ -292,7 +303,7 @@ def main():
         arrays = pack(done)
         partial = path.with_suffix(".partial")
         with open(partial, "wb") as out:
-            np.savez(out, **arrays)
+            np.savez(out, target=sha256, **arrays)
         os.replace(partial, path)
         fresh = len(arrays["lse"])
         print(

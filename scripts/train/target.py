@@ -38,6 +38,7 @@ class Gguf:
     """Hyper-parameters, bf16-rounded float32 tensors and the tokenizer of one GGUF file."""
 
     def __init__(self, path):
+        self.path = path
         self.reader = gguf.GGUFReader(path)
         self.tensors = {t.name: t for t in self.reader.tensors}
 
@@ -48,6 +49,11 @@ class Gguf:
         t = self.tensors[name]
         w = gguf.quants.dequantize(t.data, t.tensor_type).astype(np.float32)
         return torch.from_numpy(w.copy()).bfloat16().float()
+
+    def sha256(self):
+        """SHA-256 of the file. It names the target in caches of what the target wrote."""
+        with open(self.path, "rb") as f:
+            return hashlib.file_digest(f, "sha256").hexdigest()
 
     def embedding_sha256(self):
         """SHA-256 of the embedding as bf16, little-endian, [V, D]. A draft stores it to name the target that it belongs to."""

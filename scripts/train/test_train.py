@@ -1,15 +1,20 @@
 """Tests of the training code: python -m unittest discover -s scripts/train (with the packages of requirements.txt and the target model)."""
 
+import random
 import tempfile
+import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import draft as drafts
+import evaluate
+import numpy as np
 import torch
-from generate import sample
+from generate import require_target, sample
 from initialise import start_blocks, start_head
 from target import PREFIX, TO_ANSWER, Gguf, Target
-from train import DistillationLoss
+from train import TOP, DistillationLoss, Text, boost, covered, start_key
 
 MODEL = Path(__file__).parents[2] / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 SIZE = drafts.SIZES["256"] | dict(draft_vocab=8192)
@@ -114,6 +119,155 @@ class LossTest(unittest.TestCase):
         torch.testing.assert_close(ours, loss.detach())
         for a, b in zip(torch.autograd.grad(ours, (hidden, head)), expected):
             torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
+
+
+class Named:
+    """A target of which only the name is known."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def sha256(self):
+        return self.name
+
+
+class CacheTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def test_start_state_names_all_that_it_depends_on(self):
+        shard, other, drafts_ = self.folder / "text-00000.npz", self.folder / "text-00001.npz", []
+        shard.write_bytes(b"12"), other.write_bytes(b"123")
+        for name in "ab":
+            (self.folder / name).mkdir()
+            (self.folder / name / "model.safetensors").write_text(name)
+            drafts_.append(self.folder / name)
+        usual = dict(size="256", seed=1, warm_steps=120, plain=False, boost=[], boost_rest=0.0)
+
+        def key(target="t", shards=(shard,), **changes):
+            return start_key(types.SimpleNamespace(**usual | changes), target, shards)
+
+        keys = [
+            key(),
+            key("another"),
+            key(shards=[other]),
+            key(shards=[shard, other]),
+            *(key(**{n: v}) for n, v in dict(size="128", seed=2, warm_steps=9, plain=True).items()),
+            *(key(boost=d) for d in (drafts_[:1], drafts_[1:], drafts_)),
+            key(boost=drafts_, boost_rest=0.5),
+        ]
+        self.assertEqual(key(), keys[0])
+        self.assertEqual(len(set(keys)), len(keys))
+        shard.write_bytes(b"1234")
+        self.assertNotEqual(key(), keys[0], "the text has grown")
+
+    def test_texts_of_the_evaluation_belong_to_their_target(self):
+        class Written:
+            def __init__(self, target, *_, **__):
+                self.target = target
+
+            def write(self, groups, *_):
+                for sequence in (s for g in groups for s in g):
+                    sequence.ids.append(self.target)
+                    sequence.features, sequence.lse = [np.zeros(2, np.float16)], [0.0]
+                return [s for g in groups for s in g]
+
+        tokenizer = types.SimpleNamespace(encode=lambda text: types.SimpleNamespace(ids=[1, 2]))
+        with mock.patch.multiple(evaluate, Writer=Written, Target=lambda file, device: file.number):
+            for number in (5, 6, 5):
+                file = Named(f"target {number}")
+                file.number = number
+                text = evaluate.target_text(file, tokenizer, ["a"], 1, 0, self.folder, "cpu")
+                self.assertEqual(text["ids"].tolist(), [1, 2, number])
+        self.assertEqual(len(list(self.folder.glob("evaluation-*.npz"))), 2)
+
+    def test_shards_of_another_target_are_refused(self):
+        shard, old = self.folder / "text-00000.npz", self.folder / "text-00001.npz"
+        np.savez(shard, target="a", lse=np.zeros(1))
+        np.savez(old, lse=np.zeros(1))
+        require_target([shard, old], "a")
+        with self.assertRaisesRegex(SystemExit, "text-00000.npz was written by another target"):
+            require_target([old, shard], "b")
+
+
+class BoostTest(unittest.TestCase):
+    VOCABULARY, WIDTH, SEQUENCES = 160, 12, 90
+
+    def setUp(self):
+        torch.manual_seed(0)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        rng = np.random.default_rng(0)
+        lengths = rng.integers(4, 12, self.SEQUENCES)
+        starts = np.array([rng.integers(0, n - 1) for n in lengths])
+        positions = int((lengths - 1 - starts).sum())
+        self.embedding = torch.randn(self.VOCABULARY, self.WIDTH)
+        features = rng.standard_normal((positions, self.WIDTH)).astype(np.float16)
+        lse = (torch.from_numpy(features).float() @ self.embedding.T).logsumexp(1).numpy()
+        ids = rng.integers(0, self.VOCABULARY, int(lengths.sum())).astype(np.int32)
+        shard = Path(folder.name) / "text-00000.npz"
+        np.savez(shard, ids=ids, lengths=lengths, starts=starts, features=features, lse=lse)
+        self.vocab = torch.arange(0, self.VOCABULARY, 2)
+        self.text = Text([shard], self.embedding, self.vocab, "cpu")
+
+    def draft(self, vocab):
+        size = dict(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8, intermediate_size=8)
+        made = drafts.Draft(self.embedding, vocab, size)
+        with torch.no_grad():
+            for p in made.parameters():
+                p.normal_()
+        return made.eval()
+
+    def hits(self, draft):
+        """For each position of the text, whether the draft's best token is the target's; one sequence at a time."""
+        out = []
+        for tokens, start, offset in self.text.sequences:
+            best = draft.vocab[(draft(tokens[None])[0, start:] @ draft.head.T).argmax(1)]
+            wanted = self.vocab[self.text.index[offset : offset + len(tokens) - start, 0].long()]
+            out += (best == wanted).tolist()
+        return torch.tensor(out)
+
+    def test_positions_that_an_earlier_draft_gets_right_are_left_out(self):
+        torch.set_grad_enabled(False)
+        first, second = self.draft(self.vocab), self.draft(torch.arange(self.VOCABULARY))
+        one, two = self.hits(first), self.hits(second)
+        self.assertGreater(one.sum(), 0)
+        self.assertGreater((two & ~one).sum(), 0)
+        self.assertEqual(covered(self.text, self.vocab, [first]).tolist(), one.tolist())
+        self.assertEqual(covered(self.text, self.vocab, [first, second]).tolist(), (one | two).tolist())
+        self.assertEqual(covered(self.text, self.vocab, []).sum(), 0)
+        numbers = list(range(self.SEQUENCES))
+        whole = self.text.load(numbers, "cpu")
+        boost(self.text, self.vocab, [first, second], 0)
+        kept = ~(one | two)
+        ids, row, column, index, p = self.text.load(numbers, "cpu")
+        self.assertTrue(ids.equal(whole[0]))
+        for part, before in zip((row, column, index, p), whole[1:]):
+            self.assertTrue(part.equal(before[kept]))
+        all_of_them = self.text.load(numbers, "cpu", weighted=False)
+        for part, before in zip(all_of_them, whole):
+            self.assertTrue(part.equal(before), "validation counts every position")
+        boost(self.text, self.vocab, [first, second], 0.25)
+        weighted = self.text.load(numbers, "cpu")[4]
+        self.assertTrue(weighted.equal(whole[4] * torch.where(kept, 1.0, 0.25)[:, None]))
+
+    def test_sequences_without_a_failure_are_left_out(self):
+        training, held_out = self.text.split()
+        self.assertEqual(len(training) + len(held_out), self.SEQUENCES)
+        tokens, start, offset = self.text.sequences[training[3]]
+        self.text.weight[offset : offset + len(tokens) - start] = 0
+        self.assertEqual(self.text.split(), (training[:3] + training[4:], held_out))
+        for batch in self.text.batches(self.text.split()[0], 40, random.Random(0)):
+            self.assertGreater(len(self.text.load(batch, "cpu")[4]), 0)
+        with mock.patch("train.covered", lambda text, *_: torch.ones(text.tokens, dtype=torch.bool)):
+            with self.assertRaisesRegex(SystemExit, "nothing is left"):
+                boost(self.text, self.vocab, [], 0)
+
+    def test_rows_are_those_of_the_loss(self):
+        self.assertEqual(self.text.index.shape, (self.text.tokens, TOP))
+        self.assertEqual(self.text.weight.shape, (self.text.tokens,))
 
 
 if __name__ == "__main__":

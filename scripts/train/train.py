@@ -4,9 +4,15 @@ Loss at a position: -sum_v p(v) log q(v) over the draft vocabulary, with p norma
 mass outside the draft vocabulary weigh less. p keeps its 64 largest entries. Matrices inside the blocks are trained with Muon (Jordan
 et al. 2024: momentum, orthogonalised by a Newton-Schulz iteration), all other weights with Adam. The learning rate rises for
 20 steps, stays constant until 40 % of the training is done, then decays linearly to zero.
+
+Boost-tuning (--boost; Miao et al. 2024, "SpecInfer", arXiv 2305.09781, Section 3) trains several drafts one after the other, each on what
+the drafts before it get wrong, so that together they cover more of the target's text. The paper drops the prompts on which an earlier
+draft writes the same tokens as the target. Here a sample is one position of a text: it is dropped if the best token of an earlier draft
+is the target's best one. --boost-rest keeps dropped positions with a smaller weight in the loss.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -18,7 +24,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-from draft import SIZES, Draft, export
+from draft import SIZES, Draft, export, load
+from generate import require_target
 from initialise import start_blocks, start_head
 from target import Gguf
 
@@ -108,10 +115,10 @@ def choose_vocabulary(shards, embedding, size, device):
 
 
 def warm_head(draft, text, shards, steps, rng):
-    """Fits the head, and a linear map A from the target's feature to a hidden vector, to p = softmax(head A f), without a transformer.
+    """Fits the head and a linear map A (target's feature f -> hidden vector), so that softmax(head A f) comes close to p.
 
-    Starts from initialise.head_start. The last alpha that it prints is about the largest that a draft with hidden
-    vectors of this width can reach.
+    No transformer takes part. Starts from initialise.head_start. The last alpha that it prints is about the largest that
+    a draft with hidden vectors of this width can reach.
     """
     head = draft.head
     fit = torch.linalg.lstsq(
@@ -145,7 +152,8 @@ def warm_head(draft, text, shards, steps, rng):
 
 
 class Text:
-    """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]."""
+    """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]. weight float [M]
+    is that of each position in the loss; it is 1 unless the draft is boost-tuned."""
 
     def __init__(self, shards, embedding, vocab, device):
         rows = embedding[vocab].to(device)
@@ -163,11 +171,17 @@ class Text:
                     self.sequences.append((torch.from_numpy(z["ids"][e - n : e - 1].astype(np.int64)), int(s), offset))
                     offset += int(n) - 1 - int(s)
         self.index, self.p, self.tokens = torch.cat(index), torch.cat(p), offset
+        self.weight = torch.ones(offset)
 
     def split(self):
-        """(training, held-out) sequence numbers."""
+        """(training, held-out) sequence numbers. Training leaves out sequences without a position that counts."""
         numbers = range(len(self.sequences))
-        return [i for i in numbers if i % HELD_OUT], [i for i in numbers if i % HELD_OUT == 0]
+        return [i for i in numbers if i % HELD_OUT and self.counts(i)], [i for i in numbers if i % HELD_OUT == 0]
+
+    def counts(self, i):
+        """True if a position of sequence i has a weight in the loss."""
+        tokens, start, offset = self.sequences[i]
+        return bool(self.weight[offset : offset + len(tokens) - start].any())
 
     def batches(self, numbers, size, rng):
         """Batches in random order: lists of numbers of sequences of about equal length. A padded batch has about `size` tokens."""
@@ -181,8 +195,8 @@ class Text:
         rng.shuffle(out)
         return out
 
-    def load(self, batch, device):
-        """ids [n, L] padded with 0 on the right; (row, column) of the M positions with a loss; index and p [M, TOP] of these positions."""
+    def places(self, batch):
+        """ids [n, L] padded with 0 on the right; (row, column, number in the text) of the M positions after which the target chose."""
         longest = max(len(self.sequences[i][0]) for i in batch)
         ids, row, column, place = torch.zeros(len(batch), longest, dtype=torch.long), [], [], []
         for r, i in enumerate(batch):
@@ -194,11 +208,17 @@ class Text:
                 column.append(torch.arange(start, start + n)),
                 place.append(torch.arange(offset, offset + n)),
             )
-        place = torch.cat(place)
-        return [
-            t.to(device)
-            for t in (ids, torch.cat(row), torch.cat(column), self.index[place].long(), self.p[place].float())
-        ]
+        return ids, torch.cat(row), torch.cat(column), torch.cat(place)
+
+    def load(self, batch, device, weighted=True):
+        """ids [n, L] as in places(); (row, column) of the M positions with a loss; index and p [M, TOP] of these positions. `weighted`: p times
+        the weight of the position, without positions of weight 0."""
+        ids, row, column, place = self.places(batch)
+        p = self.p[place].float()
+        if weighted:
+            keep = self.weight[place] > 0
+            row, column, place, p = row[keep], column[keep], place[keep], p[keep] * self.weight[place[keep], None]
+        return [t.to(device) for t in (ids, row, column, self.index[place].long(), p)]
 
 
 @torch.no_grad()
@@ -207,7 +227,7 @@ def validate(draft, text, numbers):
     sums, n = np.zeros(3), 0
     draft.eval()
     for batch in text.batches(numbers, 4096, random.Random(0)):
-        ids, row, column, index, p = text.load(batch, draft.head.device)
+        ids, row, column, index, p = text.load(batch, draft.head.device, weighted=False)
         hidden = draft(ids)[row, column]
         for h, k, w in zip(hidden.split(512), index.split(512), p.split(512)):
             log_q = (h @ draft.head.T).log_softmax(1)
@@ -222,11 +242,46 @@ def validate(draft, text, numbers):
     return sums / n
 
 
-def prepare(args, embedding, shards):
+@torch.no_grad()
+def covered(text, vocab, drafts, numbers=None):
+    """Bool [positions of the text]: whether the best token of one of the drafts is the target's best one of `vocab`. Only for the sequences
+    `numbers` (default: all); False elsewhere."""
+    out = torch.zeros(text.tokens, dtype=torch.bool)
+    numbers = range(len(text.sequences)) if numbers is None else numbers
+    for draft in drafts:
+        device = draft.head.device
+        for batch in text.batches(numbers, 4096, random.Random(0)):
+            ids, row, column, place = text.places(batch)
+            hidden = draft(ids.to(device))[row.to(device), column.to(device)]
+            best = torch.cat([(h @ draft.head.T).argmax(1) for h in hidden.split(512)])
+            out[place] |= draft.vocab[best].cpu() == vocab[text.index[place, 0].long()]
+    return out
+
+
+def boost(text, vocab, earlier, rest):
+    """Gives the positions that earlier drafts cover the weight `rest`. Ends the program if nothing is left to train on."""
+    hit = covered(text, vocab, earlier)
+    text.weight[hit] = rest
+    print(f"boost-tuning: {len(earlier)} earlier drafts cover {hit.float().mean():.4f} of the positions", flush=True)
+    if not text.split()[0]:
+        raise SystemExit("--boost: the earlier drafts cover all positions, so nothing is left to train on")
+
+
+def start_key(args, target, shards):
+    """Names what the state before the first step depends on, and so the files of that state and of the training."""
+    earlier = [hashlib.sha256((d / "model.safetensors").read_bytes()).hexdigest() for d in args.boost]
+    names = [(s.name, s.stat().st_size) for s in shards]
+    what = [target, names, args.size, args.seed, args.warm_steps, args.plain, earlier, args.boost_rest]
+    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
+
+
+def prepare(args, file, embedding, shards):
     """Does everything before the first step. Returns {vocabulary, text, first weights of the draft}."""
     size = SIZES[args.size]
     vocab, frequency, features = choose_vocabulary(shards, embedding, size["draft_vocab"], args.device)
     text = Text(shards, embedding, vocab, args.device)
+    if args.boost:
+        boost(text, vocab, [load(d, file, args.device) for d in args.boost], args.boost_rest)
     draft = Draft(embedding, vocab, size)
     start_head(draft, frequency, features)
     draft.to(args.device)
@@ -274,6 +329,20 @@ def main():
         help="dropout of the outputs of attention and feed-forward (default: 0.1, on a GPU 0)",
     )
     parser.add_argument("--warm-steps", type=int, default=120, help="steps of the head alone, before the blocks")
+    parser.add_argument(
+        "--boost",
+        type=Path,
+        nargs="+",
+        default=[],
+        metavar="DRAFT",
+        help="exported drafts that were trained before this one: train only on positions that none of them gets right",
+    )
+    parser.add_argument(
+        "--boost-rest",
+        type=float,
+        default=0.0,
+        help="weight in the loss of all other positions, from 0 to 1 (default: 0)",
+    )
     parser.add_argument("--shards", type=int, default=None, help="use only the first N shards (default: all)")
     parser.add_argument(
         "--plain", action="store_true", help="random weights in the blocks instead of the induction circuit"
@@ -287,15 +356,27 @@ def main():
     parser.add_argument("--worker", type=int, default=None, help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    if not 0 <= args.boost_rest <= 1:
+        parser.error(f"--boost-rest: {args.boost_rest} is no weight from 0 to 1")
+    if args.boost_rest and not args.boost:
+        parser.error("--boost-rest: there is no --boost, so all positions have weight 1")
+    for directory in args.boost:
+        if not (directory / "model.safetensors").exists():
+            parser.error(f"--boost: {directory} holds no exported draft")
+        if directory.resolve() == args.out.resolve():
+            parser.error(f"--boost: {directory} is also --out, so the new draft would replace it")
     gpu = args.device != "cpu"
     workers, worker = args.workers or (1 if gpu else min(4, len(os.sched_getaffinity(0)))), args.worker or 0
     meeting = args.cache.resolve() / "meeting"
     shards = sorted(args.cache.glob("text-?????.npz"))[: args.shards]
-    state, start = (args.cache / f"{name}-{args.size}-{len(shards)}.pt" for name in ("state", "start"))
     file = Gguf(args.target)
+    target = file.sha256()
+    require_target(shards, target)
+    key = start_key(args, target, shards)
+    state, start = (args.cache / f"{name}-{args.size}-{key}.pt" for name in ("state", "start"))
     embedding = file.tensor("token_embd.weight")
     if not start.exists():
-        torch.save(prepare(args, embedding, shards), start.with_suffix(".partial"))
+        torch.save(prepare(args, file, embedding, shards), start.with_suffix(".partial"))
         os.replace(start.with_suffix(".partial"), start)
     # Single-threaded workers wait for each other only once per step. Threads would wait in every matrix product.
     if args.worker is None and workers > 1:
@@ -382,6 +463,18 @@ def main():
         return
     export(draft, args.out, file)
     final = validate(draft, text, held_out)
+    boosted = {}
+    if args.boost:
+        earlier = [load(d, file, args.device) for d in args.boost]
+        drafts = draft.eval(), *earlier
+        before, after = (covered(text, begin["vocab"], d, held_out).sum() for d in (earlier, drafts))
+        positions = sum(len(text.sequences[i][0]) - text.sequences[i][1] for i in held_out)
+        boosted = dict(covered_before=before.item() / positions, covered=after.item() / positions)
+        print(
+            "held-out positions that a draft covers: {covered_before:.4f} -> {covered:.4f}".format(**boosted),
+            flush=True,
+        )
+        boosted["boost"] = [str(d) for d in args.boost]
     (args.cache / "summary.json").write_text(
         json.dumps(
             dict(
@@ -393,6 +486,7 @@ def main():
                 alpha=final[1],
                 agreement=final[2],
                 step_bytes=draft.step_bytes(),
+                **boosted,
             )
         )
         + "\n"

@@ -48,11 +48,14 @@ TEST(JsonText, RefusesAKeyTwice) {
 TEST(JsonText, RefusesWhatIsNestedTooDeeply) {
   const auto nested = [](std::size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); };
   EXPECT_EQ(parse_error(nested(200)), "no error");
+  EXPECT_EQ(parse_error(std::string(200, '[') + "1" + std::string(200, ']')), "no error");
   EXPECT_THAT(parse_error(nested(201)), StartsWith("a.json: got arrays and objects more than 200 deep"));
   EXPECT_THAT(parse_error(nested(5'000'000)),
               StartsWith("a.json: got arrays and objects more than 200 deep"));
   std::string objects = "1";
-  for (int i = 0; i < 201; ++i) objects = "{\"a\":" + objects + "}";
+  for (int i = 0; i < 200; ++i) objects = "{\"a\":" + objects + "}";
+  EXPECT_EQ(parse_error(objects), "no error");
+  objects = "{\"a\":" + objects + "}";
   EXPECT_THAT(parse_error(objects), StartsWith("a.json: got arrays and objects more than 200 deep"));
 }
 
@@ -90,8 +93,9 @@ TEST(JsonText, RefusesWhatIsBeyondALimit) {
   EXPECT_THAT(members(R"({"a": 1, "b": {"x": [1, 2, 3]}})"),
               StartsWith("a.json: got more than 2 values in a list in the member \"b\", expected at most 2"));
   EXPECT_THAT(members(R"({"a": [[], {}, 1]})"), HasSubstr("more than 2 values in a list"));
+  EXPECT_EQ(members(R"({"a": [[[1]], []]})"), "a=[[[1]],[]];") << "four levels";
   EXPECT_EQ(
-      members(R"({"a": [[[1]]]})"),
+      members(R"({"a": [[[[]]]]})"),
       "a.json: got arrays and objects more than 4 deep, expected at most 4 levels. The file is damaged; "
       "fetch or write it again.");
   const std::string most(40, 'x'), too_many(41, 'x');

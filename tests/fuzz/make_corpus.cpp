@@ -9,7 +9,7 @@
 #include "core/base/sha256.h"
 #include "core/model/text/sentencepiece_model.h"
 #include "core/decoding/drafting/datastore.h"
-#include "core/decoding/drafting/ngram_file.h"
+#include "core/decoding/drafting/ngrams/ngram_file.h"
 #include "tests/model/text/character_maps.h"
 #include "tests/model/files/gguf_files.h"
 

@@ -4,7 +4,7 @@
 
 #include "core/base/sha256.h"
 #include "core/decoding/drafting/datastore.h"
-#include "core/decoding/drafting/ngram_estimate.h"
+#include "core/decoding/drafting/ngrams/ngram_estimate.h"
 #include "tests/fuzz/entry_points.h"
 #include "tests/fuzz/reading.h"
 

@@ -47,6 +47,7 @@ LineRecord example() {
     turn.finish = t == 0 ? Finish::eos : Finish::stop;
     turn.prefill_ns = 100;
     turn.draft_prefill_ns = 20;
+    if (t == 1) turn.observe_prompt_ns = 15;
     turn.decode_ns = 4000 + t;
     turn.cpu_ns = 7000;
     if (t == 1) turn.planned_steps = 1, turn.verified_steps = 4, turn.round_trips = 2, turn.stamped_ns = 3900;
@@ -98,6 +99,8 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].tokens, (std::vector<Token>{10, 11, 13}));
   EXPECT_EQ(back.turns[1].context, (std::vector<Token>{4, 4, 2, 1, 0, 6}));
   EXPECT_FALSE(json["turns"][0].contains("context"));
+  EXPECT_EQ(back.turns[1].observe_prompt_ns, 15);
+  EXPECT_FALSE(json["turns"][0].contains("observe_prompt_ns"));
   EXPECT_EQ(back.turns[1].steps[0].drafted[1].parent, 0);
   EXPECT_EQ(back.turns[1].steps[0].pool_size, 41);
   ASSERT_EQ(back.turns[1].steps[0].probes.size(), 2u);

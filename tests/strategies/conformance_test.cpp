@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 
@@ -182,7 +183,10 @@ TEST_P(Conformance, ABudgetChangesOnlyHowMuchIsVerified) {
   };
   const auto run = [&](std::vector<double> target_ns, double draft_ns) {
     Decode with = decode(json::object(), {{"budget", "auto"}});
-    with.loop.costs = std::make_shared<const StepCosts>(StepCosts{std::move(target_ns), {draft_ns}});
+    // A draft of the target itself leaves out one of its two layers; such a forward also takes draft_ns.
+    const double layer_ns = std::max(0.0, target_ns.front() - draft_ns);
+    with.loop.costs = std::make_shared<const StepCosts>(
+        StepCosts{.target_ns = std::move(target_ns), .draft_ns = {draft_ns}, .layer_ns = layer_ns});
     return with.run();
   };
   const GenerationRecord free = run({1}, 1e-12), half = run({10, 14, 19, 25}, .5), dear = run({1, 100}, .01);
@@ -191,10 +195,14 @@ TEST_P(Conformance, ABudgetChangesOnlyHowMuchIsVerified) {
     EXPECT_EQ(record->row_hashes, whole.row_hashes);
   }
   // Rows that cost nothing are all verified. A draft by learned acceptance may hold other nodes, so the texts
-  // may have another number of steps.
-  const double per_step = static_cast<double>(nodes(whole)) / static_cast<double>(whole.steps.size());
-  EXPECT_NEAR(static_cast<double>(nodes(free)) / static_cast<double>(free.steps.size()), per_step,
-              .05 * per_step);
+  // may have another number of steps. Where a chain begins with one of several sources, a shorter chain may
+  // be the better one; it then needs no more steps.
+  const double per_step = static_cast<double>(nodes(whole)) / static_cast<double>(whole.steps.size()),
+               free_per_step = static_cast<double>(nodes(free)) / static_cast<double>(free.steps.size());
+  if (std::abs(free_per_step - per_step) > .05 * per_step) {
+    EXPECT_LT(nodes(free), nodes(whole));
+    EXPECT_LE(free.steps.size(), whole.steps.size()) << free_per_step << " nodes a step, not " << per_step;
+  }
   EXPECT_LE(nodes(half), nodes(whole));
   if (nodes(whole) > 20) {
     EXPECT_LT(nodes(half), nodes(whole));
@@ -256,7 +264,8 @@ TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
     SCOPED_TRACE(setting.dump());
     Decode wanted = decode({{"temperature", 1}, {"coins", "gumbel"}});
     LoopOptions options{.capacity = 256};
-    options.costs = std::make_shared<const StepCosts>(StepCosts{{10, 11, 12.5, 14}, {.5}});  // for a budget
+    options.costs = std::make_shared<const StepCosts>(
+        StepCosts{.target_ns = {10, 11, 12.5, 14}, .draft_ns = {.5}, .layer_ns = 9});  // for a budget
     wanted.loop = options;
     try {
       wanted.strategy = chosen(setting);

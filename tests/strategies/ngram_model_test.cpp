@@ -5,7 +5,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/decoding/drafting/ngram_estimate.h"
+#include "core/decoding/drafting/ngrams/ngram_estimate.h"
 #include "core/decoding/rows/processors.h"
 #include "tests/base/error_text.h"
 #include "tests/strategies/step_by_step.h"

@@ -16,6 +16,7 @@ namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -419,15 +420,25 @@ TEST(TreeSpeculation, DraftsNoDeeperThanTheTextMayGo) {
   EXPECT_THAT(sizes, ElementsAre(10, 6)) << "one token of prefill, four, three";
 }
 
-TEST(TreeSpeculation, AReducedVocabularyGivesFewerChildren) {
+TEST(TreeSpeculation, RefusesMoreChildrenThanAReducedVocabularyHas) {
   const TinyModel tiny = random_llama(tiny_shape(), 1);
   const ModelPtr target = load_tiny(tiny),
                  draft = load_tiny(random_llama(tiny_draft_shape(tiny.config), 2), target);
+  const auto loop_with = [&](const StrategyChoice& strategy) {
+    return message_of([&] { DecodeLoop(target, draft, strategy, {.capacity = 96}); });
+  };
+  const std::string most = "at most 32, the number of tokens that the draft can draw";
+  EXPECT_EQ(loop_with(tree_of({32, 1})), "no error");
+  EXPECT_THAT(loop_with(tree_of({33, 1})),
+              AllOf(HasSubstr("tree_speculation: widths: got node 0 with 33 children"), HasSubstr(most)));
+  EXPECT_THAT(loop_with(tree_of({1, 40}, {{"children", "best"}})), HasSubstr("node 1 with 40 children"));
+  EXPECT_THAT(loop_with(choose("staged", {{"widths", {33}}})),
+              AllOf(HasSubstr("staged: widths"), HasSubstr(most)));
+  EXPECT_EQ(loop_with(tree_of({40, 1}, {{"children", "independent"}})), "no error") << "equal children stay";
   Decode decode{
-      .target = target, .draft = draft, .strategy = tree_of({40, 1}), .options = {{"max_tokens", 10}}};
+      .target = target, .draft = draft, .strategy = tree_of({32, 1}), .options = {{"max_tokens", 10}}};
   for (const StepRecord& step : decode.run().steps) {
     if (step.drafted.empty()) continue;
-    EXPECT_LE(step.drafted.size(), 64u);
     EXPECT_GE(step.drafted.size(), 32u);
     for (const DraftedToken& token : step.drafted) EXPECT_EQ(token.id % 2, 0);  // the head has even ids only
   }
@@ -442,7 +453,7 @@ TEST(TreeSpeculation, RefusesTreesThatNoSessionHasRoomFor) {
   const auto error_with = [&](const std::vector<int>& widths) {
     return message_of([&] { DecodeLoop(target, target, tree_of(widths), {.capacity = 64}); });
   };
-  EXPECT_EQ(error_with({127}), "no error");
+  EXPECT_EQ(error_with({1, 63, 1}), "no error");
   EXPECT_EQ(error_with({1, 2, 4, 2, 1, 1}), "no error");
   EXPECT_THAT(error_with({64, 1}), HasSubstr("more than 127 tokens"));
   EXPECT_THAT(error_with({127, 127, 127, 127, 127, 127, 127, 127, 127, 127}),

@@ -2,13 +2,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <queue>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/theory/chain.h"
+#include "core/theory/tree_costs.h"
 
 namespace speclab::theory {
 namespace {
@@ -72,6 +76,14 @@ TEST(TreeSearch, HasTheGoldenValues) {
   }
 }
 
+TEST(TreeSearch, AChainStaysBelowItsLimit) {
+  const TreeSearch chain(RankAcceptance(Table(1, {.6})), 64, 63);
+  EXPECT_NEAR(expected_tokens_limit(.6), 2.5, 1e-12);
+  EXPECT_LT(chain.expected_tokens(8), 2.5);
+  EXPECT_NEAR(chain.expected_tokens(64), 2.5, 1e-12) << "64 nodes";
+  EXPECT_GT(TreeSearch(kGolden, 8, 7).expected_tokens(8), 2.5) << "a tree of 8 nodes passes it";
+}
+
 TEST(TreeSearch, EqualsTheNodesOfHighestProbabilityWhereRanksFall) {
   const TreeSearch search(kGolden, 64, 63);
   for (int nodes = 1; nodes <= 64; ++nodes)
@@ -129,6 +141,52 @@ TEST(TreeSearch, TheChosenTreeIsTheFastestOfAll) {
   EXPECT_EQ(best_tree(kGolden, RowTimes(), 0, 32, 40).tree.nodes(), 32);
   EXPECT_TRUE(best_tree(kGolden, RowTimes(), 2, 32, 10).tree.parents.empty());
   EXPECT_EQ(best_tree(kGolden, RowTimes(), 2, 32, 10).speedup, 1);
+}
+
+TEST(TreeGrid, HasTheBestTreeOfEverySizeAndDepth) {
+  const RowTimes steep(std::map<int, double>{{1, 10}, {4, 12}, {8, 20}, {64, 200}});
+  const std::vector<TreeChoice> grid = tree_grid(kGolden, steep, .05, 12, 12);
+  double most = 0;
+  std::pair<int, int> before = {0, 0};
+  for (const TreeChoice& cell : grid) {
+    const int nodes = cell.tree.nodes(), depth = cell.tree.depth();
+    EXPECT_LT(before, std::pair(depth, nodes)) << "by depth, then by nodes";
+    before = {depth, nodes};
+    EXPECT_LE(depth, nodes - 1);
+    EXPECT_NEAR(cell.expected_tokens, TreeSearch(kGolden, nodes, depth).expected_tokens(nodes), 1e-12);
+    EXPECT_NEAR(cell.expected_tokens, tree_expected_tokens(cell.tree, kGolden), 1e-12);
+    EXPECT_NEAR(cell.speedup, cell.expected_tokens / (steep.ratio(nodes) + .05 * depth), 1e-12);
+    most = std::max(most, cell.speedup);
+  }
+  // Eight ranks: depth 1 has 2 to 9 nodes. A deep tree needs a node on each level.
+  EXPECT_EQ(std::ranges::count_if(grid, [](const TreeChoice& c) { return c.tree.depth() == 1; }), 8);
+  EXPECT_GT(grid.size(), 30u);
+  EXPECT_EQ(best_tree(kGolden, steep, .05, 12, 12).speedup, most);
+}
+
+TEST(TreeCosts, AStepIsTheSumOfItsParts) {
+  const RankedTree tree{.parents = {0, 0, 1, 1, 2, 3}, .ranks = {1, 2, 1, 2, 1, 1}};
+  EXPECT_EQ(draft_forward_rows(tree), (std::vector<int>{1, 2, 1}));
+  EXPECT_TRUE(draft_forward_rows({}).empty());
+  EXPECT_THROW(draft_forward_rows({.parents = {1}, .ranks = {1}}), Error);
+  const TreeCosts costs{.t_ar = 11,
+                        .target = RowTimes(std::map<int, double>{{1, 10}, {7, 16}}),
+                        .draft = RowTimes(std::map<int, double>{{1, 1}, {2, 1.5}}),
+                        .draft_step = .25,
+                        .draft_token = .01,
+                        .accept_step = .2,
+                        .accept_token = .1,
+                        .other_step = .3,
+                        .other_token = .02};
+  const StepTimes step = tree_step_times(tree, 2.5, costs);
+  EXPECT_NEAR(step.draft, .25 + .06 + 1 + 1.5 + 1, 1e-12);
+  EXPECT_NEAR(step.target, 16, 1e-12);
+  EXPECT_NEAR(step.accept, .2 + .25, 1e-12);
+  EXPECT_NEAR(step.other, .3 + .12, 1e-12);
+  EXPECT_EQ(step.t_ar, 11);
+  // Without these costs, and with rows that are free for the draft, it is the paper's form.
+  const TreeCosts forwards{.t_ar = 10, .target = costs.target, .draft = RowTimes(1)};
+  EXPECT_NEAR(measured_cost_speedup(2.5, tree_step_times(tree, 2.5, forwards)), 2.5 / (1.6 + 3 * .1), 1e-12);
 }
 
 TEST(TreeSearch, BadArgumentsThrow) {

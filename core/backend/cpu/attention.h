@@ -68,7 +68,8 @@ struct QueryBlock {
   /// The slots to score, ascending. They contain all slots that the rows see. Empty: all from `begin` to
   /// `last_slot`.
   std::span<const SlotRange> ranges = {};
-  int alike = 0;  ///< number of entries at the start of a path that are the same in all paths
+  int alike = 0;  ///< with a view: number of entries at the start of a path that are the same in all paths;
+                  ///< 0 without a view
 
   int count(int r) const { return committed + path_length[r]; }
   int slot(int r, int position) const {

@@ -24,9 +24,9 @@ struct Ahead {
   const char* then;
 };
 // How many bytes ahead a block prefetches if Ahead::alone is true. Blocks of up to 6 rows prefetch 4 KiB
-// ahead. Blocks of more rows take longer for the same bytes. They prefetch the weights of the next block if a
-// block has at most 128 KiB of weights. More would be too much for a cache, so they then prefetch 16 KiB
-// ahead.
+// ahead. Blocks of more rows take longer for the same bytes. If a block has at most 128 KiB of weights, they
+// prefetch the weights of the next block. A larger block would be too much for a cache, so they prefetch only
+// 16 KiB ahead.
 constexpr std::size_t near_bytes(int rows, std::size_t block_bytes) {
   if (rows <= 6) return 4096;
   return block_bytes <= 128 << 10 ? block_bytes : 16384;

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "core/backend/backend.h"
+#include "core/backend/attention_reader.h"
 #include "core/backend/cpu/attention.h"
+#include "core/backend/cpu/attention_mass.h"
 #include "core/backend/cpu/bf16_units.h"
 #include "core/base/cpu_topology.h"
 #include "core/backend/cpu/kernels.h"
@@ -94,12 +96,13 @@ struct MatrixUnit {
 /// The CPU backend for the numerics classes `f32` (Kv = float), `f32-kv16` (Kv = Bf16), and those of the bf16
 /// units.
 template <typename Kv>
-class CpuBackend final : public Backend {
+class CpuBackend final : public Backend, public AttentionReader {
  public:
   CpuBackend(int threads, std::string_view name, std::optional<MatrixUnit> unit = {})
       : pool_(threads), class_(name), unit_(unit), device_(cpu_model_name()) {
     scratch_.resize(static_cast<std::size_t>(threads));
     listed_.resize(static_cast<std::size_t>(threads));
+    mass_scores_.resize(static_cast<std::size_t>(threads));
   }
 
   std::string_view name() const override { return "cpu"; }
@@ -341,6 +344,28 @@ class CpuBackend final : public Backend {
     });
   }
 
+  void read_attention(const float* qkv, int heads, const KvStore& kv, int layer, const RowsInFlight& rows,
+                      const AttentionForm& form, float* mass) override {
+    const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
+    const auto committed = static_cast<std::size_t>(rows.committed);
+    const float share = 1.0f / static_cast<float>(heads);
+    masses_.assign(static_cast<std::size_t>(kv.kv_heads) * committed, 0);  // of each key/value head
+    pool_.parallel(kv.kv_heads, [&](int kv_head, int thread) {
+      const HeadCache<Kv> cache{keys(kv, layer, kv_head), values(kv, layer, kv_head), hd};
+      for (int query = 0; query < rows.n * group; ++query) {
+        const auto i = static_cast<std::size_t>(query / group);
+        const int head = kv_head * group + query % group;
+        const std::span path(rows.paths + rows.path_begin[i], rows.paths + rows.path_begin[i + 1]);
+        add_attention_mass(cache,
+                           {qkv + i * static_cast<std::size_t>(width) + head * hd, rows.committed, path},
+                           form, share, mass_scores_[static_cast<std::size_t>(thread)],
+                           masses_.data() + static_cast<std::size_t>(kv_head) * committed);
+      }
+    });
+    std::fill_n(mass, committed, 0.0f);
+    for (std::size_t at = 0; at < masses_.size(); ++at) mass[at % committed] += masses_[at];
+  }
+
   void silu_multiply(const float* gate_up, int n, int ffn, float* out) override {
     each_row(n, 4 * ffn, [&](int i) {
       const float* row = gate_up + static_cast<std::size_t>(i) * 2 * ffn;
@@ -487,10 +512,12 @@ class CpuBackend final : public Backend {
   std::string class_;
   std::optional<MatrixUnit> unit_;
   std::string device_;
-  std::vector<Scratch> scratch_;    // per thread: attention, outputs of a chunk
-  std::vector<ListedKeys> listed_;  // per thread: attention with a view
-  std::vector<float> interleaved_;  // activations of a linear layer
-  std::vector<Bf16> rounded_;       // activations of a linear layer, for a bf16 unit
+  std::vector<Scratch> scratch_;                 // per thread: attention, outputs of a chunk
+  std::vector<ListedKeys> listed_;               // per thread: attention with a view
+  std::vector<float> masses_;                    // read_attention(), [kv_heads, committed]
+  std::vector<std::vector<float>> mass_scores_;  // per thread
+  std::vector<float> interleaved_;               // activations of a linear layer
+  std::vector<Bf16> rounded_;                    // activations of a linear layer, for a bf16 unit
 };
 
 }  // namespace

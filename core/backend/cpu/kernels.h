@@ -7,7 +7,7 @@
 
 // The arithmetic of class `f32` (and of `f32-kv16`, which differs only in the type of the KV cache): float
 // activations, bf16 weights, float sums. The kernels are written once, with the vector library Highway. The
-// compiler makes one version for AVX2 and one for AVX-512, and the version is chosen at run time. In a matrix
+// compiler makes versions for AVX2 and for AVX-512, and one of them is chosen at run time. In a matrix
 // product, a lane of a vector is one output, so every sum is one chain of fused multiply-adds in a fixed
 // order. A norm adds 16 partial sums in a fixed order. The bits depend neither on the vector width nor on the
 // number of rows. Attention is in attention.h.

@@ -23,4 +23,12 @@ void require_draft_costs(const StepCosts* costs, const char* strategy) {
                "budget to fixed."});
 }
 
+void require_layer_costs(const StepCosts* costs, const char* strategy) {
+  if (costs != nullptr && costs->layer_ns >= 0) return;
+  throw Error({std::string(strategy) + ": budget", "a table of costs without the time of a layer",
+               "the time of a layer of the target (StepCosts::layer_ns)",
+               "An older version wrote this table, or no case of that run drafts with the target itself. "
+               "Measure a new table, or set budget to fixed."});
+}
+
 }  // namespace speclab

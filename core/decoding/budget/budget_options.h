@@ -22,5 +22,7 @@ struct CutBudgetOptions : BudgetOptions {};
 
 /// Throws Error, which names `strategy`, if there is no table or it has no times of the draft model.
 void require_draft_costs(const StepCosts* costs, const char* strategy);
+/// Throws Error, which names `strategy`, if there is no table or it has no time of a layer of the target.
+void require_layer_costs(const StepCosts* costs, const char* strategy);
 
 }  // namespace speclab

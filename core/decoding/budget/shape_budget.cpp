@@ -58,7 +58,7 @@ double ShapeBudget::acceptance(int depth, int rank) const {
 
 // The first forward of the draft also reads the tokens that it has missed.
 double ShapeBudget::level_ns(int level, int fed) const {
-  return fed == 0 ? 0 : costs_->draft(level == 0 ? fed + behind_ : fed);
+  return fed == 0 ? 0 : draft_factor_ * costs_->draft(level == 0 ? fed + behind_ : fed);
 }
 
 int ShapeBudget::choose(int depth, int behind, int evidence) {
@@ -66,6 +66,7 @@ int ShapeBudget::choose(int depth, int behind, int evidence) {
   behind_ = std::max(behind, 0);
   depth = std::min(depth, shape_.depth());
   std::fill(chosen_.begin(), chosen_.end(), 0);
+  chosen_depth_ = 0;
   order_.clear();
   for (int node = 1; node < shape_.nodes(); ++node) {
     const auto at = static_cast<std::size_t>(node);
@@ -118,6 +119,7 @@ int ShapeBudget::choose(int depth, int behind, int evidence) {
     const auto at = static_cast<std::size_t>(node);
     if (depth_[at] > best_depth) continue;
     ++chosen_[static_cast<std::size_t>(parent_[at])];
+    chosen_depth_ = std::max(chosen_depth_, depth_[at]);
     --left;
   }
   return best;
@@ -137,6 +139,18 @@ void ShapeBudget::reached(int depth, int children, int accepted) {
     own_[of_depth * kEvidence + static_cast<std::size_t>(evidence_)].add(rank == accepted);
     by_depth_[of_depth].add(rank == accepted);
     by_rank_[static_cast<std::size_t>(r)].add(rank == accepted);
+  }
+}
+
+void ShapeBudget::observe_tree(const TokenTree& tree, std::span<const int> path) {
+  int node = 0;
+  for (std::size_t depth = 0; depth <= path.size(); ++depth) {
+    tree.children(node, children_);
+    const int next = depth < path.size() ? path[depth] : -1;
+    const auto found = std::find(children_.begin(), children_.end(), next);
+    reached(static_cast<int>(depth), static_cast<int>(children_.size()),
+            found == children_.end() ? -1 : static_cast<int>(found - children_.begin()));
+    node = next;
   }
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/decoding/budget/step_costs.h"
 #include "core/decoding/drafting/tree_shape.h"
+#include "core/decoding/token_tree.h"
 
 namespace speclab {
 
@@ -17,15 +19,19 @@ struct RunningShare {
   double over(double guess, double weight) const { return (accepted + weight * guess) / (seen + weight); }
 };
 
-/// Allows trials of something that does not seem worth its time. Each step that goes without it earns a
-/// share of its time, and a trial is made when its expected loss is earned. So trials take at most about this
-/// share of the time.
+/// Evidence for a copy that continues a match of this many tokens, from 0 (no match) to 3.
+inline int evidence_of_match(int tokens) { return tokens < 2 ? tokens : tokens < 4 ? 2 : 3; }
+
+/// Decides when to try a way of drafting that does not seem worth its time. Each step without it adds a share
+/// (kShare) of the step's time to the fund. A trial starts when the fund covers the time that the trial is
+/// expected to lose. So trials lose at most about this share of the time.
 class TrialFund {
  public:
   static constexpr double kShare = .02;
   void begin() { earned_ = 0, left_ = 0; }
-  /// Called in a step that should go without. `ns`: time of this step. `loss_ns`: expected loss of one step
-  /// of a trial, which takes `steps` steps in a row. Returns true if this step belongs to a trial.
+  /// Call it for each step in which this way of drafting does not seem worth its time. `ns`: time of the step
+  /// without it. `loss_ns`: expected loss of one step of a trial, which takes `steps` steps in a row. Returns
+  /// true if this step belongs to a trial.
   bool try_now(double ns, double loss_ns, int steps) {
     if (left_ > 0) return --left_, true;
     earned_ += kShare * ns;
@@ -41,7 +47,7 @@ class TrialFund {
 };
 
 /// Chooses before each step which part of a tree shape one sequence drafts, from nothing to all of it. A
-/// chain is a shape with one child for each node. It takes the part that maximises
+/// chain is a shape with one child for each node. The budget takes the part of n tokens that maximises
 ///
 ///     (1 + sum of P(token accepted) over the n tokens) / (t(n + 1) + time of the draft's forwards),
 ///
@@ -71,10 +77,17 @@ class ShapeBudget {
   /// Number of children of a node of the shape in the chosen part.
   int children(int node) const { return chosen_[static_cast<std::size_t>(node)]; }
   const TreeShape& shape() const { return shape_; }
+  /// Largest depth of a token of the chosen part.
+  int chosen_depth() const { return chosen_depth_; }
+  /// The forwards of the draft model take this many times as long as the table says, because something saves
+  /// or costs forwards that the table does not know. 1 unless it is set.
+  void set_draft_factor(double factor) { draft_factor_ = factor; }
   /// Tells that the text reached a drafted node (or the pending token) at `depth`, that `children` drafted
   /// tokens followed it, and which of them was accepted; -1: none. Called for every node that was reached,
   /// the pending token first.
   void reached(int depth, int children, int accepted);
+  /// reached() for all nodes that the text reached: the pending token and those of `path`.
+  void observe_tree(const TokenTree& tree, std::span<const int> path);
   /// reached() for a chain of `drafted` tokens.
   void observe_chain(int drafted, int accepted);
 
@@ -89,10 +102,11 @@ class ShapeBudget {
   std::vector<int> parent_, depth_, rank_;  // [nodes]
   bool chain_;
   TrialFund trials_;
-  int evidence_ = 0, behind_ = 0;
+  int evidence_ = 0, behind_ = 0, chosen_depth_ = 0;
+  double draft_factor_ = 1;
   std::vector<RunningShare> own_, by_depth_, by_rank_;
   std::vector<double> probability_;  // [nodes]
-  std::vector<int> order_, chosen_, fed_;
+  std::vector<int> order_, chosen_, fed_, children_;
 };
 
 }  // namespace speclab

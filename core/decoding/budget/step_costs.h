@@ -13,14 +13,32 @@ struct StepCosts {
   /// target_ns[n - 1]: time of a target forward over n rows, in ns. Not empty, positive, and it never falls
   /// as n grows.
   std::vector<double> target_ns{};
-  /// The same for a forward of the draft model. Empty if the case has no draft model.
+  /// The same for a forward of the draft model, the first one if there are several. Empty if the case has no
+  /// draft model.
   std::vector<double> draft_ns{};
+  /// The same for each further draft model of the case, in the order of the case.
+  std::vector<std::vector<double>> further_draft_ns{};
+  /// For drafts of the target itself: the time that one layer takes in a target forward over one row. -1: the
+  /// table does not have it.
+  double layer_ns = -1;
+  /// The time that one more cached position adds to a target forward over one row.
+  double position_ns = 0;
+  /// The number of cached positions at which all times were measured.
+  int context = 0;
 
   /// Time of a target forward over n >= 1 rows. Beyond the table the slope of the table's second half
   /// continues.
   double target(int rows) const { return at(target_ns, rows); }
   /// The same for the draft model. The table must have its times, see require_draft_costs().
   double draft(int rows) const { return at(draft_ns, rows); }
+  /// The costs of a case whose only draft model is number i of this one. Its draft_ns is empty if the table
+  /// does not have it.
+  StepCosts with_draft(std::size_t i) const {
+    StepCosts one = *this;
+    if (i > 0) one.draft_ns = i <= further_draft_ns.size() ? further_draft_ns[i - 1] : std::vector<double>();
+    one.further_draft_ns.clear();
+    return one;
+  }
 
  private:
   static double at(const std::vector<double>& ns, int rows) {

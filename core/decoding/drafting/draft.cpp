@@ -6,7 +6,7 @@ namespace speclab {
 namespace {
 
 constexpr std::size_t kMostSources =
-    4;  // memory is reserved for this many sources of one tree, so that steps do not allocate
+    6;  // memory is reserved for this many sources of one tree, so that steps do not allocate
 
 }  // namespace
 

@@ -37,8 +37,8 @@ struct Draft {
   /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each
   /// value.
   int evidence = 0;
-  /// Number of first nodes that a budget must keep: the tokens of a draft model, which may have been drawn,
-  /// or the window's candidates of lookahead decoding.
+  /// Number of drafted nodes, from node 1 on, that a budget must keep: the tokens of a draft model, which may
+  /// have been drawn, or the window's candidates of lookahead decoding.
   int must_keep = 0;
 
   void reset(Token pending);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/own_draft_costs.h"
 #include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/rows/processors.h"
 
@@ -12,6 +13,15 @@ namespace speclab {
 namespace {
 
 constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
+
+OwnDraftCosts::Forward forward_of(const Model& target, const ChainOnTarget& chain) {
+  std::vector<int> run;
+  chain.layers.indices(target.layers(), target.name(), run);
+  return {.layers = chain.most_layers > 0 ? chain.most_layers : static_cast<int>(run.size()),
+          .all_layers = static_cast<int>(target.layers().size()),
+          .exits = chain.layers.early_exit(),
+          .most_seen = chain.cache != nullptr ? chain.cache->most_seen() : -1};
+}
 
 }  // namespace
 
@@ -26,6 +36,7 @@ struct DraftChain::Slot {
 
   Schedule schedule;
   std::optional<ShapeBudget> budget;
+  std::optional<OwnDraftCosts> own_costs;  // of a chain on the target with a budget
   DraftCache cache;
   SamplingParams sampling;
   // State of the draft in progress:
@@ -36,6 +47,9 @@ struct DraftChain::Slot {
   int depth = 0;
   double probability = 1;   // for leave_out_below(): product of the draft's probabilities of the tokens
   std::vector<Token> path;  // tokens drafted so far
+  std::vector<Token> fed;   // on the target: the pending token and the drafted tokens that are fed
+  int layers = -1;          // with TokenSkips: the layers of the next row, and of the rows in flight
+  int layers_in_flight = -1;
   std::vector<RunnerUp> runner_ups;
   // State of the forward in progress:
   std::vector<Token> feed;
@@ -53,16 +67,18 @@ DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resour
       on_target_(on_target),
       model_(on_target ? resources.target.get() : resources.draft.get()) {
   SPECLAB_CHECK(model_ != nullptr, "a draft chain without a draft model");
-  SPECLAB_CHECK(!has_budget_ || !on_target_,
-                "a budget for a chain on the target, whose cost is not in the table");
   const Schedule schedule(options_.schedule, options_.gamma);
-  if (has_budget_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
+  const int longest = std::max(options_.gamma, schedule.largest());
+  if (has_budget_ && on_target_) require_layer_costs(resources_.costs.get(), "a chain of the target itself");
+  if (has_budget_ && !on_target_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
   for (int i = 0; i < resources_.batch; ++i) {
     slots_.push_back(std::make_unique<Slot>(schedule));
-    if (has_budget_)
-      slots_.back()->budget.emplace(resources_.costs,
-                                    TreeShape::chain(std::max(options_.gamma, schedule.largest())),
-                                    ShapeBudget::Settings{});
+    if (!has_budget_) continue;
+    Slot& s = *slots_.back();
+    if (on_target_)
+      s.own_costs.emplace(resources_.costs, forward_of(*resources_.target, *on_target_), longest);
+    s.budget.emplace(s.own_costs ? s.own_costs->table() : resources_.costs, TreeShape::chain(longest),
+                     ShapeBudget::Settings{});
   }
 }
 
@@ -87,6 +103,8 @@ void DraftChain::begin(const Sequence& sequence) {
   s.sampling = options_.draft.over(sequence.sampling);
   s.logits.resize(model_->config().head_rows());
   if (!on_target_) s.cache.begin(sequence, resources_);
+  if (on_target_ && on_target_->exits != nullptr) on_target_->exits->begin(sequence);
+  if (on_target_ && on_target_->cache != nullptr) on_target_->cache->begin(sequence);
 }
 
 std::int64_t DraftChain::room(Slot& s, const Sequence& sequence) const {
@@ -106,9 +124,46 @@ Feed DraftChain::next_feed(Slot& s) {
   if (on_target_) {
     feed.continues = s.depth > 0;
     feed.layers = on_target_->layers;
-    feed.view = on_target_->view;
+    if (on_target_->cache != nullptr) on_target_->cache->apply(*s.sequence, feed);
   }
   return feed;
+}
+
+void DraftChain::compute_rows() {
+  if (on_target_ && on_target_->exits != nullptr) {
+    exiting_.clear();
+    for (Slot* s : active_) exiting_.push_back({s->sequence, s->fed, s->logits.data()});
+    on_target_->exits->run(exiting_);
+  } else if (on_target_ && on_target_->skips != nullptr) {
+    compute_skipping();
+  } else {
+    feeds_.clear();
+    for (Slot* s : active_) feeds_.push_back(next_feed(*s));
+    model_->forward(feeds_);
+  }
+}
+
+// The layers of the next row may be others than those of the rows in flight. A row that skipped a layer has
+// no K/V there. So the draft is then fed again, with the new layers.
+void DraftChain::compute_skipping() {
+  const TokenSkips& skips = *on_target_->skips;
+  for (int layers = 0; layers < skips.sets(); ++layers) {
+    feeds_.clear();
+    for (Slot* s : active_) {
+      if (s->layers != layers) continue;
+      const bool again = s->layers_in_flight != layers;
+      if (again) s->feed = s->fed;
+      Feed feed = next_feed(*s);
+      if (again) {
+        std::iota(s->parents.begin(), s->parents.end(), -1);
+        feed.continues = false;
+      }
+      feed.layers = LayerPart::only(skips.kept(layers));
+      s->layers_in_flight = layers;
+      feeds_.push_back(feed);
+    }
+    if (!feeds_.empty()) model_->forward(feeds_);
+  }
 }
 
 bool DraftChain::extend(Slot& s) {
@@ -132,7 +187,9 @@ bool DraftChain::extend(Slot& s) {
                     : q.sample(s.sequence->coins, s.sequence->draft_coin(s.draft->tree.size()));
   // At temperature 0 the confidence is the probability at temperature 1. It costs a pass over the row.
   const Distribution* certainty = q.one_hot() ? nullptr : &q;
-  if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || s.schedule.needs_confidence())) {
+  const bool skips = on_target_ && on_target_->skips != nullptr;
+  if (certainty == nullptr &&
+      (want_runner_ups_ || leave_out_below_ > 0 || skips || s.schedule.needs_confidence())) {
     soft_.assign_logits(logits, kSoft, config.head_ids, config.vocab);
     certainty = &soft_;
   }
@@ -155,6 +212,7 @@ bool DraftChain::extend(Slot& s) {
     q_index = Draft::kOneHot;
   }
   s.draft->add(token, s.depth, q_index, static_cast<float>(confidence));
+  s.draft->source = on_target_ ? on_target_->source : "draft";
   s.path.push_back(token);
   s.depth = s.draft->must_keep = depth;
   if (s.depth >= s.limit) return false;
@@ -163,6 +221,8 @@ bool DraftChain::extend(Slot& s) {
     return false;
   }
   s.feed.assign(1, token);
+  s.fed.push_back(token);
+  if (skips) s.layers = on_target_->skips->after(confidence);
   return true;
 }
 
@@ -176,7 +236,10 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     s.limit = static_cast<int>(
         std::min<std::int64_t>({s.schedule.limit(), sequences[i]->depth_limit, room(s, *sequences[i])}));
     s.runner_ups.clear();
-    if (s.limit > 0 && s.budget) s.limit = s.budget->choose(s.limit, s.cache.behind(*sequences[i]));
+    if (s.limit > 0 && s.budget) {
+      if (s.own_costs) s.own_costs->at(sequences[i]->position());
+      s.limit = s.budget->choose(s.limit, on_target_ ? 0 : s.cache.behind(*sequences[i]));
+    }
     if (s.limit <= 0) continue;
     s.sequence = sequences[i];
     s.draft = drafts[i];
@@ -185,15 +248,16 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
     s.probability = 1;
     s.path.clear();
     s.schedule.start_draft();
-    drafts[i]->source = on_target_ ? on_target_->source : "draft";
-    if (on_target_) s.feed.assign(1, sequences[i]->tokens.back());
-    else s.cache.catch_up(*sequences[i], s.feed);
+    if (!on_target_) s.cache.catch_up(*sequences[i], s.feed);
+    else s.feed.assign(1, sequences[i]->tokens.back());
+    if (on_target_ && on_target_->cache != nullptr) on_target_->cache->start_draft(*sequences[i]);
+    s.fed = s.feed;
+    s.layers = 0;
+    s.layers_in_flight = -1;
     active_.push_back(&s);
   }
   while (!active_.empty()) {
-    feeds_.clear();
-    for (Slot* s : active_) feeds_.push_back(next_feed(*s));
-    model_->forward(feeds_);
+    compute_rows();
     std::size_t left = 0;
     for (Slot* s : active_) {
       if (!on_target_) s->cache.keep(s->feed);

@@ -10,6 +10,9 @@
 #include "core/decoding/budget/budget_options.h"
 #include "core/decoding/drafting/draft_model.h"
 #include "core/decoding/drafting/schedule.h"
+#include "core/decoding/on_target/sparse_cache.h"
+#include "core/decoding/on_target/token_exits.h"
+#include "core/decoding/on_target/token_skips.h"
 #include "core/decoding/strategy.h"
 
 namespace speclab {
@@ -26,16 +29,21 @@ struct DraftChainOptions {
 /// attends to the K/V that the target committed, and to the drafted rows before it. The rows stay in flight;
 /// the strategy declares in target_use() what the verifying forward does with them.
 struct ChainOnTarget {
-  LayerPart layers;         ///< the layers of each draft forward
-  const CacheView* view;    ///< the committed positions that drafted rows see; null: all
-  std::string_view source;  ///< static string, see Draft::source
+  LayerPart layers;                   ///< the layers of each draft forward
+  SparseCache* cache;                 ///< the committed positions that drafted rows see; null: all
+  std::string_view source;            ///< static string, see Draft::source
+  TokenExits* exits = nullptr;        ///< if set, chooses an exit for each token; in place of `layers`
+  const TokenSkips* skips = nullptr;  ///< if set, chooses the layers for each token; in place of `layers`
+  /// For a budget: the most layers that a draft forward runs, if the number differs between tokens; 0: as
+  /// `layers` says.
+  int most_layers = 0;
 };
 
 /// Drafts a chain with a draft model that has its own KV cache, or with a part of the target on the target's
-/// cache. The first is the drafter of classic speculative decoding; other strategies use it too. One draft
-/// forward per depth advances all sequences of a batch. No chain is longer than the context of the draft
-/// model allows. With a budget, a ShapeBudget chooses the length of each chain before it is drawn: at most
-/// gamma tokens, perhaps none.
+/// cache. A chain of a draft model is the drafter of classic speculative decoding; other strategies use it
+/// too. One draft forward per depth advances all sequences of a batch. No chain is longer than the context of
+/// the draft model allows. With a budget, a ShapeBudget chooses the length of each chain before it is drawn:
+/// at most gamma tokens, perhaps none.
 class DraftChain {
  public:
   /// Chooses a token at `depth` (from 1). The chain gets this token instead of the drawn one, and the
@@ -43,24 +51,25 @@ class DraftChain {
   using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
 
   /// resources.draft must be set, unless the chain runs on the target. With BudgetRule::automatic,
-  /// resources.costs has times of the draft model, and the chain does not run on the target.
+  /// resources.costs has times of the draft model, or for a chain on the target the time of a layer. Throws
+  /// Error otherwise.
   DraftChain(const DraftChainOptions& options, const Resources& resources,
              BudgetRule budget = BudgetRule::fixed, std::optional<ChainOnTarget> on_target = std::nullopt);
   ~DraftChain();
 
-  /// Describes draft() as a device plan. Returns no plan unless all drafts have the same length: with a
-  /// schedule that is not constant and with a budget the host drafts.
+  /// Describes draft() as a device plan. Returns no plan if the length of drafts may change (a budget, or a
+  /// schedule that is not constant), or if the chain runs on the target. Then the host drafts.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Starts a sequence: prefills its prompt into the draft model's cache, if there is one.
   void begin(const Sequence& sequence);
   /// Appends a chain below node 0 of each draft: nodes 1, 2, ... Each node has the q that its token was drawn
   /// from. Tokens are drawn with Sequence::draft_coin, or with the coupled noise of their position. With
-  /// `substitute` the nodes are one-hot. Sets source, must_keep and ended_by_schedule. Drafts must hold only
-  /// the pending token.
+  /// `substitute` the nodes are one-hot. Sets source (of drafts with a node), must_keep and
+  /// ended_by_schedule. Drafts must hold only the pending token.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts,
              const Substitute& substitute = nullptr);
-  /// The most probable token at a depth of the current draft, apart from the drafted token. The probability
-  /// is that of the draft's distribution, at temperature 0 that of the distribution at temperature 1. A
+  /// The most probable token at a depth of the current draft, apart from the drafted token. Its probability
+  /// comes from the draft's distribution; at temperature 0, from the distribution at temperature 1. A
   /// runner-up was not drawn. So if it is added as a further child, after the drafted token, it is one-hot.
   struct RunnerUp {
     int depth;
@@ -85,6 +94,8 @@ class DraftChain {
   bool extend(Slot& slot);  ///< adds a token from the slot's logits; false when the draft is complete
   std::int64_t room(Slot& slot, const Sequence& sequence) const;
   Feed next_feed(Slot& slot);
+  void compute_rows();      ///< of all active slots
+  void compute_skipping();  ///< the same, with the layers that ChainOnTarget::skips chooses
 
   DraftChainOptions options_;
   Resources resources_;
@@ -94,6 +105,7 @@ class DraftChain {
   std::vector<std::unique_ptr<Slot>> slots_;  ///< [batch]
   std::vector<Slot*> active_;                 ///< reused by draft()
   std::vector<Feed> feeds_;
+  std::vector<TokenExits::Row> exiting_;
   bool want_runner_ups_ = false;
   double leave_out_below_ = 0;
   Distribution soft_;  ///< scratch: the draft's distribution at temperature 1

@@ -31,13 +31,14 @@ int DraftLevel::find(Token token, int parent) const {
 }
 
 int DraftLevel::add(Token token, int parent, int depth) {
-  flying_.push_back({token, parent, depth, -1});
+  flying_.push_back({token, parent, depth, -1, false});
   return static_cast<int>(flying_.size()) - 1;
 }
 
 int DraftLevel::feed(Token token, int parent) {
   const int guessed = guesses_ > 0 ? find(token, parent) : -1;
   next_.push_back(guessed >= 0 ? guessed : add(token, parent, depth_ + 1));
+  flying_[static_cast<std::size_t>(next_.back())].wanted = true;
   return next_.back();
 }
 
@@ -79,7 +80,9 @@ void DraftLevels::draft(std::span<const Sequence* const> sequences, std::span<Dr
     level.depth_ = level.fed_ = level.guesses_ = level.rows_used_ = 0;
     level.flying_.clear();
     level.next_.clear();
+    level.forward_rows_.clear();
     level.cache_.catch_up(*sequences[i], level.feed_);
+    level.plain_rows_.assign(1, static_cast<int>(level.feed_.size()));
     level.base_ = guess_ ? static_cast<int>(level.feed_.size()) : 0;
     level.parents_.resize(level.feed_.size());
     std::iota(level.parents_.begin(), level.parents_.end(), -1);
@@ -99,6 +102,7 @@ void DraftLevels::draft(std::span<const Sequence* const> sequences, std::span<Dr
       feeds_.push_back({&level->cache_.session(), level->feed_, level->parents_, level->rows_,
                         logits.data() + before * width});
       feeds_.back().continues = level->depth_ > 0;
+      level->forward_rows_.push_back(static_cast<int>(level->feed_.size()));
     }
     resources_.draft->forward(feeds_);
     std::erase_if(active_, [&](DraftLevel* level) { return !advance(*level, grow); });
@@ -127,6 +131,7 @@ bool DraftLevels::advance(DraftLevel& level, const Grow& grow) {
     if (level.draft_->tree.drafted() > 0) level.draft_->source = "draft";
     ++level.depth_;
     if (level.next_.empty() || level.depth_ >= level.limit_) return false;
+    level.plain_rows_.push_back(static_cast<int>(level.next_.size()));
     const bool forward = level.fed_ < static_cast<int>(level.flying_.size());
     level.feed_.clear();
     level.parents_.clear();

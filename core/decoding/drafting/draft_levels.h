@@ -28,16 +28,22 @@ class DraftLevel {
   std::span<const float> logits(int i, TokenSpan path);
   /// Feeds a node of the next level. `parent` is the number that feed() returned for its parent, or -1 for
   /// the pending token. Returns the number of this node. The nodes of a level are fed in the order of the
-  /// calls: the first has logits(0) at the next depth. Without a call the draft is complete.
+  /// calls: the first has logits(0) at the next depth. If no node of a level is fed, the draft is complete.
   int feed(Token token, int parent);
-  /// Only in a function given to DraftLevels::look_ahead(): adds to the coming forward a node that a later
-  /// level will perhaps feed. `parent` is as in feed(); the number returned may be the parent of a further
-  /// guess. Returns nothing when the node would be too deep, or when this step has guessed kMostGuesses
-  /// nodes.
+  /// Adds a node to the coming forward, because a later level may feed it. Call it only in the function that
+  /// was given to DraftLevels::look_ahead(). `parent` is as in feed(); the number returned may be the parent
+  /// of a further guess. Returns nothing when the node would be too deep, or when this step has guessed
+  /// kMostGuesses nodes.
   std::optional<int> guess(Token token, int parent);
   /// Whether guess() below this parent can return a number.
   bool may_guess_below(int parent) const;
   static constexpr int kMostGuesses = 31;
+  /// Whether the caller has fed the node that guess() returned this number for.
+  bool was_right(int guess) const { return flying_[static_cast<std::size_t>(guess)].wanted; }
+  /// Rows of each forward of this step.
+  std::span<const int> forward_rows() const { return forward_rows_; }
+  /// Rows of each forward that this step would have made without guesses.
+  std::span<const int> rows_without_guesses() const { return plain_rows_; }
 
  private:
   friend class DraftLevels;
@@ -45,7 +51,8 @@ class DraftLevel {
     Token token;
     int parent;
     int depth;
-    int row;  // in rows_of_logits_
+    int row;              // in rows_of_logits_
+    bool wanted = false;  // feed() was called for it
   };
   int find(Token token, int parent) const;  // number of a node in flight, or -1
   int add(Token token, int parent, int depth);
@@ -61,6 +68,7 @@ class DraftLevel {
   int base_ = 0;  // rows in flight before node 0: the pending token and those before it, or none
   int guesses_ = 0;
   int rows_used_ = 0;  // rows of logits of the earlier forwards of this step that are still needed
+  std::vector<int> forward_rows_, plain_rows_;
   std::vector<Token> feed_;
   std::vector<std::int32_t> parents_, rows_;
   std::vector<float> rows_of_logits_;  // [rows, head_rows]
@@ -77,10 +85,10 @@ class DraftLevels {
   /// sequence has at most 127 fed nodes in a step. The function object holds one pointer at most, so that it
   /// allocates nothing.
   using Grow = std::function<void(DraftLevel& level)>;
-  /// Calls `guess` before each forward. It may add nodes with DraftLevel::guess(). If a guess is right, that
-  /// is, if the caller feeds this node later, its row is there already. A level whose nodes were all guessed
-  /// costs no forward. The rows, and so the drafts, are the same with and without guesses. A sequence then
-  /// has at most 64 fed nodes in a step.
+  /// Makes draft() call `guess` before each forward. `guess` may add nodes with DraftLevel::guess(). If a
+  /// guess is right, that is, if the caller feeds this node later, its row is there already. A level whose
+  /// nodes were all guessed costs no forward. The rows, and so the drafts, are the same with and without
+  /// guesses. A sequence then has at most 64 fed nodes in a step.
   void look_ahead(Grow guess) { guess_ = std::move(guess); }
   /// Drafts at most `depth` levels for each sequence, fewer near the end of the text or of the context.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,
@@ -89,6 +97,10 @@ class DraftLevels {
   std::int64_t room(const Sequence& sequence) const { return cache_of(sequence).room(sequence); }
   /// DraftCache::behind().
   int behind(const Sequence& sequence) const { return cache_of(sequence).behind(sequence); }
+  /// What a sequence drafted last.
+  const DraftLevel& last(const Sequence& sequence) const {
+    return slots_[static_cast<std::size_t>(sequence.slot)];
+  }
   /// Number of tokens that the draft can draw; its vocabulary may be reduced.
   int columns() const { return resources_.draft->config().head_rows(); }
 

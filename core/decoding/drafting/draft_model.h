@@ -47,7 +47,7 @@ class DraftCache {
   /// missing tokens, the pending token last; feed them as a chain.
   void catch_up(const Sequence& sequence, std::vector<Token>& feed);
   /// The same for a text that may go on after the pending token, such as the sequence's text with tokens that
-  /// other drafts added. The first `unchanged` tokens are those of every earlier call since begin().
+  /// other drafts added. The first `unchanged` tokens must be the same in all calls since begin().
   void catch_up(TokenSpan text, std::size_t unchanged, std::vector<Token>& feed);
   /// Commits rows that were fed as a chain: missing tokens of the text, or drafted tokens. catch_up() later
   /// drops those that did not become part of the text.

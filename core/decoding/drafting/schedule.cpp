@@ -32,8 +32,9 @@ constexpr std::array<ScheduleInfo, 6> kSchedules{{
      "stop after a token whose draft probability is below confidence_threshold; that token is still verified",
      "Hugging Face transformers, assistant_confidence_threshold", kConfidence},
     {ScheduleRule::adaptive_confidence, "adaptive_confidence",
-     "as confidence, but the threshold starts at first_threshold and follows the acceptance: it rises after "
-     "steps that accept less than wanted_acceptance, and falls after others that stopped before gamma",
+     "as confidence, but the threshold starts at first_threshold and follows the acceptance: it rises while "
+     "the mean acceptance of recent steps is below wanted_acceptance, and otherwise falls after steps that "
+     "stopped before gamma",
      "Zhang et al. 2024, Draft & Verify, adaptive draft-exiting", kAdaptive},
     {ScheduleRule::product, "product",
      "stop once the product of the draft probabilities is below product_threshold",

@@ -25,6 +25,7 @@ SamplingParams TreeGrowthOptions::sampling_over(const SamplingParams& target) co
 
 TreeGrowth::TreeGrowth(const TreeGrowthOptions& options, TreeShape shape, const Resources& resources)
     : options_(options), config_(resources.draft->config()), shape_(std::move(shape)) {
+  if (options_.children != Children::independent) shape_.require_children(config_.head_rows());
   slots_.resize(static_cast<std::size_t>(resources.batch));
 }
 

@@ -32,13 +32,14 @@ struct TreeGrowthOptions {
 /// or with the coupled noise of their position.
 class TreeGrowth {
  public:
-  /// resources.draft must be set.
+  /// resources.draft must be set. Throws Error if a node of the shape has more children than the draft has
+  /// tokens, unless the children are drawn independently.
   TreeGrowth(const TreeGrowthOptions& options, TreeShape shape, const Resources& resources);
 
   const TreeShape& shape() const { return shape_; }
   void begin(const Sequence& sequence);
-  /// The next draft of the sequence has only the part of the shape that the budget has chosen. The budget
-  /// must live until the draft is complete.
+  /// From now on, each draft of the sequence has only the part of the shape that the budget chose last. The
+  /// budget must live as long as this object makes drafts of the sequence.
   void take_part(const Sequence& sequence, const ShapeBudget& part) {
     slots_[static_cast<std::size_t>(sequence.slot)].part = &part;
   }

@@ -11,6 +11,19 @@ namespace speclab {
 
 namespace {
 
+/// Sets a pointer for the time of a call, also if the call throws.
+template <class T>
+class SetWhileOpening {
+ public:
+  SetWhileOpening(T*& pointer, T& value) : pointer_(pointer) { pointer_ = &value; }
+  ~SetWhileOpening() { pointer_ = nullptr; }
+  SetWhileOpening(const SetWhileOpening&) = delete;
+  SetWhileOpening& operator=(const SetWhileOpening&) = delete;
+
+ private:
+  T*& pointer_;
+};
+
 std::vector<std::shared_ptr<const Model>> list_of(std::shared_ptr<const Model> draft) {
   std::vector<std::shared_ptr<const Model>> drafts;
   if (draft) drafts.push_back(std::move(draft));
@@ -152,6 +165,18 @@ void DecodeLoop::check(const Request& request) const {
                    "Use the tokenizer of the target."});
     }
   }
+  if (request.options.emit_at_most > 0) {
+    const bool sampled = request.options.sampling.temperature > 0;
+    if (sampled && request.options.coins != CoinUse::gumbel) {
+      throw Error({"option emit_at_most", "temperature above 0 with independent coins",
+                   "temperature 0, or coins \"gumbel\"",
+                   "With other coins the text depends on where steps begin."});
+    }
+    if (request.options.device_loop != DeviceLoop::off) {
+      throw Error(
+          {"option emit_at_most", "device_loop", "device_loop off", "A device emits all accepted tokens."});
+    }
+  }
   if (!request.options.stop.empty() && !options_.token_bytes) {
     throw Error({"option stop", fmt::format("{} stop strings", request.options.stop.size()),
                  "a model with a tokenizer", "Leave stop out."});
@@ -206,9 +231,10 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
 
   if (slot.running) {
     begun = wall_now_ns();
-    opening_ = &slot;
-    strategy_->begin(sequence);
-    opening_ = nullptr;
+    {
+      const SetWhileOpening<RunningSequence> opening(opening_, slot);
+      strategy_->begin(sequence);
+    }
     out.draft_prefill_ns += wall_now_ns() - begun;
   }
   slot.draft_begun = slot.draft_work();
@@ -224,13 +250,13 @@ void DecodeLoop::prefill(RunningSequence& slot) {
   if (reads_.prompt) {
     const PromptTaps taps{reads_.hidden, [this, &slot](const PromptStates& states) {
                             const std::int64_t begun = wall_now_ns();
-                            opening_ = &slot;
+                            const SetWhileOpening<RunningSequence> opening(opening_, slot);
                             strategy_->observe_prompt(slot.sequence, states);
-                            opening_ = nullptr;
                             slot.out.draft_prefill_ns += wall_now_ns() - begun;
                           }};
     cost = timed_prefill(*slot.session, request.prompt, slot.logits.data(), &taps);
-    cost.ns -= slot.out.draft_prefill_ns;
+    slot.out.observe_prompt_ns = slot.out.draft_prefill_ns;
+    cost.ns -= slot.out.observe_prompt_ns;
   } else if (options_.prefills) {
     const PrefillCache::Prefilled& prefilled =
         options_.prefills->prefill(*target_, request.prompt, request.turn, capacity_);

@@ -28,11 +28,12 @@ namespace speclab {
 ///
 /// If an end token, a stop string or a limit lies inside an accepted path, the text ends there. Tests of
 /// later tokens are not recorded. The address of a rule's coin contains the absolute position of the token
-/// that it decides. The address of a draft's coin contains the step and the node, and so does that of a rule
-/// that judges whole paths (rules_paths.cpp). So no coin is used twice, and no coin depends on another
-/// sequence. Nor does a row of a forward depend on the other rows (row invariance). Therefore a sequence gets
-/// the same tokens, rows and counts whatever other sequences run in the batch. Strategies that
-/// remember earlier requests (StrategyChoice::carries_memory) are an exception: their drafts depend on them.
+/// that it decides. The address of a draft's coin contains the step and the node. So does the address of a
+/// coin of a rule that judges whole paths (rules_paths.cpp). So no coin is used twice, and no coin depends on
+/// another sequence. A row of a forward does not depend on the other rows either (row invariance). Therefore
+/// a sequence gets the same tokens, rows and counts whatever other sequences run in the batch. Strategies
+/// that remember earlier requests (StrategyChoice::carries_memory) are an exception: their drafts depend on
+/// these requests.
 class DecodeLoop {
  public:
   /// Opens the target's sessions. Throws Error when target and draft do not fit each other, the strategy

@@ -18,7 +18,7 @@ class DeviceVerdictExecutor final : public StepExecutor {
     if (!shape) return reason;
     const Strategy& strategy = *setting_.strategy;
     if (setting_.reads->rows) return fmt::format("{} learns from the target's rows", setting_.strategy_name);
-    if (setting_.use.exit > 0)
+    if (!setting_.use.exits.empty())
       return fmt::format("{} leaves rows in flight for the verifying forward", setting_.strategy_name);
     if (!setting_.reads->hidden.empty()) return fmt::format("{} reads hidden states", setting_.strategy_name);
     if (strategy.max_nodes() > kMostPlanNodes)

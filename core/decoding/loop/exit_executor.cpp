@@ -1,8 +1,9 @@
-// Verifies drafts whose first layers have run already: the strategy drafted with an early exit on the
-// target's own session (TargetUse::exit). The rows in flight keep the K/V of these layers and the hidden
-// states at the exit, so the verifying forward runs only the remaining layers for them. The last drafted
+// Verifies drafts whose first layers have run already: the strategy drafted with early exits on the
+// target's own session (TargetUse::exits). The rows in flight keep the K/V of these layers and the hidden
+// states at the exits, so the verifying forward runs only the remaining layers for them. The last drafted
 // token was not fed while drafting. Its first layers run before the verifying forward, in a forward without
-// the output head.
+// the output head. If rows stopped at different layers, those of the first exit are taken on to the second
+// exit, then all of these to the third, and so on. So each layer reads its weights once.
 // Logits and cache have the same bits as after one forward of the whole draft (LayerPart).
 #include <algorithm>
 
@@ -25,7 +26,10 @@ class ExitExecutor final : public StepExecutor {
   }
 
   void lay_out(const StepGroup& group) override {
+    const std::span<const int> exits(setting_.use.exits);
     missing_.clear();
+    later_.resize(exits.size() - 1);
+    for (std::vector<Feed>& feeds : later_) feeds.clear();
     rest_.clear();
     whole_.clear();
     for (RunningSequence* sequence : group.running) {
@@ -53,20 +57,30 @@ class ExitExecutor final : public StepExecutor {
         Feed missing{
             &session, TokenSpan(sequence->fed).subspan(flying), parents.subspan(flying), {}, nullptr};
         missing.continues = true;
-        missing.layers = LayerPart::until(setting_.use.exit);
+        missing.layers = LayerPart::until(exits[0]);
         missing_.push_back(missing);
       }
-      feed.layers = LayerPart::from(setting_.use.exit);
+      for (std::size_t level = 0; level + 1 < exits.size(); ++level) {
+        const auto stopped = session.exits_in_flight();
+        const auto later = std::ranges::find_if(stopped, [&](int exit) { return exit <= exits[level]; });
+        const auto first = static_cast<std::size_t>(later - stopped.begin());
+        if (first == parents.size()) continue;
+        Feed next{&session, TokenSpan(sequence->fed).subspan(first), parents.subspan(first), {}, nullptr};
+        next.layers = LayerPart::between(exits[level], exits[level + 1]);
+        later_[level].push_back(next);
+      }
+      feed.layers = LayerPart::from(exits.back());
       rest_.push_back(feed);
     }
   }
 
-  // A sequence that drafted nothing has no rows in flight. It takes part in neither of the first two
-  // forwards, so what is counted for it does not depend on the other sequences.
+  // A sequence that drafted nothing has no rows in flight. It takes part only in the last forward, so what is
+  // counted for it does not depend on the other sequences.
   void forward(const StepGroup&) override {
-    for (const std::vector<Feed>* feeds : {&missing_, &rest_, &whole_}) {
-      if (!feeds->empty()) setting_.target->forward(*feeds);
-    }
+    run(missing_);
+    for (const std::vector<Feed>& feeds : later_) run(feeds);
+    run(rest_);
+    run(whole_);
   }
 
   void commit(RunningSequence& sequence) override {
@@ -77,15 +91,20 @@ class ExitExecutor final : public StepExecutor {
   }
 
  private:
+  void run(std::span<const Feed> feeds) const {
+    if (!feeds.empty()) setting_.target->forward(feeds);
+  }
+
   ExecutorSetting setting_;
   std::vector<Feed> missing_, rest_, whole_;
+  std::vector<std::vector<Feed>> later_;  // [exits - 1], from each exit to the next one
   std::vector<int> keep_;
 };
 
 }  // namespace
 
 std::unique_ptr<StepExecutor> make_exit_executor(const ExecutorSetting& setting) {
-  if (setting.use.exit == 0) return nullptr;
+  if (setting.use.exits.empty()) return nullptr;
   SPECLAB_CHECK(setting.reads->hidden.empty(), "an early exit with a strategy that reads hidden states");
   return std::make_unique<ExitExecutor>(setting);
 }

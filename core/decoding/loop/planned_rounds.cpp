@@ -14,8 +14,8 @@
 namespace speclab {
 namespace {
 
-// How long next() waits for a round by the host's clock: in all, and while the device is idle. A profiler or
-// a sanitizer makes a round of milliseconds last for seconds.
+// How long next() waits for a round, in seconds of the host's clock: in all, and while the device is idle. A
+// profiler or a sanitizer makes a round of milliseconds last for seconds.
 constexpr double kWaitSeconds = 60, kIdleSeconds = 5;
 constexpr const char* kWaitName = "SPECLAB_DEVICE_WAIT_SECONDS";
 

@@ -98,6 +98,13 @@ bool RunningSequence::take(Token token, int capacity, const std::function<void(T
 
 void RunningSequence::emit(int capacity, const std::function<void(Token, std::string&)>& bytes) {
   emitted = 0;
+  const int most = request.options.emit_at_most;
+  limited = most > 0 && static_cast<int>(acceptance.path.size()) >= most;
+  if (limited) {
+    acceptance.next = draft.tree.token(acceptance.path[static_cast<std::size_t>(most) - 1]);
+    acceptance.path.resize(static_cast<std::size_t>(most) - 1);
+    acceptance.bonus = false;
+  }
   for (const int node : acceptance.path) {
     ++emitted;
     if (!take(draft.tree.token(node), capacity, bytes)) return;

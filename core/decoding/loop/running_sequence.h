@@ -68,6 +68,7 @@ struct RunningSequence {
   std::vector<int> path;
   StepRecord step;  ///< reused, so that its lists keep their memory; out.steps gets copies
   int emitted = 0;
+  bool limited = false;            ///< emit_at_most cut the accepted path of this step
   Work draft_before;               ///< the draft's work when the step began
   Work target_before;              ///< the target's work when the draft of the step began
   int committed_before = 0;        ///< positions that the target had committed then
@@ -105,6 +106,7 @@ struct RunningSequence {
   /// Appends one token to the text. Returns false if the text ends with this token; then out.finish says why.
   bool take(Token token, int capacity, const std::function<void(Token, std::string&)>& bytes);
   /// Appends the accepted path and the next token to the text. Stops at the first token that ends the text.
+  /// First it shortens the path to what GenerationOptions::emit_at_most allows.
   void emit(int capacity, const std::function<void(Token, std::string&)>& bytes);
   /// Fetches the hidden states of the committed nodes, for a strategy that reads the states of these nodes
   /// only. Call it after emit().

@@ -1,5 +1,5 @@
 // Verifies a tree as a batch of sequences that share no rows: each sequence is the path from the root to one
-// node. There is one for each leaf, as in verification without tree attention (Miao et al. 2024,
+// node. There is one sequence for each leaf, as in verification without tree attention (Miao et al. 2024,
 // Section 4.2), or one for each node. The logits equal those of one forward over the tree, but more rows are
 // fed. The comparison shows what the tree's attention mask saves. The output head runs once for each node, on
 // its row in the first sequence that contains it.

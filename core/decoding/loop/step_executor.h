@@ -21,13 +21,13 @@ struct StepGroup {
   std::span<Draft* const> drafts;
 };
 
-/// Runs the part of a step that drafts, runs the target over the drafts and judges them, for a group of
-/// sequences. The decode loop chooses an executor when a generation starts. In every step it calls the
-/// functions from draft() to fetch_rows(), in the order in which they are declared. One file holds one
-/// executor and its factory make_NAME_executor(). A new executor also needs a line in step_executor.cpp.
+/// Runs most parts of a step for a group of sequences: draft, target forward, verdict, commit and observe.
+/// The decode loop chooses an executor when a generation starts. In every step it calls the functions from
+/// draft() to fetch_rows(), in the order in which they are declared. One file holds one executor and its
+/// factory make_NAME_executor(). A new executor also needs a line in step_executor.cpp.
 ///
 /// All executors give the same verdicts, bit for bit. They differ in where and how the target's rows are
-/// computed and who judges them.
+/// computed, and in who judges the drafts.
 class StepExecutor {
  public:
   virtual ~StepExecutor() = default;

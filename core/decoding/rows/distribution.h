@@ -54,8 +54,8 @@ class Distribution {
                      int vocab);
   void assign_weights(std::span<const double> weights);  ///< non-negative, with sum > 0; stored as float
   void assign_one_hot(Token token, int vocab);
-  /// Becomes `other` without `token`, that is, conditioned on another token being drawn. If no mass is
-  /// left, returns false and holds no valid distribution.
+  /// Becomes `other` under the condition that `token` is not drawn. If no mass is left, returns false and
+  /// holds no valid distribution.
   bool assign_without(const Distribution& other, Token token);
 
   int vocab() const { return vocab_; }

@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// Changes a logits row depending on the text before it: repetition penalty, minimum length, banned tokens,
-/// in this order and before the temperature, as in Hugging Face transformers. The processors are part of the
+/// Changes a logits row depending on the text before it: repetition penalty, then minimum length and
+/// banned tokens, all before the temperature, as in Hugging Face transformers. The processors are part of the
 /// target's law. So the row of every drafted node is processed with the text and the drafted tokens up to
 /// that node as context. Drafters that draw tokens from rows apply the processors too.
 class LogitsProcessors {

@@ -337,6 +337,34 @@ double PositiveDifference(const Law& p, const Law& q, std::span<double> out) {
   return sums.total();
 }
 
+double NextResidual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
+                    double q_sum, std::span<double> out) {
+  const D d;
+  const VD of_law = hn::Set(d, law_sum), of_q = hn::Set(d, q_sum), factor = hn::Set(d, scale);
+  Sums sums;
+  const auto block = [&](const double* a, const float* b, double* y) {
+    for (std::size_t k = 0; k < kLanes / kD; ++k) {
+      const VD p = hn::Mul(factor, hn::Div(hn::LoadU(d, a + k * kD), of_law));
+      const VD positive = hn::Max(hn::Sub(p, hn::Div(doubles(b + k * kD), of_q)), hn::Zero(d));
+      sums.lanes[k] = hn::Add(sums.lanes[k], positive);
+      hn::StoreU(positive, d, y + k * kD);
+    }
+    sums.done();
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= law.size(); i += kLanes) block(law.data() + i, q.data() + i, out.data() + i);
+  if (i < law.size()) {
+    std::array<double, kLanes> tail_law{}, tail_out;
+    std::array<float, kLanes> tail_q{};
+    const auto from = static_cast<std::ptrdiff_t>(i);
+    std::copy(law.begin() + from, law.end(), tail_law.begin());
+    std::copy(q.begin() + from, q.end(), tail_q.begin());
+    block(tail_law.data(), tail_q.data(), tail_out.data());
+    std::copy_n(tail_out.begin(), out.size() - i, out.begin() + from);
+  }
+  return sums.total();
+}
+
 double SumWLogW(std::span<const float> row) {
   Sums sums;
   for_sixteen<float>(row, 0.0f, [&](const float* p, std::size_t) {
@@ -369,6 +397,7 @@ HWY_EXPORT(SumDouble);
 HWY_EXPORT(SumMin);
 HWY_EXPORT(SumProduct);
 HWY_EXPORT(PositiveDifference);
+HWY_EXPORT(NextResidual);
 HWY_EXPORT(SumWLogW);
 HWY_EXPORT(TargetName);
 
@@ -394,6 +423,10 @@ double sum_min(const Law& p, const Law& q) { return HWY_DYNAMIC_DISPATCH(SumMin)
 double sum_product(const Law& p, const Law& q) { return HWY_DYNAMIC_DISPATCH(SumProduct)(p, q); }
 double positive_difference(const Law& p, const Law& q, std::span<double> out) {
   return HWY_DYNAMIC_DISPATCH(PositiveDifference)(p, q, out);
+}
+double next_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
+                     double q_sum, std::span<double> out) {
+  return HWY_DYNAMIC_DISPATCH(NextResidual)(law, law_sum, scale, q, q_sum, out);
 }
 double sum_w_log_w(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumWLogW)(row); }
 const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }

@@ -70,6 +70,11 @@ double sum_min(const Law& p, const Law& q);
 double sum_product(const Law& p, const Law& q);
 /// out[i] = max(0, p[i] - q[i]). Returns the sum of out.
 double positive_difference(const Law& p, const Law& q, std::span<double> out);
+/// out[i] = max(0, scale law[i] / law_sum - q[i] / q_sum). Returns the sum of out. All rows have one size,
+/// and `out` must not overlap the others. It has the bits of residual_weight() (core/backend/rule_forms.h)
+/// added up by FixedSum.
+double next_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
+                     double q_sum, std::span<double> out);
 /// sum over w > 0 of w log w.
 double sum_w_log_w(std::span<const float> row);
 

@@ -62,8 +62,8 @@ struct NodeVerdict {
   std::vector<double> expected;
 };
 
-/// The parameters of all rules, with the names that configs use. Each rule lists the parameters that it
-/// reads. A config that sets another parameter is refused.
+/// The parameters of all rules, with the names that configs use (except top_k). Each rule lists the
+/// parameters that it reads. A config that sets another parameter is refused.
 struct RuleOptions {
   double lenience = 1;   ///< lenience: l in (0, 1] (Leviathan et al. 2023, A.5)
   double b = 1;          ///< uniform_b: upper end of U[0, b], in (0, 1]
@@ -72,7 +72,7 @@ struct RuleOptions {
   double epsilon = .09;  ///< epsilon in (0, 1] of typical acceptance and DistillSpec
   double delta = .3;     ///< typical acceptance: factor of exp(-entropy)
   double theta = 0;      ///< threshold: least probability
-  int top_k = 0;         ///< threshold: the token must also be among the k best; 0 = off
+  int top_k = 0;         ///< threshold_top_k: the token must also be among the k best; 0 = off
   int streams = 1;       ///< coupled: streams of noise, one for each of several drafted children
 };
 
@@ -108,8 +108,8 @@ struct AcceptanceRule;
 /// leaf.
 void verify_by_walk(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& draft,
                     Acceptance& out);
-/// Walks like verify_by_walk(). At each node with children it first calls `arrange`, which may bring the
-/// nodes into another order, in which they are then tested. `arrange` gets the children in draw order.
+/// Walks like verify_by_walk(). At each node with children it first calls `arrange`, which gets the
+/// children in draw order and may change their order. The children are tested in the new order.
 void verify_by_walk_arranged(const AcceptanceRule& rule, const RuleOptions& options,
                              const DraftToJudge& draft,
                              void (*arrange)(const NodeTest&, std::vector<int>& nodes), Acceptance& out);

@@ -7,7 +7,8 @@
 
 #include "core/decoding/rules/accept.h"
 
-/// The families of acceptance rules, one file each (rules_<family>.cpp), joined by acceptance_rules().
+/// The families of acceptance rules, joined by acceptance_rules(). Each family has a file rules_<family>.cpp;
+/// longest_path() is in rules_criterion.cpp.
 namespace speclab::rules {
 
 inline constexpr int kNoLimit = std::numeric_limits<int>::max();
@@ -24,7 +25,7 @@ std::span<const AcceptanceRule> k_seq();         ///< test several children of o
 std::span<const AcceptanceRule> multi_path();    ///< block verification of the best of several paths
 std::span<const AcceptanceRule> any_order();     ///< rejection with the children in a random order
 
-// Parameters of the rules; each is declared once. A rule lists pointers to those that it reads.
+// Parameters of the rules; each is declared once. A rule lists pointers to the parameters that it reads.
 inline constexpr RuleOption kLenience{.name = "lenience",
                                       .help = "l: accept with min(1, p / (l q)); 1 = lossless",
                                       .number = &RuleOptions::lenience};

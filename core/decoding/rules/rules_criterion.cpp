@@ -10,7 +10,7 @@
 // node they accept the first child, in draw order, whose token is in A. Then a child that leads to a dead end
 // can hide a sibling that leads further. The rules named ..._longest accept the longest path whose tokens are
 // all in A, and of paths of one length the most probable one (Cai et al. 2024, Medusa). They
-// need the rows of all nodes whose path is accepted. On a chain both are the same.
+// need the rows of all nodes whose whole path is in A. On a chain both ways give the same path.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -175,7 +175,7 @@ const std::array<AcceptanceRule, 4> kRules = {{
      "Cai et al. 2024 (Medusa), typical acceptance; Hewitt et al. 2022 (eta-sampling)", lossy, kReadsTypical,
      test<typical, typical_target>, typical_target, expected<typical>, output_law<typical, true>,
      on_device<typical_form>},
-    {"threshold", "accept when p(x) >= theta (and x is one of the top_k most probable), else a token of p",
+    {"threshold", "accept when p(x) >= theta (and x is among the threshold_top_k best), else a token of p",
      "hard threshold on the target's probability", lossy, kReadsThreshold, test<threshold, sample_target>,
      sample_target, expected<threshold>, output_law<threshold, false>, on_device<threshold_form>},
 }};

@@ -1,22 +1,23 @@
 // K-SEQ, the rule of SpecTr for k independent drafts of one token (Sun et al. 2023, arXiv 2310.15141).
 //
-// The rule "rejection" gives the first child all that it can, and the later ones are tested against what is
-// left. K-SEQ tests all k children of one row q in the same way: it accepts x with min(1, p(x) / (rho q(x))).
-// The factor rho >= 1 keeps the accepted mass of each token at or below p(x). With
+// The rule "rejection" tests the first child against the whole of p, and the later ones against what is left.
+// K-SEQ tests all k children of one row q in the same way: it accepts x with probability
+// min(1, p(x) / (rho q(x))). The factor rho >= 1 keeps the accepted mass of each token at or below p(x). With
 //
 //   beta(rho) = sum over x of min(q(x), p(x) / rho),
 //
-// one child is accepted with beta and one of k with 1 - (1 - beta)^k. The best rho is the smallest with
-// 1 - (1 - beta)^k <= rho beta. It lies in [1, k] and is found by bisection. After k failures the rule draws
-// from what the accepted tokens leave of p:
+// a child that is tested is accepted with probability beta, and some child of the k is accepted with
+// probability 1 - (1 - beta)^k. The best rho is the smallest with 1 - (1 - beta)^k <= rho beta. It lies
+// in [1, k] and is found by bisection. After k failures the rule draws from what the accepted tokens leave of
+// p:
 //
 //   p(x) - min(q(x), p(x) / rho) (1 - (1 - beta)^k) / beta,  divided by its sum (1 - beta)^k.
 //
 // The paper has one row q for all children of a node. Here children are judged in groups. A group holds
 // neighbours in draw order that were drawn from equal rows. The residual of a group takes the place of p for
-// the next one. This is ours; it is exact by induction, as for the rule "rejection", which is the case of
-// groups of one. So the rule also judges copied tokens and draws without replacement. The number of children
-// of a node must not depend on the tokens that were drawn there.
+// the next group. The groups are this project's addition. They are exact by induction, like the rule
+// "rejection", which is the case of groups of one. So the rule also judges copied tokens and draws without
+// replacement. The number of children of a node must not depend on the tokens that were drawn there.
 #include <algorithm>
 #include <array>
 
@@ -86,9 +87,8 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
     }
     const int count = group_size(node.children, child);
     q->probabilities(drawn);
-    // A single child has rho = share = 1. Only its expected acceptance needs a pass over the row.
-    const GroupTest group =
-        count == 1 && !node.want_expected ? GroupTest{.share = 1} : best_test(law, drawn, count);
+    GroupTest group{.share = 1};  // of one child, but for beta
+    if (count > 1 || node.want_expected) group = best_test(law, drawn, count);
     for (int i = 0; i < count; ++i, ++child) {
       const auto x = static_cast<std::size_t>(node.children[child].token);
       SPECLAB_CHECK(drawn[x] > 0, "token {} was drawn from a row that gives it no mass", x);

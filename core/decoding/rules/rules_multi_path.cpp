@@ -4,11 +4,12 @@
 // greedily chooses one of them and verifies it as a block. How it chooses, and the law of the choice, are
 // derived here; the paper may do this in another way.
 //
-// The rule goes down from the pending token. m paths have the chosen tokens so far; they share the rows p and
-// q of the next position, and their next tokens are m independent draws from q. Tokens with almost the same
-// p/q form a class (core/backend/path_choice.h), and the classes are ordered by p/q. With probability lambda
-// the rule takes the token with the highest class (ties: that of the first path), else that of the first
-// path. Then it keeps the paths with this token. So the next token of the choice has
+// The rule goes down from the pending token. At each position, m paths begin with the tokens chosen so far.
+// They share the rows p and q of the next position, and their next tokens are m independent draws from q.
+// Tokens with almost the same p/q form a class (core/backend/path_choice.h), and the classes are ordered by
+// p/q. With probability lambda the rule takes the token with the highest class (ties: the token of the first
+// path), else the token of the first path. Then it keeps the paths with this token. So the next chosen token
+// has the law
 //
 //   q'(x) = q(x) (1 - lambda + lambda (C^m - c^m) / (C - c)),
 //

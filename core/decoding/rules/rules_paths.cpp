@@ -3,8 +3,8 @@
 // for the joint law of all tokens of a step.
 //
 // The rules go from a leaf towards the pending token. `rho` of a node is the probability that a step keeps
-// the path to this node, given the tokens of the path and of the paths that failed before it: rho = 1 at the
-// pending token, and below a node with the law R and the probability rho, a child x ~ q has the probability
+// the path to this node, given the tokens of the path and of the paths that failed before it. rho is 1 at the
+// pending token. Below a node with the law R and the probability rho, a child x ~ q has the probability
 // min(1, rho R(x) / q(x)). R is the target's row p until a child of the node fails. A leaf is accepted with
 // its rho. If it fails, the leaf is removed, and its parent changes (Sun et al. 2024, arXiv 2403.10444, for
 // chains; "Traversal Verification for Speculative Tree Decoding", arXiv 2505.12398, for trees):
@@ -127,7 +127,8 @@ struct CurrentPath {
   PathNode& last() { return nodes[length - 1]; }
 };
 
-/// Goes from the last node of the path to its next child, then to the first child of that, down to a leaf.
+/// Goes from the last node of the path to its next child, and from there always to the first child, down to a
+/// leaf.
 void descend(const DraftToJudge& judged, const Acceptance& wanted, CurrentPath& path) {
   for (;;) {
     PathNode& parent = path.last();

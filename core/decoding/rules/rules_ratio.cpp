@@ -76,6 +76,10 @@ class Remainder {
       touched_ = sum_ > 0;
       return;
     }
+    if (touched_ && f.power == 1) {  // a further child of the node: one pass over the vocabulary
+      subtract_again(q, one_hot, f);
+      return;
+    }
     if (!touched_) {
       p_.probabilities(weights_);
       sum_ = 1;
@@ -98,6 +102,26 @@ class Remainder {
   }
 
  private:
+  /// subtract() from a residual, for f without a power. It has the bits of the loops at the end of
+  /// subtract().
+  void subtract_again(const Distribution* q, Token one_hot, const RatioForm& f) {
+    thread_local std::vector<double> next;
+    const double scale = f.plain_residual ? 1 : f.scale;
+    next.resize(weights_.size());
+    double left = 0;
+    if (q != nullptr) {
+      left = row_kernels::next_residual(weights_, sum_, scale, q->weights(), q->sum(), next);
+    } else {
+      for (std::size_t x = 0; x < next.size(); ++x) next[x] = scale * (weights_[x] / sum_);
+      double& drafted = next[static_cast<std::size_t>(one_hot)];
+      drafted = std::max(0.0, drafted - 1);
+      left = row_kernels::sum(next);
+    }
+    if (!(left > 0)) return;
+    weights_.swap(next);
+    sum_ = left;
+  }
+
   double& at(Token x) { return weights_[static_cast<std::size_t>(x)]; }
   static double other(const Distribution* q, Token one_hot, Token x) {
     return q != nullptr ? q->prob(x) : (x == one_hot ? 1.0 : 0.0);

@@ -17,8 +17,8 @@
 namespace speclab {
 
 /// Reads a model on disk: a GGUF file, or a Hugging Face directory (config.json, model.safetensors or a
-/// sharded index, tokenizer.json). Files are memory-mapped read-only. All sizes and offsets are checked
-/// before any data is read.
+/// sharded index, tokenizer.json or tokenizer.model). Files are memory-mapped read-only. All sizes and
+/// offsets are checked before any data is read.
 ///
 /// Tensors have canonical names, which do not depend on the names in the file:
 ///   token_embedding [vocab, embedding_dim]      embed_projection [hidden, embedding_dim] (drafts)
@@ -37,9 +37,9 @@ class Checkpoint {
   /// Throws Error when the file is missing, truncated, of another kind, or contradicts its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
   /// Reads decoder layers from one safetensors file, which may contain other tensors too. `config` describes
-  /// them and must be without embedding and output head (ModelConfig::bare). The names of a layer's tensors
-  /// begin with `layer_names`, in which "{}" stands for the number of the layer. The rest of each name is the
-  /// one that transformers uses for the family config.family. Throws Error like open().
+  /// the layers and must be without embedding and output head (ModelConfig::bare). The names of a layer's
+  /// tensors begin with `layer_names`, in which "{}" stands for the number of the layer. The rest of each
+  /// name is the one that transformers uses for the family config.family. Throws Error like open().
   static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
                                 const std::string& layer_names);
   /// Turns this checkpoint into a twin of that shape (inflate.h). The configuration, the tensors and their

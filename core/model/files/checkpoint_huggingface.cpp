@@ -165,11 +165,11 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     };
     set("bos_token_id", ids.bos);
     set("eos_token_id", ids.eos);
-    // A number outside the vocabulary, such as -1 or 4294967295, means that there is no padding token.
-    // transformers does not use this token when it reads one text at a time.
+    // A number outside the vocabulary, such as -1 or 4294967295, means that there is no padding token, even
+    // if the file before names one. transformers does not use this token when it reads one text at a time.
     if (settings.has("pad_token_id") && settings.at("pad_token_id").is_number_integer()) {
       const Json& pad = settings.at("pad_token_id");
-      if (pad >= 0 && pad < vocab) ids.pad = pad.get<Token>();
+      ids.pad = pad >= 0 && pad < vocab ? std::optional<Token>(pad.get<Token>()) : std::nullopt;
     } else {
       set("pad_token_id", ids.pad);
     }
@@ -190,8 +190,9 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
 
 CheckpointParts open_layers_file(MappedFile file, const ModelConfig& config, const std::string& layer_names) {
   const auto families = huggingface_families();
+  const std::string_view model_type = huggingface_model_type(config.family);
   const auto family = std::find_if(families.begin(), families.end(),
-                                   [&](const auto& f) { return config.family == f.model_type; });
+                                   [&](const auto& f) { return model_type == f.model_type; });
   const std::string name = file.path().string();
   if (family == families.end()) {
     throw Error({.what = name + ": decoder layers",

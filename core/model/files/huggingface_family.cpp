@@ -401,6 +401,12 @@ bool lists(const Json& architectures, const char* name) {
 
 std::span<const HuggingFaceFamily> huggingface_families() { return kHuggingFaceFamilies; }
 
+std::string_view huggingface_model_type(std::string_view family) {
+  if (family == "gptneox") return "gpt_neox";
+  if (family == "gemma3") return "gemma3_text";
+  return family;
+}
+
 const HuggingFaceFamily& huggingface_family(const ConfigValues& config) {
   std::string types, architectures;
   for (const HuggingFaceFamily& family : kHuggingFaceFamilies) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "core/model/files/checkpoint_json.h"
 #include "core/model/files/checkpoint_layout.h"
@@ -36,6 +37,9 @@ struct HuggingFaceFamily {
 };
 
 std::span<const HuggingFaceFamily> huggingface_families();
+/// Returns the model_type of a family that a checkpoint names (ModelConfig::family). GGUF files give two
+/// families another name than transformers.
+std::string_view huggingface_model_type(std::string_view family);
 /// Returns the family that model_type and architectures name. A draft or a table of SpecLab without these
 /// keys belongs to the family "llama". Throws Error if the family is unknown or the two keys do not agree.
 const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
@@ -44,8 +48,8 @@ const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
 struct RopeKeys {
   const char* theta = "rope_theta";
   const char* partial = "partial_rotary_factor";
-  float default_partial = 1;  ///< share of a head that transformers rotates if the key is missing; if it is
-                              ///< not 1, a missing key is an error here
+  float default_partial = 1;  ///< share of a head that transformers rotates if the key is missing; if this
+                              ///< share is not 1, a missing key is an error here
   bool longrope = false;      ///< true: the family has no scaling but LongRoPE, which files call "longrope",
                               ///< "su" or "yarn"; false: LongRoPE is refused
 };

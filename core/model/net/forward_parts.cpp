@@ -1,3 +1,4 @@
+#include "core/backend/attention_reader.h"
 #include "core/base/error.h"
 #include "core/model/net/session.h"
 #include "core/model/net/transformer.h"
@@ -22,18 +23,32 @@ void Model::lay_out_views(std::span<const Feed> feeds, std::size_t positions) co
 
 // Hidden states of layers before the exit no longer exist when the rest runs, so taps there are refused.
 void Model::check_taps_of_rest(const Feed& feed) const {
-  const int exit = layers_[static_cast<std::size_t>(feed.layers.exit()) - 1] + 1;
+  const int exit = layers_[static_cast<std::size_t>(feed.layers.begin()) - 1] + 1;
   for (const Tap& tap : feed.taps) {
     SPECLAB_CHECK(tap.layer == kFinalNorm || tap.layer >= exit,
                   "a tap of layer {} in the rest of an early exit at {}", tap.layer, exit);
   }
 }
 
-// Loads the hidden states that an early exit kept, for all rows in flight.
+bool Model::reads_attention() const { return dynamic_cast<AttentionReader*>(&backend()) != nullptr; }
+
+// Fills Feed::attention for the layer with number `at_run` among those that run.
+void Model::read_attention(const float* qkv, const Placed& placed, std::size_t at_run,
+                           const AttentionForm& form) const {
+  const RowsInFlight& rows = placed.rows;
+  dynamic_cast<AttentionReader&>(backend()).read_attention(
+      qkv, config().heads, placed.session->kv_, workspace_->run[at_run], rows, form,
+      placed.attention + at_run * static_cast<std::size_t>(rows.committed));
+}
+
+// Loads the hidden states that an early exit kept, for the rows in flight that go on.
 void Model::resume(const Inputs& in, std::span<const Placed> sequences, float* x) const {
   for (const Placed& placed : sequences) {
-    backend().copy_rows(placed.session->exit_rows_.data(), in.own, placed.rows.n, config().hidden, x);
-    x += static_cast<std::size_t>(placed.rows.n) * static_cast<std::size_t>(config().hidden);
+    const auto hidden = static_cast<std::size_t>(config().hidden);
+    const float* from =
+        placed.session->exit_rows_.data() + static_cast<std::size_t>(placed.rows.earlier) * hidden;
+    backend().copy_rows(from, in.own, placed.rows.n, config().hidden, x);
+    x += static_cast<std::size_t>(placed.rows.n) * hidden;
   }
 }
 
@@ -41,7 +56,7 @@ void Model::resume(const Inputs& in, std::span<const Placed> sequences, float* x
 // earlier rows.
 void Model::keep_exit_rows(const Inputs& in, std::span<const Placed> sequences, const float* x) const {
   const auto hidden = static_cast<std::size_t>(config().hidden);
-  for (const auto& [session, rows, views] : sequences) {
+  for (const auto& [session, rows, views, attention] : sequences) {
     float* to = backend().room(session->exit_rows_, static_cast<std::size_t>(session->scratch_) * hidden);
     backend().copy_rows(x, in.own, rows.n, config().hidden,
                         to + static_cast<std::size_t>(rows.earlier) * hidden);

@@ -26,11 +26,14 @@ void LayerPart::indices(std::span<const int> layers, const std::string& model, s
     }
     return;
   }
-  if (kind_ != Kind::kAll && (exit_ <= 0 || exit_ >= count)) {
-    throw Error({fmt::format("early exit of {}", model), fmt::format("after {} layers", exit_),
-                 fmt::format("after 1 to {} of its {} layers", count - 1, count), ""});
-  }
-  for (int i = rest() ? exit_ : 0; i < (early_exit() ? exit_ : count); ++i) out.push_back(i);
+  const auto check = [&](int exit, int least) {
+    if (exit >= least && exit < count) return;
+    throw Error({fmt::format("early exit of {}", model), fmt::format("after {} layers", exit),
+                 fmt::format("after {} to {} of its {} layers", least, count - 1, count), ""});
+  };
+  if (kind_ == Kind::kFrom || kind_ == Kind::kBetween) check(begin_, 1);
+  if (kind_ == Kind::kUntil || kind_ == Kind::kBetween) check(end_, begin_ + 1);
+  for (int i = begin_; i < (end_ > 0 ? end_ : count); ++i) out.push_back(i);
 }
 
 }  // namespace speclab

@@ -19,6 +19,7 @@ namespace speclab {
 
 class Backend;
 class DeviceTimer;
+struct AttentionForm;
 class Session;
 struct QueuedRows;
 struct RopeBuffers;
@@ -54,6 +55,10 @@ struct Feed {
   /// If not null, measures the forward on the device: from before its first kernel until the logits of its
   /// rows are computed. Their download is not in it. Only the first feed of a forward may have one.
   DeviceTimer* timer = nullptr;
+  /// Out, optional: the weights of attention on the committed positions, [layers that run, committed], as the
+  /// mean over the query heads and the sum over the rows of this feed. On the host. Only if
+  /// Model::reads_attention(), and without a view. Reading them is not counted as work.
+  float* attention = nullptr;
 
   int size() const { return static_cast<int>(parents.size()); }
 };
@@ -87,6 +92,7 @@ class Model : public std::enable_shared_from_this<Model> {
   Backend& backend() const;
   std::shared_ptr<Backend> shared_backend() const;
   std::span<const int> layers() const;  ///< the layers that this model runs
+  bool reads_attention() const;         ///< whether its backend can fill Feed::attention
   std::string name() const;  ///< for records: the configuration's name, with "[N of L layers]" for a subset
   /// SHA-256 of the bf16 embedding, row-major. For a twin it is the hash of the original's embedding.
   /// Computed once, at the first call.
@@ -158,6 +164,8 @@ class Model : public std::enable_shared_from_this<Model> {
   void compute_logits(const float* normed, int n, bool maxima, float* logits) const;
   void lay_out_views(std::span<const Feed> feeds, std::size_t positions) const;
   void check_taps_of_rest(const Feed& feed) const;
+  void read_attention(const float* qkv, const Placed& placed, std::size_t at_run,
+                      const AttentionForm& form) const;
   void resume(const Inputs& in, std::span<const Placed> sequences, float* x) const;
   void keep_exit_rows(const Inputs& in, std::span<const Placed> sequences, const float* x) const;
   Work work(const Ran& ran) const;

@@ -20,6 +20,7 @@ Session::Session(std::shared_ptr<const Model> model, int capacity, int scratch)
   }
   parents_.reserve(static_cast<std::size_t>(scratch));
   depths_.reserve(static_cast<std::size_t>(scratch));
+  exits_.reserve(static_cast<std::size_t>(scratch));
   ran_.reserve(model_->layers().size());
 }
 
@@ -141,10 +142,10 @@ void Session::commit(std::span<const int> path) {
 
 int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
   const bool rest = flight.part.rest();
-  if (rest) check_rest(parents, flight);
-  else if (!flight.continues) drop_flight();
+  const int first = rest ? check_rest(parents, flight) : 0;
+  if (!rest && !flight.continues) drop_flight();
   if (!rest && in_flight() > 0) check_continued(flight);
-  const int earlier = rest ? 0 : in_flight(), end = earlier + static_cast<int>(parents.size());
+  const int earlier = rest ? first : in_flight(), end = earlier + static_cast<int>(parents.size());
   SPECLAB_CHECK(end <= scratch_, "{} rows in flight, room for {}", end, scratch_);
   for (int node = in_flight(); node < end; ++node) {
     const int parent = parents[static_cast<std::size_t>(node - earlier)];
@@ -152,9 +153,10 @@ int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
     parents_.push_back(parent);
     depths_.push_back(parent < 0 ? 0 : depths_[static_cast<std::size_t>(parent)] + 1);
   }
-  if (rest) ran_ = model_->all_;
+  if (rest && !flight.part.early_exit()) ran_ = model_->all_;
   else ran_.assign(flight.run.begin(), flight.run.end());
-  exit_ = flight.part.early_exit() ? flight.part.exit() : 0;
+  exits_.resize(static_cast<std::size_t>(earlier));
+  exits_.resize(static_cast<std::size_t>(end), flight.part.end());
   viewed_ = viewed_ || flight.view != nullptr;
   if (flight.view != nullptr)
     flight.view->check(static_cast<int>(model_->layers().size()), length_ + flight.after);
@@ -168,20 +170,27 @@ int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
 }
 
 void Session::check_continued(const Flight& flight) const {
-  const int exit = flight.part.early_exit() ? flight.part.exit() : 0;
-  SPECLAB_CHECK(std::ranges::equal(flight.run, ran_) && exit == exit_,
-                "new rows run {} layers (exit {}), but the rows in flight ran {} (exit {})",
-                flight.run.size(), exit, ran_.size(), exit_);
+  const int exit = flight.part.end();
+  const bool fits =
+      exit > 0 ? exits_.back() >= exit : exits_.back() == 0 && std::ranges::equal(flight.run, ran_);
+  SPECLAB_CHECK(fits, "new rows run {} layers (exit {}), but the rows in flight ran {} (exit {})",
+                flight.run.size(), exit, ran_.size(), exits_.back());
 }
 
-void Session::check_rest(std::span<const std::int32_t> parents, const Flight& flight) const {
-  SPECLAB_CHECK(exit_ == flight.part.exit() && !flight.continues && flight.after == 0,
-                "a rest from layer {} on, but the rows in flight stopped at layer {}", flight.part.exit(),
-                exit_);
-  SPECLAB_CHECK(std::ranges::equal(parents, parents_),
-                "{} rows are in flight, but their rest is fed as a different tree of {}", in_flight(),
-                parents.size());
+int Session::check_rest(std::span<const std::int32_t> parents, const Flight& flight) const {
+  const auto first = std::ranges::find(exits_, flight.part.begin());
+  const auto stopped = static_cast<std::size_t>(exits_.end() - first), before = exits_.size() - stopped;
+  SPECLAB_CHECK(stopped > 0 && exits_.back() == flight.part.begin() && !flight.continues && flight.after == 0,
+                "a rest from layer {} on, but the last row in flight stopped at layer {}",
+                flight.part.begin(), exits_.empty() ? 0 : exits_.back());
+  SPECLAB_CHECK(before == 0 || (flight.part.early_exit() && exits_[before - 1] >= flight.part.end()),
+                "a rest from layer {} to {}, but a row before it stopped at layer {}", flight.part.begin(),
+                flight.part.end(), exits_[before - 1]);
+  SPECLAB_CHECK(parents.size() == stopped && std::ranges::equal(parents, std::span(parents_).last(stopped)),
+                "{} rows in flight stopped at layer {}, but their rest is fed as a different tree of {}",
+                stopped, flight.part.begin(), parents.size());
   SPECLAB_CHECK(!viewed_, "a rest of {} rows that ran with a CacheView", in_flight());
+  return static_cast<int>(before);
 }
 
 // Counts the work of the rows in flight [begin, end). Two kinds of keys are read from the cache: the
@@ -228,7 +237,7 @@ void Session::drop_flight() {
   parents_.clear();
   depths_.clear();
   ran_.clear();
-  exit_ = 0;
+  exits_.clear();
   viewed_ = false;
 }
 
@@ -256,9 +265,9 @@ std::unique_ptr<Session> Session::fork() const {
   copy->parents_ = parents_;
   copy->depths_ = depths_;
   copy->ran_ = ran_;
-  copy->exit_ = exit_;
+  copy->exits_ = exits_;
   copy->viewed_ = viewed_;
-  if (exit_ > 0) copy->copy_exit_rows(*this);
+  if (!exits_.empty() && exits_.back() > 0) copy->copy_exit_rows(*this);
   return copy;
 }
 

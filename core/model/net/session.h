@@ -24,6 +24,9 @@ class Session {
   /// Number of rows in flight: those of the last forward and of the forwards that it continued.
   int in_flight() const { return static_cast<int>(parents_.size()); }
   std::span<const std::int32_t> parents_in_flight() const { return parents_; }  ///< as in Feed
+  /// For each row in flight the layer at which it stopped (LayerPart::until, between); 0: it did not stop.
+  /// None is above the one before it.
+  std::span<const int> exits_in_flight() const { return exits_; }
 
   /// Appends and commits tokens, as a causal chain in chunks. `logits`, if not null, gets the last row's
   /// logits, [head_rows]. `taps` get the hidden states of all tokens, chunk by chunk. Throws Error when the
@@ -79,10 +82,11 @@ class Session {
     const CacheView* view = nullptr;
   };
   // Adds rows in flight and counts their work. Returns how many rows in flight come before the added ones.
-  // The rest of an early exit adds no rows: it finishes all rows in flight, so the result is 0.
+  // The rest of an early exit adds no rows; the result is then the number of rows before those that it runs.
   int fly(std::span<const std::int32_t> parents, const Flight& flight);
   void check_continued(const Flight& flight) const;
-  void check_rest(std::span<const std::int32_t> parents, const Flight& flight) const;
+  // Returns the first row that the rest goes on with.
+  int check_rest(std::span<const std::int32_t> parents, const Flight& flight) const;
   void copy_exit_rows(const Session& from);
   Model::Ran count(int begin, int end, const Flight& flight) const;
   void drop_flight();
@@ -98,9 +102,9 @@ class Session {
   Buffer<std::int32_t> fetched_rows_;
   Buffer<float> fetched_;
   // What has run for the rows in flight.
-  std::vector<int> ran_;     // indices of the layers
-  int exit_ = 0;             // layer whose hidden states are in exit_rows_; 0: exit_rows_ has none
-  bool viewed_ = false;      // whether any of them ran with a CacheView
+  std::vector<int> ran_;    // indices of the layers of the last forward; all layers after the rest of an exit
+  std::vector<int> exits_;  // [rows in flight]; if > 0, the hidden state of the row is in exit_rows_
+  bool viewed_ = false;     // whether any of them ran with a CacheView
   Buffer<float> exit_rows_;  // [scratch, hidden]; empty until an early exit
   Work work_;
   std::shared_ptr<Model::Recorded> recorded_;  // null: none is recorded

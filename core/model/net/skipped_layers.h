@@ -12,12 +12,12 @@
 namespace speclab {
 
 /// Returns the layers of `layers` that stay when `skip` is left out. Throws Error, which names `where`,
-/// unless the numbers of `skip` ascend, each once, are among `layers`, and leave at least one layer.
+/// unless the numbers of `skip` ascend strictly, are among `layers`, and leave at least one layer.
 std::vector<int> layers_without(std::span<const int> layers, std::span<const int> skip,
                                 const std::string& where);
 
-/// Every second of the layers, without the first and the last one: a set to skip when none was searched. Of
-/// two layers, it is the second one. Throws Error, which names `where`, for fewer than two layers.
+/// Returns every second layer, without the first and the last one: a set to skip when none was searched for.
+/// Of two layers, returns the second one. Throws Error, which names `where`, for fewer than two layers.
 std::vector<int> every_second_layer(std::span<const int> layers, const std::string& where);
 
 /// A skip file has {"format": "speclab skip 1", "layers": [...], "skip": [...], ...}. "layers" lists the

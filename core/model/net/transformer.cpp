@@ -46,6 +46,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                   "{} tokens, {} parents", feed.tokens.size(), count);
     SPECLAB_CHECK(feed.layers == part, "feeds of one forward with different layers");
     if (part.rest()) check_taps_of_rest(feed);
+    SPECLAB_CHECK(feed.attention == nullptr || (feed.view == nullptr && reads_attention()),
+                  "the attention of a forward with a view, or on backend {}", device.name());
     numbers[next_length++] = committed;
     const int earlier = session.fly(feed.parents, {s.run, static_cast<int>(feed.rows.size()), feed.continues,
                                                    feed.after, feed.layers, feed.view});
@@ -76,7 +78,7 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   if (n == 0) return;
   lay_out_views(feeds, positions);
   const std::size_t own = numbers.size();
-  if (part.exit() > 0) {
+  if (part.rest() || part.early_exit()) {
     numbers.resize(own + n);
     std::iota(numbers.begin() + static_cast<std::ptrdiff_t>(own), numbers.end(), 0);
   }
@@ -104,8 +106,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                       staged + path_begin + at,
                       staged + paths};
     rows.committed_copy = own_length;
-    if (feed.continues) rows.earlier = feed.session->in_flight() - count;
-    s.placed.push_back({feed.session, rows, feed.view != nullptr ? next_views : nullptr});
+    if (feed.continues || part.rest()) rows.earlier = feed.session->in_flight() - count;
+    s.placed.push_back({feed.session, rows, feed.view != nullptr ? next_views : nullptr, feed.attention});
     if (feed.view != nullptr) next_views += s.run.size();
     at += feed.parents.size();
   }
@@ -248,6 +250,7 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
           layer.rope < 0 ? Rotation{} : (*session.ropes_)[static_cast<std::size_t>(layer.rope)].rotation();
       float* from = qkv + at * static_cast<std::size_t>(qkv_width);
       device.rope_and_store(from, c.heads, rotation, own, session.kv_, index);
+      if (placed.attention != nullptr) read_attention(from, placed, at_run, form);
       if (alone == nullptr) {
         device.attention(from, c.heads, session.kv_, index, own,
                          attended + at * static_cast<std::size_t>(c.query_width()), form);

@@ -56,6 +56,7 @@ struct Model::Placed {
   Session* session;
   RowsInFlight rows;
   const KeysInView* views = nullptr;  ///< [layers that run], the view of each layer; null without a view
+  float* attention = nullptr;         ///< Feed::attention
 
   RowsInFlight rows_in(std::size_t run_index) const {
     RowsInFlight in = rows;
@@ -76,13 +77,13 @@ struct Model::Recorded {
     std::shared_ptr<Graph> graph;   ///< null: the forward ran once and was not recorded
     const float* logits = nullptr;  ///< where the graph writes them
   };
-  static constexpr std::size_t kMost = 64;  ///< entries; with more the session forgets all of them
+  static constexpr std::size_t kMost = 64;  ///< entries; instead of adding one more, the session forgets all
   std::map<Key, Entry> entries;
 };
 /// The size of a forward of one sequence, for Model::work().
 struct Model::Ran {
   std::span<const int> layers;  ///< indices of the layers that ran
-  bool embedded = true;         ///< false if the input was kept hidden states (the rest of an early exit)
+  bool embedded = true;         ///< false if the input is hidden states that an early exit kept
   std::int64_t n = 0, m = 0;    ///< rows, rows with logits
   std::int64_t keys = 0;        ///< visible keys, summed over the rows
   std::int64_t layer_keys = 0;  ///< visible keys, summed over the rows and the layers

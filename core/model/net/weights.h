@@ -41,7 +41,7 @@ struct Model::Weights {
   Norm final_norm;
   PackedMatrix head;  // the output head, [head_rows, hidden]; the embedding itself when tied
   bool embedding_beside_target =
-      false;  // the target is a twin, and `embedding` is its original's, which the twin itself does not read
+      false;  // true: the target is a twin, and `embedding` is its original's, which the twin does not read
   int masked_rows =
       0;  // number of last rows of the output head that stand for no token (added by a twin, or padding)
   std::optional<Tokenizer> tokenizer;

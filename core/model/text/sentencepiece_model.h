@@ -17,8 +17,8 @@ struct SentencePieceSpec {
   enum Type { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
   struct Piece {
     std::string text;  ///< with U+2581 for a space
-    float score;       ///< unigram: log probability; BPE: the pair that makes the piece of greatest score is
-                       ///< merged first
+    float score;       ///< unigram: log probability; BPE: the adjacent pair whose merged piece has the
+                       ///< greatest score is merged first
     int type;          ///< a Type; GGUF uses the same numbers
   };
 

@@ -31,8 +31,8 @@ enum class SplitStep {
 };
 
 /// Splits a valid UTF-8 text into words, in order and without gaps. A step sees each piece of the previous
-/// step as a separate text, and its lookahead stops at the end of the piece. An example is "a 1" with two
-/// spaces: {kDigits, kGpt2} gives "a", two spaces, "1", and {kGpt2} gives "a", " ", " 1". O(text) for every
+/// step as a separate text, and its lookahead stops at the end of the piece. For example, of "a  1", which
+/// has two spaces, {kDigits, kGpt2} makes "a", "  ", "1", and {kGpt2} makes "a", " ", " 1". O(text) for every
 /// step.
 std::vector<std::string_view> split_words(const std::vector<SplitStep>& steps, std::string_view text);
 

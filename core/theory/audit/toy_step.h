@@ -8,8 +8,8 @@
 #include "core/decoding/rules/accept.h"
 #include "core/theory/audit/enumerate.h"
 
-// One step of speculative decoding on tables that take the place of the two models. Small enough to
-// enumerate.
+// One step of speculative decoding on tables that take the place of the models. The tables are small enough
+// to enumerate all outcomes of the step.
 
 namespace speclab::enumerate {
 
@@ -69,8 +69,8 @@ struct Step {
 void run_step(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
               const RuleOptions& options, const Coins& coins, Step& step, const Verify& verify = accept);
 
-/// The tokens of a step. If they are fewer than `length`, tokens that the rule's `bonus` draws from the
-/// target's rows follow. If they are more, the rest is cut.
+/// Returns `length` tokens: those of one step, then tokens that the rule's `bonus` draws from the target's
+/// rows. If the step emits more than `length` tokens, the rest is cut.
 Outcome emit(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
              const RuleOptions& options, int length, const Coins& coins, const Verify& verify = accept);
 

@@ -34,8 +34,8 @@ struct Failure {
 };
 
 /// The law of the tokens that steps emit on one table. `length` is the depth of the shape + 1. If a step
-/// emits fewer tokens, its text is completed with draws from the target. The later steps of a lossless
-/// verifier have this law.
+/// emits fewer tokens, its text is completed with draws from the target. The tokens of later steps would have
+/// the same law as these draws if the verifier is lossless.
 struct StepLaw {
   double first_error = 0;  ///< largest |P(x) - p(x)| over the first token x
   double joint_error = 0;  ///< largest |P(text) - p(text)| over all texts of `length` tokens

@@ -2,11 +2,18 @@
 vllm/v1/sample/rejection_sampler.py.
 
     SPECLAB_AUDIT_FILE=FOLDER/vllm/v1/sample/rejection_sampler.py PYTHON scripts/audit.py audit.adapters.vllm_rejection:verify
+    SPECLAB_AUDIT_FILE=... PYTHON scripts/audit.py audit.adapters.vllm_rejection:verify_copied
 
-PYTHON has numpy; neither vLLM nor Triton need be installed. The kernels are Triton code, which is Python: this file runs it for
-one program at a time, with arrays of NumPy in place of memory. Exponential noise, with which the kernel draws by a race, is
-one coins.categorical(). The bonus is drawn outside the kernels, so here it is drawn from p. The sampler of
-vllm/v1/worker/gpu makes its random numbers inside its kernels and cannot be audited in this way.
+verify gives the kernels the draft's probabilities. verify_copied gives them none (NO_DRAFT_PROBS), as vLLM does for n-gram
+drafts: then a drafted token is accepted with the target's probability.
+
+PYTHON has numpy; neither vLLM nor Triton need be installed. The kernels are Triton code, which is Python. The class Language of
+this file takes the place of triton.language. It is our own stand-in, not Triton's interpreter: it runs the kernels of the file
+for one program at a time, with arrays of NumPy in place of memory. Exponential noise, with which the kernel draws by a race, is
+one coins.categorical(). The bonus is drawn outside the kernels, so here it is drawn from p.
+
+Not run here: rejection_greedy_sample_kernel, which uses no random number, and the sampler of vllm/v1/worker/gpu with its block
+verification, which makes its random numbers inside its kernels.
 """
 
 import numpy as np
@@ -86,6 +93,14 @@ recover, reject = functions_of_file(
 
 
 def verify(p, q, draft, coins):
+    return _verify(p, Pointer(q.ravel()), draft, coins)
+
+
+def verify_copied(p, q, draft, coins):
+    return _verify(p, None, draft, coins)
+
+
+def _verify(p, draft_probs, draft, coins):
     gamma, vocab = len(draft), p.shape[1]
     noise, uniforms = np.empty(vocab, dtype=object), np.empty(gamma, dtype=object)
     noise[:] = [Race(coins, None)] * vocab
@@ -93,10 +108,10 @@ def verify(p, q, draft, coins):
     common = {
         "cu_num_draft_tokens_ptr": Pointer(np.array([gamma])),
         "draft_token_ids_ptr": Pointer(np.array(draft)),
-        "draft_probs_ptr": Pointer(q.ravel()),
+        "draft_probs_ptr": draft_probs,
         "target_probs_ptr": Pointer(p[:gamma].ravel()),
         "vocab_size": vocab,
-        "NO_DRAFT_PROBS": False,
+        "NO_DRAFT_PROBS": draft_probs is None,
     }
     recovered, output = np.full(gamma, -1), np.full(gamma + 1, -1)
     for position in range(gamma):

@@ -13,7 +13,7 @@ from figures.record import NotApplicable
 
 MOST_NODES = 64
 MOST_DEPTH = 10
-LEAST_REACHED = 50  # nodes behind an acceptance by rank and depth; with fewer, all depths together
+LEAST_REACHED = 50  # nodes that an acceptance by rank and depth needs; with fewer, it is that of the rank at all depths
 MOST_RANKS = 5
 MOST_SHAPES = 3
 
@@ -89,7 +89,7 @@ def best_tokens(of, ranks, depth, nodes=MOST_NODES):
         level = sorted((value * x for value in level for x in p), reverse=True)[:nodes]
         values += level
     values = sorted(values, reverse=True)[:nodes]
-    return np.cumsum(values + [0.0] * (nodes - len(values)))  # a larger tree has no use for more nodes
+    return np.cumsum(values + [0.0] * (nodes - len(values)))  # further nodes add no tokens
 
 
 def nodes_and_depth(steps):
@@ -106,7 +106,7 @@ def nodes_and_depth(steps):
 
 
 def largest_group(run):
-    """The tree cases of one draft, temperature, rule and way to draw children: those with the most sizes."""
+    """Of the groups of tree cases with the same draft, temperature, rule and way to draw children: the one with the most sizes."""
     groups = collections.defaultdict(list)
     for case, steps in tree_cases(run):
         options = case.options or {}

@@ -42,7 +42,8 @@ def draft_name(case):
 
 
 def chosen_drafts(run):
-    """The chain and the tree that the largest number of verifiers judged, at two temperatures or more."""
+    """The chain and the tree that the most verifiers judged. A draft counts only if two or more verifiers judged it, at
+    least one of them at two or more temperatures."""
     chosen = {}
     for verifiers in by_draft(run).values():
         longest = max(len({t for t, _ in points}) for points in verifiers.values())

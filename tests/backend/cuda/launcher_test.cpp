@@ -3,13 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/backend/cuda/program/program.h"
 #include "core/backend/cuda/simulator/simulated_device.h"
 #include "core/base/error.h"
 #include "tests/backend/numbers.h"
+#include "tests/base/error_text.h"
 
 // How launches become persistent kernels: which tables of tasks are copied to the device, and what an error
 // says when a block of such a kernel is lost.
@@ -55,6 +58,36 @@ class LauncherTables : public testing::Test {
     return memory;
   }();
 };
+
+// A device that was given up takes no more work, and nothing waits for it.
+TEST(GivenUpDevice, RefusesAllThatCouldWait) {
+  SimulatedDevice device;
+  const auto memory = device.allocate(64);
+  const auto timer = device.make_timer();
+  device.begin_capture(false);
+  const auto captured = device.end_capture(0);
+  timer->begin();
+  device.replay(captured.get());
+  timer->stop();
+  EXPECT_GE(timer->seconds(), 0);
+  EXPECT_EQ(device.loop_problem(false), "");
+  device.give_up();
+  char host[64] = {};
+  const std::vector<std::pair<const char*, std::function<void()>>> calls{
+      {"allocate", [&] { device.allocate(64); }},
+      {"upload", [&] { device.upload(host, 64, memory.get()); }},
+      {"upload_beside", [&] { device.upload_beside(host, 64, memory.get()); }},
+      {"download", [&] { device.download(memory.get(), 64, host); }},
+      {"stream", [&] { device.stream(); }},
+      {"begin_capture", [&] { device.begin_capture(true); }},
+      {"replay", [&] { device.replay(captured.get()); }},
+      {"loop_problem", [&] { device.loop_problem(true); }},
+      {"begin of a timer", [&] { timer->begin(); }},
+      {"stop of a timer", [&] { timer->stop(); }},
+      {"seconds of a timer", [&] { timer->seconds(); }}};
+  for (const auto& [name, call] : calls)
+    EXPECT_THAT(fixtures::message_of(call), HasSubstr("given up")) << name;
+}
 
 /// A simulated GPU whose blocks have as much shared memory as on sm_89.
 class SmallDevice final : public SimulatedDevice {

@@ -300,5 +300,35 @@ TEST(DraftChain, LongGapsAreCaughtUp) {
   EXPECT_EQ(total(record, &StepRecord::accepted), 6);
 }
 
+// A model that runs but drafts nothing has no part in the step: each of its first tokens is left out.
+TEST(DraftChain, ADraftWithoutTokensHasNoSource) {
+  class TooUnsure final : public Strategy {
+   public:
+    explicit TooUnsure(const Resources& resources) : chain_({.gamma = 3, .schedule = {}}, resources) {
+      chain_.leave_out_below(1);
+    }
+    void begin(const Sequence& sequence) override { chain_.begin(sequence); }
+    void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+      chain_.draft(sequences, drafts);
+    }
+
+   private:
+    DraftChain chain_;
+  };
+  const StrategyEntry entry =
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<TooUnsure>(resources);
+      });
+  const ModelPtr target = tiny_target();
+  const GenerationRecord record = Decode{
+      .target = target,
+      .draft = target,
+      .strategy = StrategyChoice(entry),
+      .options = {{"max_tokens", 9}}}.run();
+  EXPECT_GT(record.draft.calls, 0);
+  EXPECT_EQ(drafted(record), 0);
+  for (const StepRecord& step : record.steps) EXPECT_EQ(step.source, "");
+}
+
 }  // namespace
 }  // namespace speclab

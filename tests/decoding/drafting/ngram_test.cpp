@@ -11,7 +11,7 @@
 #include <set>
 
 #include "core/decoding/drafting/datastore.h"
-#include "core/decoding/drafting/ngram_estimate.h"
+#include "core/decoding/drafting/ngrams/ngram_estimate.h"
 #include "tests/base/error_text.h"
 #include "tests/decoding/loop/loop_fixture.h"
 

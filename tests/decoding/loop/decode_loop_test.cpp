@@ -140,6 +140,7 @@ TEST_F(DecodeLoopTest, TimesAndCountsAddUp) {
   EXPECT_EQ(total(record, &StepRecord::emitted), 39);
   EXPECT_GT(record.prefill_ns, 0);
   EXPECT_GT(record.draft_prefill_ns, 0);
+  EXPECT_EQ(record.observe_prompt_ns, 0) << "the strategy reads no hidden states";
   EXPECT_GT(record.cpu_ns, 0);
 }
 

@@ -228,6 +228,8 @@ TEST_P(HeadStrategy, ARandomHeadIsLossless) {
     EXPECT_GT(record.draft.keys, 0);        // of the decoder layer's session
     EXPECT_GT(record.draft.logit_rows, 0);  // of the modules
     EXPECT_EQ(record.draft_prefill.calls, 0);
+    EXPECT_GT(record.observe_prompt_ns, 0);
+    EXPECT_LE(record.observe_prompt_ns, record.draft_prefill_ns);
   }
 }
 

@@ -67,6 +67,9 @@ std::vector<std::uint64_t> everything(int vocab) {
   p.assign_logits(z, {1, 0, 1}, {}, vocab);
   put(row_kernels::positive_difference({p.weights(), 1 / p.sum()}, {q.weights(), 1 / q.sum()}, residual));
   for (const double r : residual) put(r);
+  std::vector<double> further(vocab);
+  put(row_kernels::next_residual(residual, .7, 1.3, q.weights(), q.sum(), further));
+  for (const double r : further) put(r);
   return out;
 }
 
@@ -85,6 +88,33 @@ TEST(RowKernels, SameBitsForEveryInstructionSet) {
     }
   }
   EXPECT_GE(sets, 7);
+}
+
+// A GPU computes residual_weight() entry by entry, and the host must have its bits.
+TEST(RowKernels, TheNextResidualIsThatOfTheScalarFormula) {
+  std::mt19937 random(7);
+  for (const int vocab : {1, 15, 16, 17, 300, 2100}) {
+    for (const double scale : {1.0, 1 / .7}) {
+      std::vector<double> law(vocab), out(vocab);
+      std::vector<double> weights(vocab);
+      for (double& x : law) x = random() % 3 == 0 ? 0 : static_cast<double>(random() % 1000) / 999;
+      for (double& x : weights) x = static_cast<double>(1 + random() % 50);
+      Distribution q;
+      q.assign_weights(weights);
+      const double law_sum = row_kernels::sum(law) + .1;
+      const RatioForm form{.scale = scale};
+      row_kernels::FixedSum sum;
+      std::vector<double> wanted(vocab);
+      for (int x = 0; x < vocab; ++x) {
+        const auto i = static_cast<std::size_t>(x);
+        wanted[i] = residual_weight(form, law[i] / law_sum, q.prob(x));
+        sum.add(i, wanted[i]);
+      }
+      const double left = row_kernels::next_residual(law, law_sum, scale, q.weights(), q.sum(), out);
+      EXPECT_EQ(left, sum.total()) << vocab;
+      EXPECT_EQ(out, wanted) << vocab;
+    }
+  }
 }
 
 // At least `count` entries must reach the bar. In an unordered row few more may, which makes the bar useful.

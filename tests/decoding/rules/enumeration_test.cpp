@@ -18,9 +18,10 @@ struct Case {
   Shape shape;
 };
 
-/// Chains and trees with a small enumeration: depth <= 2, up to three children.
+/// Chains and trees with a small enumeration: depth <= 3, up to three children.
 const Case kCases[] = {{5, {{1}}},
                        {4, {{1, 1}}},
+                       {3, {{1, 1, 1}}},
                        {5, {{2}}},
                        {4, {{3}}},
                        {3, {{2, 1}}},

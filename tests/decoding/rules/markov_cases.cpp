@@ -3,7 +3,7 @@
 #include <filesystem>
 
 #include "core/decoding/drafting/datastore.h"
-#include "core/decoding/drafting/ngram_file.h"
+#include "core/decoding/drafting/ngrams/ngram_file.h"
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/measure/run_result.h"
 #include "tests/decoding/rules/independent_tree.h"
@@ -42,6 +42,12 @@ std::string some_tree() {
   if (!std::filesystem::exists(path))
     write_json_file(path, {{"format", kTreeFormat}, {"parents", {0, 0, 2}}, {"ranks", {1, 2, 1}}});
   return path;
+}
+
+/// Marks a case whose drafts are chains.
+Case of_chains(Case c) {
+  c.children = Case::Children::chain;
+  return c;
 }
 
 /// A shorter chain of the model leaves more room for copies and runners-up beside its first tokens.
@@ -98,14 +104,12 @@ std::vector<ModelPtr> drafts_of(const Case& c, ModelPtr (*table)(int, std::uint6
 
 std::shared_ptr<const StepCosts> costs_of(const Case& c) {
   if (!c.strategy.has_budget()) return nullptr;
-  return std::make_shared<const StepCosts>(
-      StepCosts{.target_ns = {10, 13, 15.5, 18.4}, .draft_ns = {.5, .6, .7}});
+  return std::make_shared<const StepCosts>(StepCosts{
+      .target_ns = {10, 13, 15.5, 18.4}, .draft_ns = {.5, .6, .7}, .further_draft_ns = {{.2, .3}, {.2, .3}}});
 }
 
 bool takes(const AcceptanceRule& rule, const Case& c) {
-  const std::string_view strategy = c.strategy.info().name;
-  if (strategy == "speculative_sampling" || strategy == "autoregressive" || strategy == "cascade")
-    return true;
+  if (c.children == Case::Children::chain) return true;
   if (rule.chains_only) return false;
   if (rule.independent_paths_only) return c.children == Case::Children::independent_paths;
   return !rule.independent_children_only || c.children != Case::Children::any;
@@ -128,26 +132,27 @@ std::vector<Case> independent_cases() {
 
 std::vector<Case> small_cases() {
   std::vector<Case> all;
-  all.push_back({"autoregressive", choose("autoregressive")});
-  all.push_back({"speculative gamma 1", choose("speculative_sampling", {{"gamma", 1}})});
-  all.push_back({"speculative gamma 2", choose("speculative_sampling", {{"gamma", 2}})});
-  all.push_back(
+  all.push_back(of_chains({"autoregressive", choose("autoregressive")}));
+  all.push_back(of_chains({"speculative gamma 1", choose("speculative_sampling", {{"gamma", 1}})}));
+  all.push_back(of_chains({"speculative gamma 2", choose("speculative_sampling", {{"gamma", 2}})}));
+  all.push_back(of_chains(
       {"speculative hot draft",
-       choose("speculative_sampling", {{"gamma", 2}, {"draft_temperature", 2}, {"draft_top_k", 2}})});
-  all.push_back({"speculative confidence",
+       choose("speculative_sampling", {{"gamma", 2}, {"draft_temperature", 2}, {"draft_top_k", 2}})}));
+  all.push_back(
+      of_chains({"speculative confidence",
                  choose("speculative_sampling",
-                        {{"gamma", 2}, {"schedule", "confidence"}, {"confidence_threshold", .4}})});
-  all.push_back(
+                        {{"gamma", 2}, {"schedule", "confidence"}, {"confidence_threshold", .4}})}));
+  all.push_back(of_chains(
       {"speculative product",
-       choose("speculative_sampling", {{"gamma", 2}, {"schedule", "product"}, {"product_threshold", .4}})});
+       choose("speculative_sampling", {{"gamma", 2}, {"schedule", "product"}, {"product_threshold", .4}})}));
   // The threshold moves far enough from step to step to stop other drafts.
-  all.push_back(
+  all.push_back(of_chains(
       {"speculative adaptive confidence", choose("speculative_sampling", {{"gamma", 2},
                                                                           {"schedule", "adaptive_confidence"},
                                                                           {"first_threshold", .3},
-                                                                          {"threshold_step", 1}})});
-  all.push_back(
-      {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})});
+                                                                          {"threshold_step", 1}})}));
+  all.push_back(of_chains(
+      {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})}));
   all.push_back({"draft tree", choose("tree_speculation", {{"widths", {2, 1}}})});
   all.push_back({"draft tree of all tokens", choose("tree_speculation", {{"widths", {3}}})});
   all.push_back(
@@ -156,8 +161,12 @@ std::vector<Case> small_cases() {
   all.push_back({"draft tree of the best tokens",
                  choose("tree_speculation", {{"widths", {2, 2}}, {"draft_temperature", 0}})});
   const auto tree = [](json options) { return choose("tree_speculation", options); };
-  all.push_back({"tree, independent children", tree({{"widths", {2, 1}}, {"children", "independent"}})});
-  all.push_back({"tree, two independent sequences", tree({{"sequences", 2}, {"length", 2}})});
+  all.push_back({.name = "tree, independent children",
+                 .strategy = tree({{"widths", {2, 1}}, {"children", "independent"}}),
+                 .children = Case::Children::independent_paths});
+  all.push_back({.name = "tree, two independent sequences",
+                 .strategy = tree({{"sequences", 2}, {"length", 2}}),
+                 .children = Case::Children::independent_paths});
   all.push_back({"tree, best children", tree({{"widths", {2, 2}}, {"children", "best"}})});
   all.push_back({"tree, uniform draws where no mass is left",
                  tree({{"widths", {3}}, {"draft_top_k", 1}, {"used_up", "uniform"}})});
@@ -169,11 +178,11 @@ std::vector<Case> small_cases() {
        choose(
            "dynamic_tree",
            {{"depth", 2}, {"expand", 2}, {"branches", 3}, {"rows", {1, 6}}, {"times", {1, 2}}, {"c", .2}})});
-  all.push_back({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}});
-  all.push_back(
+  all.push_back(of_chains({"lookup", choose("prompt_lookup", {{"length", 2}}), {0, 1, 2, 0, 1}}));
+  all.push_back(of_chains(
       {"lookup, draft where nothing matches",
        choose("prompt_lookup", {{"length", 2}, {"gamma", 2}, {"ngram_min", 2}, {"fallback", "draft"}}),
-       {0, 1, 2, 0, 1}});
+       {0, 1, 2, 0, 1}}));
   all.push_back(
       {"lookup and draft as a tree",
        choose("prompt_lookup", {{"length", 2}, {"gamma", 2}, {"fallback", "draft"}, {"merge", "tree"}}),
@@ -188,30 +197,30 @@ std::vector<Case> small_cases() {
   all.push_back({"lookahead, window accepted",
                  lookahead({{"W", 3}, {"N", 2}, {"G", 2}, {"accept_window", true}}),
                  {0, 1, 2, 0, 1, 0, 2, 1, 1}});
-  all.push_back({"jacobi", choose("jacobi", {{"block", 3}})});
+  all.push_back(of_chains({"jacobi", choose("jacobi", {{"block", 3}})}));
   const std::string datastore = some_datastore();
   all.push_back(
       {"retrieved tree",
        choose("retrieval", {{"datastore", datastore}, {"ngram_min", 1}, {"length", 2}, {"nodes", 5}})});
   const std::string ngrams = some_ngrams();
-  all.push_back({"n-grams of the text, Katz",
-                 choose("ngram_model", {{"gamma", 2}, {"smoothing", "katz"}, {"known", 0}}),
-                 {0, 1, 2, 0, 1},
-                 false});
-  all.push_back({"n-grams of the text where known",
-                 choose("ngram_model", {{"gamma", 2}, {"smoothing", "kneser_ney"}, {"order", 2}}),
-                 {0, 1, 2, 0, 1},
-                 false});
-  all.push_back({"n-grams of text and file",
-                 choose("ngram_model", {{"gamma", 1}, {"counts", "both"}, {"file", ngrams}}),
-                 {0, 2, 1},
-                 false});
+  all.push_back(of_chains({"n-grams of the text, Katz",
+                           choose("ngram_model", {{"gamma", 2}, {"smoothing", "katz"}, {"known", 0}}),
+                           {0, 1, 2, 0, 1},
+                           false}));
+  all.push_back(of_chains({"n-grams of the text where known",
+                           choose("ngram_model", {{"gamma", 2}, {"smoothing", "kneser_ney"}, {"order", 2}}),
+                           {0, 1, 2, 0, 1},
+                           false}));
+  all.push_back(of_chains({"n-grams of text and file",
+                           choose("ngram_model", {{"gamma", 1}, {"counts", "both"}, {"file", ngrams}}),
+                           {0, 2, 1},
+                           false}));
   all.push_back({"suffix tree",
                  choose("suffix_decoding", {{"length", 3}, {"factor", 3}, {"tree", true}}),
                  {0, 1, 2, 0, 1}});
-  all.push_back({"copies from the prompt",
-                 choose("prompt_lookup", {{"length", 2}, {"reference", "prompt"}}),
-                 {0, 1, 2, 0, 1}});
+  all.push_back(of_chains({"copies from the prompt",
+                           choose("prompt_lookup", {{"length", 2}, {"reference", "prompt"}}),
+                           {0, 1, 2, 0, 1}}));
   all.push_back({"lookup with a budget",
                  choose("prompt_lookup", {{"length", 2}, {"candidates", 2}, {"budget", "auto"}}),
                  {0, 1, 2, 0, 1}});
@@ -222,20 +231,23 @@ std::vector<Case> small_cases() {
     options["budget"] = "auto";
     return choose(strategy, options);
   };
-  all.push_back({"chain with a budget", with_budget("speculative_sampling", {{"gamma", 3}})});
-  all.push_back({"chain with a budget and a schedule",
+  all.push_back(of_chains({"chain with a budget", with_budget("speculative_sampling", {{"gamma", 3}})}));
+  all.push_back(
+      of_chains({"chain with a budget and a schedule",
                  with_budget("speculative_sampling",
-                             {{"gamma", 3}, {"schedule", "confidence"}, {"confidence_threshold", .4}})});
+                             {{"gamma", 3}, {"schedule", "confidence"}, {"confidence_threshold", .4}})}));
   all.push_back({"tree with a budget", with_budget("tree_speculation", {{"widths", {2, 1}}})});
-  all.push_back({"tree with a budget, independent children",
-                 with_budget("tree_speculation", {{"widths", {2, 2}}, {"children", "independent"}})});
+  all.push_back(
+      {.name = "tree with a budget, independent children",
+       .strategy = with_budget("tree_speculation", {{"widths", {2, 2}}, {"children", "independent"}}),
+       .children = Case::Children::independent});
   all.push_back({"dynamic tree with a budget",
                  with_budget("dynamic_tree", {{"depth", 2}, {"expand", 2}, {"branches", 2}, {"nodes", 4}})});
-  all.push_back({"n-grams with a budget",
-                 with_budget("ngram_model", {{"gamma", 2}, {"known", 0}}),
-                 {0, 1, 2, 0, 1},
-                 false});
-  all.push_back({"jacobi with a budget", with_budget("jacobi", {{"block", 3}})});
+  all.push_back(of_chains({"n-grams with a budget",
+                           with_budget("ngram_model", {{"gamma", 2}, {"known", 0}}),
+                           {0, 1, 2, 0, 1},
+                           false}));
+  all.push_back(of_chains({"jacobi with a budget", with_budget("jacobi", {{"block", 3}})}));
   all.push_back({"lookahead with a budget",
                  with_budget("lookahead", {{"W", 1}, {"N", 2}, {"G", 3}, {"pool_from_prompt", true}}),
                  {0, 1, 2, 0, 1, 0, 2, 1, 1}});
@@ -251,6 +263,27 @@ std::vector<Case> small_cases() {
                                              {"sure", 1},
                                              {"nodes", 4}}),
                  {0, 1, 2, 0, 1}});
+  all.push_back({"cascade with a budget", with_budget("cascade", {{"k", {2, 2, 0, 2}}}), {0, 1, 2, 0, 1}});
+  all.push_back(
+      {.name = "cascade of two models with a budget, lenient inside",
+       .strategy = with_budget("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"inner_lenience", 2}}),
+       .prompt = {0, 1, 2, 0, 1},
+       .drafts = 2});
+  all.push_back({"staged chain with a budget",
+                 with_budget("staged", {{"widths", {1, 1, 1}}, {"ahead", 2}, {"known", 0}})});
+  all.push_back({.name = "staged tree with a budget, guesses of a model",
+                 .strategy = with_budget("staged", {{"widths", {2, 1}}, {"ahead", 1}, {"branches", 2}}),
+                 .drafts = 2});
+  all.push_back({.name = "merged chains of two models with a budget",
+                 .strategy = with_budget("merged_trees", {{"length", 2}, {"sources", {"draft"}}}),
+                 .patient = false,
+                 .drafts = 2});
+  all.push_back(
+      {.name = "merged chains and a copy with a budget, few nodes",
+       .strategy = with_budget("merged_trees", {{"length", 2}, {"copies", 2}, {"nodes", 3}, {"worth", .35}}),
+       .prompt = {0, 1, 2, 0, 1},
+       .patient = false,
+       .drafts = 2});
   all.push_back({"recycled tree", choose("token_recycling", {{"k", 2}, {"tree", {2, 1, 1}}})});
   all.push_back({"copies, chain and runners-up as a tree",
                  choose("composition",
@@ -266,19 +299,28 @@ std::vector<Case> small_cases() {
                                         {"length", 2},
                                         {"nodes", 6}}),
                  {0, 1, 2, 0, 1}});
+  all.push_back(of_chains(
+      {"cascade, a model reviews copies", choose("cascade", {{"k", {2, 1, 0, 2}}}), {0, 1, 2, 0, 1}}));
   all.push_back(
-      {"cascade, a model reviews copies", choose("cascade", {{"k", {2, 1, 0, 2}}}), {0, 1, 2, 0, 1}});
-  all.push_back({.name = "cascade of two models, lenient inside",
+      of_chains({.name = "cascade of two models, lenient inside",
                  .strategy = choose("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"inner_lenience", 2}}),
                  .prompt = {0, 1, 2, 0, 1},
-                 .drafts = 2});
-  all.push_back({"staged chain", choose("staged", {{"widths", {1, 1}}, {"ahead", 2}, {"known", 0}})});
+                 .drafts = 2}));
+  all.push_back(of_chains({.name = "hierarchy of two levels",
+                           // A Markov model has no cache, so the sparse target is the target. The temperature
+                           // makes its law another.
+                           .strategy = choose("hierarchical_speculation",
+                                              {{"gamma", 2}, {"inner_gamma", 1}, {"draft_temperature", .6}}),
+                           .divides = false}));
+  all.push_back(
+      of_chains({"staged chain", choose("staged", {{"widths", {1, 1}}, {"ahead", 2}, {"known", 0}})}));
   all.push_back({.name = "staged tree, guesses of a model",
                  .strategy = choose("staged", {{"widths", {2, 1}}, {"ahead", 1}, {"branches", 2}}),
                  .drafts = 2});
   all.push_back({.name = "merged chains of two models",
-                 .strategy = choose("merged_trees", {{"length", 2}, {"copies", 0}}),
+                 .strategy = choose("merged_trees", {{"length", 2}, {"sources", {"draft"}}}),
                  .patient = false,
+                 .children = Case::Children::independent,
                  .drafts = 2});
   all.push_back(
       {.name = "merged chains and a copy, few nodes",
@@ -286,10 +328,39 @@ std::vector<Case> small_cases() {
        .prompt = {0, 1, 2, 0, 1},
        .patient = false,
        .drafts = 2});
-  all.push_back({.name = "merged, two chains of one model",
-                 .strategy = choose("merged_trees", {{"length", 2}, {"sequences", {2}}, {"copies", 0}}),
+  all.push_back(
+      {.name = "merged, two chains of one model",
+       .strategy = choose("merged_trees", {{"length", 2}, {"sequences", {2}}, {"sources", {"draft"}}}),
+       .patient = false,
+       .children = Case::Children::independent});
+  const auto mixed = [](int length, std::vector<std::string> sources, int ngram_sequences = 1) {
+    return json{{"sources", std::move(sources)},
+                {"length", length},
+                {"copies", 2},
+                {"nodes", 4},
+                {"ngram_known", 0},
+                {"ngram_sequences", ngram_sequences},
+                {"ngram_smoothing", "katz"}};
+  };
+  all.push_back({.name = "merged: a model, n-grams and a copy",
+                 .strategy = choose("merged_trees", mixed(1, {"draft", "ngram", "text"})),
+                 .prompt = {0, 1, 2, 0, 1},
                  .patient = false});
-  all.push_back({"simulated", choose("simulated", {{"gamma", 2}, {"alpha", .6}})});
+  all.push_back({.name = "merged: n-grams and a copy, no model",
+                 .strategy = choose("merged_trees", mixed(2, {"ngram", "text"})),
+                 .prompt = {0, 1, 2, 0, 1},
+                 .patient = false,
+                 .drafts = 0});
+  all.push_back({.name = "merged: a model, n-grams and a copy with a budget",
+                 .strategy = with_budget("merged_trees", mixed(1, {"draft", "ngram", "text"})),
+                 .prompt = {0, 1, 2, 0, 1},
+                 .patient = false});
+  all.push_back({.name = "merged: n-grams and a copy with a budget, no model",
+                 .strategy = with_budget("merged_trees", mixed(2, {"ngram", "text"}, 2)),
+                 .prompt = {0, 1, 2, 0, 1},
+                 .patient = false,
+                 .drafts = 0});
+  all.push_back(of_chains({"simulated", choose("simulated", {{"gamma", 2}, {"alpha", .6}})}));
   return all;
 }
 
@@ -307,22 +378,34 @@ std::vector<Case> all_cases() {
                  .strategy = StrategyChoice(independent_tree({.widths = {2, 2, 2}, .least = .2})),
                  .patient = false,
                  .children = Case::Children::independent});
-  all.push_back({"speculative gamma 3", chain({{"gamma", 3}})});
-  all.push_back({.name = "speculative gamma 5", .strategy = chain({{"gamma", 5}}), .length = 7});
-  all.push_back({"speculative gamma 4, confidence",
-                 chain({{"gamma", 4}, {"schedule", "confidence"}, {"confidence_threshold", .4}})});
-  all.push_back({"speculative gamma 4, product",
-                 chain({{"gamma", 4}, {"schedule", "product"}, {"product_threshold", .2}})});
-  all.push_back({"speculative gamma 2, heuristic", chain({{"gamma", 2}, {"schedule", "heuristic"}})});
+  all.push_back({.name = "merged: chains of a model and of n-grams, and a copy that has matched twice",
+                 .strategy = choose("merged_trees", {{"sources", {"draft", "ngram", "text"}},
+                                                     {"length", 3},
+                                                     {"copies", 3},
+                                                     {"least_match", 2},
+                                                     {"nodes", 7},
+                                                     {"worth", .05},
+                                                     {"ngram_known", 0},
+                                                     {"ngram_sequences", 2}}),
+                 .prompt = repeats,
+                 .patient = false});
+  all.push_back(of_chains({"speculative gamma 3", chain({{"gamma", 3}})}));
+  all.push_back(of_chains({.name = "speculative gamma 5", .strategy = chain({{"gamma", 5}}), .length = 7}));
+  all.push_back(of_chains({"speculative gamma 4, confidence",
+                           chain({{"gamma", 4}, {"schedule", "confidence"}, {"confidence_threshold", .4}})}));
+  all.push_back(of_chains({"speculative gamma 4, product",
+                           chain({{"gamma", 4}, {"schedule", "product"}, {"product_threshold", .2}})}));
+  all.push_back(
+      of_chains({"speculative gamma 2, heuristic", chain({{"gamma", 2}, {"schedule", "heuristic"}})}));
   all.push_back({"draft tree of pairs", tree({2, 2, 2})});
   all.push_back({"draft tree that branches late", tree({1, 3})});
   all.push_back({"draft tree, wide", tree({3, 2, 1, 1})});
   all.push_back(
       {"draft tree, cool",
        choose("tree_speculation", {{"widths", {3, 2}}, {"draft_temperature", .6}, {"draft_top_p", .9}})});
-  all.push_back({"n-grams of the text, confidence",
-                 choose("ngram_model", {{"gamma", 4}, {"schedule", "confidence"}, {"known", 0}}), repeats,
-                 false});
+  all.push_back(of_chains({"n-grams of the text, confidence",
+                           choose("ngram_model", {{"gamma", 4}, {"schedule", "confidence"}, {"known", 0}}),
+                           repeats, false}));
   for (const int candidates : {1, 2}) {
     all.push_back({"lookup and draft as a tree, " + std::to_string(candidates),
                    choose("prompt_lookup", {{"length", 3},
@@ -333,6 +416,9 @@ std::vector<Case> all_cases() {
                                             {"candidates", candidates}}),
                    repeats});
   }
+  all.push_back(
+      {"hierarchy, longer chains",
+       choose("hierarchical_speculation", {{"gamma", 4}, {"inner_gamma", 2}, {"draft_temperature", 1.5}})});
   for (const char* order : {"tree", "first"})
     all.push_back({std::string("composition of the surest few, ") + order, surest_few(order), repeats});
   return all;
@@ -395,19 +481,35 @@ std::vector<SharedCoins> shared_coins() {
   all.push_back({"a token and a later step's for the same place", copies, "rejection", [](Address a) {
                    return a.purpose == Purpose::draft ? Address{a.position + a.draw, Purpose::draft, 0} : a;
                  }});
-  // The rule "block" looks at positions that it does not accept. If coins are addressed by absolute position,
-  // the next step uses them again. Enumeration gives each decision a branch of its own and does not see this.
-  // The rule "rejection" may use such addresses.
-  all.push_back({"a block and the next step",
-                 {"", choose("speculative_sampling", {{"gamma", 3}})},
-                 "block",
-                 [](Address a) {
-                   if (a.purpose == Purpose::draft || a.purpose == Purpose::accept)
-                     return Address{a.position + a.draw, a.purpose, 0};
-                   if (a.purpose == Purpose::residual) return Address{a.position + a.draw + 1, a.purpose, 0};
-                   return a;
-                 }});
+  // Rules over whole paths look at positions that they do not accept. If coins are addressed by absolute
+  // position, the next step uses them again. Enumeration gives each decision a branch of its own and does not
+  // see this. The rule "rejection" may use such addresses.
+  const Case long_chain{"", choose("speculative_sampling", {{"gamma", 3}})};
+  all.push_back({"a block and the next step", long_chain, "block", coins_of_the_position});
+  // Nodes 2 i - 1 and 2 i of these trees have depth i.
+  const auto of_pairs = [](Address a) {
+    const std::uint32_t depth = (a.draw + 1) / 2, second = a.draw == 0 ? 0 : (a.draw + 1) % 2;
+    if (a.purpose == Purpose::draft || (a.purpose == Purpose::accept && a.draw < 100))
+      return Address{a.position + depth, a.purpose, second};
+    if (a.purpose == Purpose::residual) return Address{a.position + depth + 1, a.purpose, 0};
+    return a;
+  };
+  all.push_back({"a traversal and the next step",
+                 {"", choose("tree_speculation", {{"widths", {2, 1, 1}}})},
+                 "traversal",
+                 of_pairs});
+  all.push_back({"two paths and the next step",
+                 {"", choose("tree_speculation", {{"sequences", 2}, {"length", 3}})},
+                 "multi_path_block",
+                 of_pairs});
   return all;
+}
+
+Coins::Address coins_of_the_position(Coins::Address asked) {
+  if (asked.purpose == Purpose::draft || asked.purpose == Purpose::accept)
+    return {asked.position + asked.draw, asked.purpose, 0};
+  if (asked.purpose == Purpose::residual) return {asked.position + asked.draw + 1, asked.purpose, 0};
+  return asked;
 }
 
 }  // namespace speclab::markov

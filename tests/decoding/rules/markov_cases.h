@@ -21,9 +21,10 @@ struct Case {
   bool patient = true;  ///< false: too slow with the rule `iterative`, which draws until it accepts
   int length = 5;       ///< number of tokens whose joint law is sampled
   /// How the children of a node were drawn, if there are several: independently of each other, in a tree of
-  /// any shape or only at the pending token.
-  enum class Children { any, independent, independent_paths } children = Children::any;
-  int drafts = 1;  ///< number of draft models
+  /// any shape or only at the pending token. chain: no node has several.
+  enum class Children { any, independent, independent_paths, chain } children = Children::any;
+  int drafts = 1;       ///< number of draft models
+  bool divides = true;  ///< false: drafts on the target's session, which cannot be divided over devices
 };
 
 /// The draft models of a case. `table` makes them.
@@ -31,7 +32,7 @@ std::vector<fixtures::ModelPtr> drafts_of(
     const Case& c,
     fixtures::ModelPtr (*table)(int vocab, std::uint64_t seed, double spread) = fixtures::random_markov);
 
-/// True if the rule judges the drafts of this case. Every rule judges those of a draft model's chain.
+/// True if the rule judges the drafts of this case. Every rule judges chains.
 bool takes(const AcceptanceRule& rule, const Case& c);
 /// Every strategy, with drafts small enough for enumeration.
 std::vector<Case> small_cases();
@@ -73,6 +74,9 @@ struct SharedCoins {
   Coins::Address (*instead)(Coins::Address asked);
 };
 std::vector<SharedCoins> shared_coins();
+/// `instead` for a chain whose coins are addressed by the absolute position of the token that they decide.
+/// A rule over whole paths then uses coins of a step again in the next one.
+Coins::Address coins_of_the_position(Coins::Address asked);
 
 /// The law of the first `count` tokens after the token `last`: products of the chain's rows. A text ends at
 /// `eos`.

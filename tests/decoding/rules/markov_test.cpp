@@ -87,6 +87,32 @@ TEST_F(Markov, TruncatedRowsAndEndTokens) {
   }
 }
 
+// K-SEQ goes on with all chains that begin with the accepted token (SpecTr: Sun et al. 2023, arXiv
+// 2310.15141). merged_trees hangs the tokens that follow equal ones below the first of them, so both go on.
+// tree_speculation keeps equal tokens apart, so one goes on and the step keeps fewer tokens.
+TEST_F(Markov, KSeqKeepsMoreOfChainsThatShareTheirFirstTokens) {
+  const auto kept = [&](const char* strategy, const json& options) {
+    DecodeLoop loop(target, std::vector<ModelPtr>{draft}, choose(strategy, options), {.capacity = 32});
+    Request request =
+        Decode{.target = target, .options = {{"max_tokens", 4}, {"rule", "k_seq"}, {"temperature", 1}}}
+            .request();
+    const std::vector<Token> prompt{0, 2, 1};
+    request.prompt = prompt;
+    double tokens = 0;
+    int of_step = 0;
+    enumerate::walk(
+        [&](const Coins& coins) {
+          request.coins = coins;
+          of_step = loop.run(request).steps.front().accepted;
+        },
+        [&](double probability) { tokens += probability * of_step; });
+    return tokens;
+  };
+  const double apart = kept("tree_speculation", {{"sequences", 2}, {"length", 2}});
+  const double together = kept("merged_trees", {{"sequences", {2}}, {"length", 2}, {"sources", {"draft"}}});
+  EXPECT_GT(together, apart + .02);
+}
+
 TEST_F(Markov, ALossyRuleIsSeen) {
   const auto expected = chain_law(target, {.temperature = 1, .top_k = 0, .top_p = 1}, 1, 4);
   for (const Case& c : markov::small_cases()) {

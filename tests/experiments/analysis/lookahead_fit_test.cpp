@@ -111,6 +111,31 @@ TEST(LookaheadFits, OneFitForCasesThatDifferInWNGAlone) {
   EXPECT_TRUE(lookahead_fits(std::span(cases).first(2), calibration).empty());
 }
 
+// The law is about the guesses that a step verifies. The option V limits them, whatever the pool keeps (G).
+TEST(LookaheadFits, TheGuessesOfAStepCountNotThoseOfThePool) {
+  EXPECT_EQ(lookahead_shape({{"W", 3}, {"N", 5}, {"G", 7}}).G, 7) << "a record without V";
+  EXPECT_EQ(lookahead_shape({{"W", 3}, {"N", 5}, {"G", 7}, {"V", 0}}).G, 7);
+  EXPECT_EQ(lookahead_shape({{"W", 3}, {"N", 5}, {"G", 7}, {"V", 9}}).G, 7);
+  EXPECT_EQ(lookahead_shape({{"W", 3}, {"N", 5}, {"G", 7}, {"V", 4}}).G, 4);
+  EXPECT_EQ(lookahead_shape({{"W", 3}, {"N", 5}, {"G", -1}, {"V", 4}}).G, 4);
+  EXPECT_EQ(lookahead_shape({{"W", 3}, {"N", 5}, {"G", -1}}).G, -1);
+  std::vector<std::shared_ptr<CaseData>> cases{case_of("autoregressive", {{"temperature", 0}}, 1, 1)};
+  for (const int w : {1, 3, 8, 15}) {
+    const json options = {{"W", w}, {"N", 5}, {"G", 40}, {"V", 3}, {"temperature", 0}};
+    cases.push_back(case_of("lookahead", options,
+                            theory::LookaheadLaw{.alpha = .4, .f = 2.5}.compression({w, 5, 3}),
+                            4 * (w + 3) - 1));
+  }
+  const json fits = lookahead_fits(cases, nullptr);
+  ASSERT_EQ(fits.size(), 1u);
+  EXPECT_NEAR(fits[0]["alpha"], .4, .02);
+  EXPECT_NEAR(fits[0]["f"], 2.5, .2);
+  for (const json& cell : fits[0]["cells"]) {
+    EXPECT_EQ(cell["G"], 3);
+    EXPECT_EQ(cell["most_rows"], 4 * (cell["W"].get<int>() + 3));
+  }
+}
+
 TEST(LookaheadFits, PredictEachCaseFromTheOthers) {
   const auto cases = grid();
   const json fits = lookahead_fits(cases, nullptr);

@@ -141,6 +141,19 @@ TEST(LookaheadVerdict, NeedsRepeatsAndAnInterval) {
   EXPECT_TRUE(verdict["never_slower"].is_null());
 }
 
+// A follow-up whose recommended case failed says nothing about it: it is not as good as autoregressive
+// decoding.
+TEST(LookaheadVerdict, WithoutTheRecommendedCaseThereIsNoRegret) {
+  const json summary = summary_of(kFreeRows);
+  json follow_up = follow_up_of(lookahead_candidates(summary), 1.2, 1.1, 1.3);
+  follow_up["cases"][1]["metrics"]["speedup"] = nullptr;
+  const json verdict = lookahead_verdict(summary, follow_up);
+  EXPECT_EQ(verdict["measured"].size(), 1u);
+  EXPECT_TRUE(verdict["regret"].is_null());
+  EXPECT_TRUE(verdict["never_slower"].is_null());
+  EXPECT_THAT(to_verdict_text(verdict), HasSubstr("The recommended setting has no measured speedup."));
+}
+
 TEST(LookaheadVerdict, SaysWhenTheRecommendationIsDegenerate) {
   const json summary = summary_of(kDearRows);
   const json candidates = lookahead_candidates(summary);
@@ -173,6 +186,13 @@ TEST(LookaheadVerdict, TheFollowUpIsAValidExperiment) {
   EXPECT_EQ(experiment.cases[2].id, "lookahead/W=8/N=3/G=8/pool_from_prompt=true");
   EXPECT_GT(experiment.repeats, 1) << "noise is judged by repeats";
   for (const CaseSpec& spec : experiment.cases) EXPECT_EQ(spec.generation.max_tokens, 48);
+  json with_limit = summary_of(kFreeRows);  // its law is about V = 8 guesses of lists of 30
+  for (json& entry : with_limit["cases"]) {
+    if (entry.contains("options")) entry["options"].update({{"V", 8}, {"G", 30}});
+  }
+  const Experiment limited = parse_experiment(follow_up_config(run_config, with_limit), "grid_verdict");
+  EXPECT_EQ(limited.cases[2].options()["G"], 8);
+  EXPECT_EQ(limited.cases[2].options()["V"], 0) << "V would limit the recommended G";
   json uncalibrated = summary_of(kFreeRows);
   uncalibrated["calibration"] = nullptr;
   EXPECT_THROW(lookahead_verdict(uncalibrated, nullptr), Error);

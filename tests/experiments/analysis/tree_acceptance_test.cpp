@@ -1,47 +1,17 @@
-#include "experiments/analysis/tree_acceptance.h"
+#include "experiments/analysis/trees/tree_acceptance.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "experiments/metrics/summary.h"
 #include "tests/experiments/metrics/hand_made_run.h"
+#include "tests/experiments/metrics/tree_steps.h"
 
 namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
 using ::testing::ElementsAre;
-
-/// A step that drafts a tree of widths <2, 2> and accepts these nodes, from depth 1 on. The verifier tests
-/// children in order until it accepts one.
-StepRecord tree_step(const std::vector<int>& path) {
-  StepRecord step;
-  step.source = "draft";
-  step.rows = 7;
-  step.draft_calls = 2;
-  for (const int parent : {0, 0, 1, 1, 2, 2}) {
-    DraftedToken token;
-    token.id = 5;
-    token.parent = parent;
-    step.drafted.push_back(token);
-  }
-  int at = 0;
-  for (std::size_t depth = 0; depth <= path.size() && depth < 2; ++depth) {
-    for (int node = 1; node <= 6; ++node) {
-      DraftedToken& token = step.drafted[static_cast<std::size_t>(node) - 1];
-      if (token.parent != at) continue;
-      token.tested = true;
-      token.p = token.q = .5;
-      token.accepted = depth < path.size() && path[depth] == node;
-      if (token.accepted) break;
-    }
-    if (depth < path.size()) at = path[depth];
-  }
-  step.accepted = static_cast<int>(path.size());
-  step.emitted = step.accepted + 1;
-  step.ended_by = path.size() == 2 ? EndedBy::bonus : EndedBy::rejection;
-  return step;
-}
 
 TEST(RankCounts, CountsTheChildrenOfReachedNodes) {
   RankCounts counts;
@@ -103,6 +73,31 @@ TEST_F(TreePredictions, AreMadeFromTheOtherPrompts) {
     EXPECT_EQ(predictions[name]["kind"], "prediction");
     EXPECT_EQ(predictions[name]["quantity"], "tau");
   }
+}
+
+TEST_F(TreePredictions, WithACalibrationAlsoOfTheSpeedup) {
+  const auto run = write_run("a", 1'000'000);
+  rewrite(run / "cases" / "spec.jsonl",
+          [](LineRecord& line) { line.turns[0].steps = {tree_step({2, 5}), tree_step({}), tree_step({1})}; });
+  // Forwards of 1 and 7 rows take 1 and 1.3 ms, one of the draft 0.1 ms, drafting 6 tokens 0.3 ms, judging
+  // 0.02 ms and .01 ms for each emitted token, everything else 0.05 ms.
+  const auto step = [](int drafted, int accepted, double draft, double accept, double other) {
+    return json{{"drafted", drafted},
+                {"accepted", accepted},
+                {"ns", {{"draft", draft}, {"accept", accept}, {"other", other}, {"step", 1}}}};
+  };
+  json round = calibration_round(1e6);
+  round["t_n_ns"] = {{"1", 1e6}, {"7", 1.3e6}};
+  round["cases"] = {{"autoregressive", {step(0, 0, 0, 2e4, 3e4)}},
+                    {"spec", {step(6, 0, 3e5, 3e4, 5e4), step(6, 2, 3e5, 5e4, 5e4)}}};
+  JsonLinesWriter(run / "calibration.jsonl").append(round);
+  const json predictions = summarise_run(run)["cases"][1]["predictions"];
+  const double tau = predictions.at("tree_by_rank_and_depth")["value"];
+  EXPECT_GT(tau, 1.5);
+  EXPECT_NEAR(predictions.at("tree_speedup")["value"].get<double>(), tau / (1.3 + 2 * .1), 1e-9);
+  EXPECT_NEAR(predictions.at("tree_measured_costs")["value"].get<double>(),
+              tau * 1.05 / (.3 + 1.3 + .02 + .01 * tau + .05), 1e-9);
+  EXPECT_EQ(predictions["tree_measured_costs"]["quantity"], "speedup");
 }
 
 TEST_F(TreePredictions, NeedATreeAndTwoPrompts) {

@@ -91,7 +91,8 @@ inline std::map<std::string, std::string> contents_of(const fs::path& folder) {
 inline json without_times(json line) {
   for (const char* key : {"wall_ns", "cpu_ns", "prefill_ns", "draft_prefill_ns", "phase_ns"}) line.erase(key);
   for (json& turn : line["turns"]) {
-    for (const char* key : {"prefill_ns", "draft_prefill_ns", "decode_ns", "cpu_ns"}) turn.erase(key);
+    for (const char* key : {"prefill_ns", "draft_prefill_ns", "observe_prompt_ns", "decode_ns", "cpu_ns"})
+      turn.erase(key);
   }
   for (json& step : line["steps"]) step.erase("ns");
   return line;

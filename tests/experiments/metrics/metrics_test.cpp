@@ -187,6 +187,13 @@ TEST_F(Record, TablesInAllForms) {
   EXPECT_THAT(to_text(summary_table(summary)), HasSubstr("1.25 [1.25, 1.25] (n = 3)"));
   EXPECT_THAT(to_latex(summary_table(summary), "50 %"),
               ::testing::AllOf(HasSubstr("\\toprule"), HasSubstr("50 \\%")));
+  const Table table = summary_table(summary);
+  const auto alpha = std::ranges::find(table.header, "alpha");
+  ASSERT_NE(alpha, table.header.end());
+  EXPECT_EQ(*(alpha - 1), "rule") << "alpha belongs to a rule";
+  const auto rule = alpha - 1 - table.header.begin();
+  EXPECT_EQ(table.rows[1][static_cast<std::size_t>(rule)], summary["cases"][1]["rule"]);
+  EXPECT_EQ(table.rows[0][static_cast<std::size_t>(rule)], number_text(nullptr)) << "it drafts nothing";
   const std::string csv = summary_csv(summary);
   EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 3);
   EXPECT_EQ(csv_field("a,\"b\""), "\"a,\"\"b\"\"\"");

@@ -72,6 +72,52 @@ TEST_F(Speed, IsTheRatioOfTimesWhereTextsAreEqual) {
   EXPECT_EQ(m["speedup"].get<double>(), base / test) << "bit for bit";
 }
 
+// On prompt 0 the case failed on seed 1 and its reference on seed 2. So this prompt has no pair of lines,
+// although both have one line.
+TEST_F(Speed, PairsLinesOfTheSameSeed) {
+  const auto path = write_run("seeds", 1'600'000);
+  json config = read_json_file(path / "config.json");
+  config["seeds"] = {1, 2};
+  write_json_file(path / "config.json", config);
+  for (const char* id : {"autoregressive", "spec"}) {
+    const auto file = path / "cases" / (std::string(id) + ".jsonl");
+    const std::vector<LineRecord> lines = read_case_file(file);
+    std::filesystem::remove(file);
+    JsonLinesWriter writer(file);
+    for (LineRecord line : lines) {
+      const std::uint64_t failed = line.prompt == "0" ? (line.case_id == "spec" ? 1 : 2) : 0;
+      for (line.seed = 1; line.seed <= 2; ++line.seed) {
+        LineRecord of_seed = line;
+        for (Token& token : of_seed.turns[0].tokens) token += static_cast<Token>(line.seed);
+        if (failed != 0) of_seed.turns[0].decode_ns *= 10;
+        if (failed == line.seed) of_seed.turns.clear(), of_seed.error = "no memory";
+        writer.append(to_json(of_seed));
+      }
+    }
+  }
+  const RunData run = load_run(path);
+  const CaseData &base = *run.cases[0], &spec = *run.cases[1];
+  EXPECT_EQ(spec.lines[0]->size(), 1u);
+  EXPECT_EQ(base.lines[0]->size(), 1u);
+  EXPECT_EQ(paired_times(base, spec, false).test.size(), 2u) << "prompts 1 and 2";
+  const json m = summarise_run(path)["cases"][1]["metrics"];
+  EXPECT_EQ(m["texts_equal"], true);
+  EXPECT_DOUBLE_EQ(m["speedup"], 1.25);
+}
+
+TEST_F(Speed, TheFirstTokenWaitsForObservePrompt) {
+  const auto path = write_run("first", 1'600'000);
+  const auto milliseconds = [&] {
+    return summarise_run(path)["cases"][1]["metrics"]["time_to_first_token"].get<double>();
+  };
+  EXPECT_DOUBLE_EQ(milliseconds(), .001);
+  rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
+    line.turns[0].observe_prompt_ns = 500;
+    line.turns[0].draft_prefill_ns = 9000;
+  });
+  EXPECT_DOUBLE_EQ(milliseconds(), .0015);
+}
+
 TEST_F(Speed, LeavesOutATextThatEndsWithItsFirstToken) {
   const json summary = summarise_run(write_half_texts("none", 0));
   EXPECT_DOUBLE_EQ(summary["cases"][1]["metrics"]["speedup"], 1.25) << "prompt 0 alone has tokens";

@@ -62,13 +62,15 @@ TEST(MachineDrift, OfALine) {
   rounds[1]["t_n_ns"]["9"] = 1e9;  // not in every round
   const MachineDrift drift(rounds);
   const double slow[] = {(10 / 20. + 30 / 40.) / 2, 1, (30 / 20. + 50 / 40.) / 2};
-  EXPECT_TRUE(drift.known());
   const theory::RowTimes target(std::map<int, double>{{1, 20}, {2, 40}});
-  const auto during = [&](int rounds_before, std::vector<TimedForward> forwards = {}) {
+  const auto during_by = [&](const MachineDrift& by, int rounds_before, std::vector<TimedForward> forwards) {
     LineRecord line;
     line.calibration_rounds = rounds_before;
     line.drift = std::move(forwards);
-    return drift.during(line, target);
+    return by.during(line, target);
+  };
+  const auto during = [&](int rounds_before, std::vector<TimedForward> forwards = {}) {
+    return during_by(drift, rounds_before, std::move(forwards));
   };
   EXPECT_DOUBLE_EQ(during(0).value(), slow[0]);
   EXPECT_DOUBLE_EQ(during(1).value(), (slow[0] + slow[1]) / 2);
@@ -79,8 +81,11 @@ TEST(MachineDrift, OfALine) {
   EXPECT_DOUBLE_EQ(during(1, {{1, 25}, {2, 30}}).value(), (25 / 20. + 30 / 40.) / 2)
       << "its own forwards win over the rounds next to it";
   rounds[2]["shard"] = {2, 2};
-  EXPECT_FALSE(MachineDrift(rounds).known());
-  EXPECT_FALSE(MachineDrift({}).known());
+  for (const MachineDrift& unknown : {MachineDrift(rounds), MachineDrift({})}) {
+    EXPECT_FALSE(during_by(unknown, 1, {}));
+    EXPECT_DOUBLE_EQ(during_by(unknown, 1, {{1, 25}, {2, 30}}).value_or(0), (25 / 20. + 30 / 40.) / 2)
+        << "its own forwards need no rounds";
+  }
 }
 
 TEST(CalibrationCosts, StepsAreCorrectedForTheSpeedOfTheMachine) {

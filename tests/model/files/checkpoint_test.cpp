@@ -444,6 +444,9 @@ TEST(CheckpointHuggingFace, ReadsTheTokenizerAndItsIds) {
   config["pad_token_id"] = 9;
   write_file(dir.path() / "config.json", config.dump());
   EXPECT_EQ(checkpoint.tokenizer()->pad(), 9);
+  write_file(dir.path() / "generation_config.json", R"({"pad_token_id": -1})");
+  EXPECT_EQ(checkpoint.tokenizer()->pad(), std::nullopt) << "the later file says that there is none";
+  std::filesystem::remove(dir.path() / "generation_config.json");
   config["pad_token_id"] = "nine";
   write_file(dir.path() / "config.json", config.dump());
   EXPECT_THAT(message_of([&] { checkpoint.tokenizer(); }), HasSubstr("config.json: pad_token_id"));

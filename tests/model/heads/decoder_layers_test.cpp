@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <numeric>
+#include <tuple>
 
 #include "core/base/error.h"
 #include "core/model/net/session.h"
@@ -150,6 +152,25 @@ INSTANTIATE_TEST_SUITE_P(Backends, DecoderLayers, testing::Values("f32", "f32-kv
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+// GGUF files name two families otherwise than transformers. The layers of a head are in the format of
+// transformers for both.
+TEST(DecoderLayersOf, ATargetFromGgufHasTheNamesOfTransformers) {
+  const auto backend = make_cpu_backend({1, "f32"});
+  for (const auto& [folder, layers, family] :
+       {std::tuple{"pythia", "gpt_neox.layers.{}.", "gptneox"}, {"gemma3", "model.layers.{}.", "gemma3"}}) {
+    const std::filesystem::path golden =
+        std::filesystem::path(SPECLAB_SOURCE_DIR) / "tests/golden/families" / folder;
+    ModelConfig config = decoder_layers_of(Checkpoint::open(golden).config());
+    const HeadFile file = HeadFile::open(golden / "model.safetensors");
+    EXPECT_NO_THROW(file.decoder_layers(backend, config, layers)) << config.family;
+    EXPECT_NE(config.family, family);
+    config.family = family;
+    EXPECT_NO_THROW(file.decoder_layers(backend, config, layers)) << family;
+    config.family = "nothing";
+    EXPECT_THROW(file.decoder_layers(backend, config, layers), Error);
+  }
+}
 
 TEST(DecoderLayersOf, NeedATargetWithLayers) {
   EXPECT_THROW(decoder_layers_of(markov_table(2, {1, 2, 3, 4}).config), Error);

@@ -282,6 +282,9 @@ TEST(LayerPart, SelectsLayersByNumberAndRefusesOthers) {
   EXPECT_THAT(of(LayerPart::only(some)), ElementsAre(0, 2));
   for (const auto* wrong : {&other, &descending, &twice, &none})
     EXPECT_THROW(of(LayerPart::only(*wrong)), Error);
+  EXPECT_THAT(of(LayerPart::between(1, 2)), ElementsAre(1));
+  for (const auto& [exit, next] : {std::pair(0, 2), {2, 2}, {2, 1}, {1, 3}, {-1, 2}})
+    EXPECT_THROW(of(LayerPart::between(exit, next)), Error) << exit << " " << next;
   for (const int exit : {-1, 0, 3, 4}) {
     EXPECT_THROW(of(LayerPart::until(exit)), Error) << exit;
     EXPECT_THROW(of(LayerPart::from(exit)), Error) << exit;
@@ -294,6 +297,74 @@ TEST(LayerPart, SelectsLayersByNumberAndRefusesOthers) {
                 HasSubstr("layers of a forward of a model: got [5, 0], expected at least one of "
                           "[0, 2, 5], ascending, each once"));
   }
+}
+
+// Rows of one chain exit at layers 2, 1 and 1. Those of layer 1 go on to layer 2, then all to the end.
+TEST(EarlyExit, RowsMayExitEarlierThanRowsBeforeThem) {
+  for (const auto& backend : {make_cpu_backend({1, "f32"}), make_cuda_backend({.simulated = true})}) {
+    const auto model = three_layer_model(random_llama(three_layers(), 59), backend);
+    const auto session = model->open(64), whole = model->open(64);
+    session->prefill(some_tokens(9));
+    whole->prefill(some_tokens(9));
+    const std::vector<Token> tokens{5, 6, 7};
+    const std::vector<std::int32_t> parents{-1, 0, 1};
+    const auto run = [&](LayerPart part, std::size_t first, std::size_t end, bool continues) {
+      std::vector<float> logits(static_cast<std::size_t>(model->config().vocab));
+      const auto last = static_cast<std::int32_t>(end - first) - 1;
+      Feed feed{session.get(),
+                TokenSpan(tokens).subspan(first, end - first),
+                std::span(parents).subspan(first, end - first),
+                {&last, 1},
+                logits.data()};
+      feed.layers = part;
+      feed.continues = continues;
+      model->forward({&feed, 1});
+      return logits;
+    };
+    const auto front = [&](std::vector<int> layers, std::size_t end) {
+      std::vector<Token> text = some_tokens(9);
+      text.insert(text.end(), tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(end));
+      std::vector<float> logits(static_cast<std::size_t>(model->config().vocab));
+      Model::with_layers(model, std::move(layers))->open(64)->prefill(text, logits.data());
+      return logits;
+    };
+    EXPECT_EQ(run(LayerPart::until(2), 0, 1, false), front({0, 1}, 1));
+    EXPECT_EQ(run(LayerPart::until(1), 1, 2, true), front({0}, 2));
+    EXPECT_EQ(run(LayerPart::until(1), 2, 3, true), front({0}, 3));
+    EXPECT_THAT(session->exits_in_flight(), ElementsAre(2, 1, 1));
+    EXPECT_THROW(run(LayerPart::from(2), 0, 3, false), std::logic_error);        // two rows stopped before
+    EXPECT_THROW(run(LayerPart::from(1), 1, 3, false), std::logic_error);        // a row before them stopped
+    EXPECT_THROW(run(LayerPart::between(1, 2), 0, 3, false), std::logic_error);  // not all stopped at 1
+    EXPECT_THROW(run(LayerPart::between(1, 2), 2, 3, false), std::logic_error);  // one of two
+    const auto fork = session->fork();
+    EXPECT_THAT(fork->exits_in_flight(), ElementsAre(2, 1, 1));
+    EXPECT_EQ(run(LayerPart::between(1, 2), 1, 3, false), front({0, 1}, 3));
+    EXPECT_THAT(session->exits_in_flight(), ElementsAre(2, 2, 2));
+    EXPECT_EQ(run(LayerPart::from(2), 0, 3, false), front({0, 1, 2}, 3));
+    session->commit(std::vector<int>{0, 1, 2});
+    EXPECT_EQ(session->length(), 12);
+  }
+}
+
+TEST(LayerPartWork, RaisedRowsCostWhatOneForwardCosts) {
+  const auto model = three_layer_model(random_llama(three_layers(), 60));
+  const auto session = model->open(64);
+  session->prefill(some_tokens(10));
+  Chain chain(some_tokens(3));
+  const auto counted = [&](LayerPart part, bool rows) {
+    const Work before = session->work();
+    const Feed feed = chain.feed(*session, part, nullptr, rows);
+    model->forward({&feed, 1});
+    return session->work() - before;
+  };
+  const Work whole = counted({}, true);
+  Work parts = counted(LayerPart::until(1), false);
+  parts += counted(LayerPart::between(1, 2), false);
+  parts += counted(LayerPart::from(2), true);
+  EXPECT_EQ(parts.flops, whole.flops);
+  EXPECT_EQ(parts.weight_bytes, whole.weight_bytes);
+  EXPECT_EQ(parts.kv_bytes, whole.kv_bytes);
+  EXPECT_EQ(parts.calls, 3);
 }
 
 TEST(LayerPart, RowsMustBeFinishedBeforeTheyAreCommitted) {
@@ -314,10 +385,11 @@ TEST(LayerPart, RowsMustBeFinishedBeforeTheyAreCommitted) {
   EXPECT_THROW(chain.run(*session, LayerPart::from(1)), std::logic_error);
   session->commit({});  // nothing is kept
 
+  chain.run(*session, LayerPart::until(1));
+  EXPECT_THROW(continued(LayerPart::until(2)), std::logic_error);  // the rows before have no K/V of layer 1
   chain.run(*session, LayerPart::until(2));
   EXPECT_THROW(session->commit(path), std::logic_error);
   EXPECT_THROW(session->fork()->commit(path), std::logic_error);
-  EXPECT_THROW(continued(LayerPart::until(1)), std::logic_error);
   const std::vector<int> front{0, 1};
   EXPECT_THROW(continued(LayerPart::only(front)), std::logic_error);  // keeps no hidden states
   EXPECT_THROW(chain.run(*session, LayerPart::from(1)), std::logic_error);

@@ -12,7 +12,7 @@
 /// text, as in session_life.h.
 namespace speclab::fixtures {
 
-/// Every choice comes from the seed. In each step a random tree is drafted in one of four ways, then a
+/// Every choice comes from the seed. In each step a random tree is drafted in one of five ways, then a
 /// forward through all layers with the full cache verifies it, and a path of it may be committed.
 class PartLife {
  public:
@@ -30,7 +30,7 @@ class PartLife {
   std::string step() {
     draw_tree();
     const bool exits = model_->layers().size() > 1;
-    switch (below(exits ? 4 : 2)) {
+    switch (below(exits ? 5 : 2)) {
       case 0:
         if (!full_view()) return "a view of everything differs from the full cache";
         break;
@@ -40,6 +40,10 @@ class PartLife {
       case 2:
         if (!layer_skip()) return "a row of a layer skip depends on other rows";
         break;
+      case 3:
+        if (const std::string wrong = exits_of_rows(); !wrong.empty()) return wrong;
+        finish();
+        return "";
       default:
         if (const std::string wrong = early_exit(); !wrong.empty()) return wrong;
         finish();
@@ -177,6 +181,56 @@ class PartLife {
     if (!prefilled(logits, *front)) return "an early exit differs from a model of its layers";
     if (below(3) == 0) session_ = session_->fork();  // the hidden states go with it
     if (!verify(LayerPart::from(exit))) return "the rest of an early exit differs from a full forward";
+    return "";
+  }
+  /// Later rows stop at earlier layers. Then the rows that stopped first go on, exit by exit, until all have
+  /// stopped at the last one.
+  std::string exits_of_rows() {
+    const int layers = static_cast<int>(model_->layers().size());
+    std::vector<int> exits;
+    for (int exit = 1; exit < layers; ++exit)
+      if (below(2) == 0) exits.push_back(exit);
+    if (exits.empty()) exits.push_back(1 + static_cast<int>(below(static_cast<std::size_t>(layers) - 1)));
+    const std::size_t n = tokens_.size();
+    std::vector<std::size_t> first(exits.size());  // the first row that stops at this exit or before it
+    for (std::size_t level = exits.size(), from = 0; level-- > 0;)
+      first[level] = from, from += below(n + 1 - from);
+    for (std::size_t level = exits.size(); level-- > 0;) {
+      const std::size_t end = level > 0 ? first[level - 1] : n;
+      if (end == first[level]) continue;
+      Feed feed{session_.get(),
+                TokenSpan(tokens_).subspan(first[level], end - first[level]),
+                std::span(parents_).subspan(first[level], end - first[level]),
+                {},
+                nullptr};
+      feed.continues = first[level] > 0;
+      feed.layers = LayerPart::until(exits[level]);
+      model_->forward({&feed, 1});
+    }
+    if (below(3) == 0) session_ = session_->fork();
+    for (std::size_t level = 0; level + 1 < exits.size(); ++level) {
+      if (first[level] == n) continue;
+      std::vector<float> logits(vocab());
+      const auto last = static_cast<std::int32_t>(n - first[level]) - 1;
+      Feed feed{session_.get(),
+                TokenSpan(tokens_).subspan(first[level]),
+                std::span(parents_).subspan(first[level]),
+                {&last, 1},
+                logits.data()};
+      feed.layers = LayerPart::between(exits[level], exits[level + 1]);
+      model_->forward({&feed, 1});
+      const std::span<const int> all = one_->layers();
+      const auto front = Model::with_layers(one_, {all.begin(), all.begin() + exits[level + 1]});
+      std::vector<Token> sequence = text_;
+      for (const int at : path_to(static_cast<int>(n) - 1))
+        sequence.push_back(tokens_[static_cast<std::size_t>(at)]);
+      std::vector<float> expected(vocab());
+      front->open(capacity_, kScratch)->prefill(sequence, expected.data());
+      if (std::memcmp(expected.data(), logits.data(), vocab() * sizeof(float)) != 0)
+        return "a row that went on to a later exit differs from a model of its layers";
+    }
+    if (!verify(LayerPart::from(exits.back())))
+      return "the rest of several exits differs from a full forward";
     return "";
   }
   bool verify(LayerPart part) { return prefilled(feed(*session_, tokens_, parents_, part, nullptr), *one_); }

@@ -19,7 +19,7 @@ from tiny_model import ROOT, write_tiny_model
 BINARY = pathlib.Path(os.environ.get("SPECLAB_BINARY", ROOT / "build/release/speclab"))
 BENCH = pathlib.Path(os.environ.get("SPECLAB_BENCH", ROOT / "build/release/speclab_bench"))
 PAGES = (
-    *("README.md", "configs/README.md", "strategies/README.md", "CONTRIBUTING.md"),
+    *("README.md", "configs/README.md", "configs/devices/README.md", "strategies/README.md", "CONTRIBUTING.md"),
     *sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md")),
 )
 TARGET = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -131,6 +131,25 @@ def on_small_run(test, laboratory, text):
     test.succeeds(laboratory.run(text), text)
 
 
+def on_small_trace(test, laboratory, text):
+    """Makes a trace with short drafts, and for --check a run of the same prompts. The tiny model is no target for a verdict."""
+    laboratory.need_run(re.search(r"results/runs/[\w-]+", text)[0], "trace")
+    check = re.search(r"--check (results/runs/[\w-]+)", text)
+    if check:
+        text = text.replace(check[1], "results/runs/checked")
+        laboratory.need_run("results/runs/checked", "quickstart")
+    test.succeeds(laboratory.run(text), text)
+
+
+def simulated_beside_a_run(test, laboratory, text):
+    """Exit code 1 is a verdict about times of the tiny model."""
+    for run in re.findall(r"results/runs/[\w-]+", text):
+        laboratory.need_run(run, "gamma_sweep")
+    result = laboratory.run(text)
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
+
+
 def small_run_of_all_prompts(test, laboratory, text):
     """For a config that quotes numbers by category."""
     short = text + SMALL.replace(" --set prompts.limit=2", "")
@@ -155,6 +174,33 @@ def page_of_lookahead(test, laboratory, text):
     """Its --help: the page wants whole runs of two configs on the real model (tests/python/runs/test_lookahead_page.py)."""
     script = text.split()[0]
     test.succeeds(laboratory.run(f".venv/bin/python {script} --help"), text)
+
+
+def few_answers(test, laboratory, text):
+    """Leaves out fewer prompts than the page, because the small run has only two."""
+    short = text.replace("0[1-3]", "01")
+    test.assertNotEqual(short, text)
+    test.succeeds(laboratory.run(short), short)
+
+
+BEST_FIXED = " --set repeats=2 --filter '^autoregressive$|^speculative_sampling/'"
+
+
+def budget_pages(test, laboratory, text):
+    """Runs the command on two small runs of budget_best_fixed, each with one strategy."""
+    other = BEST_FIXED + " --set prompts.file=configs/prompts/speclab.jsonl --set prompts.split=fit"
+    laboratory.need_run("results/runs/chosen_on", "budget_best_fixed", other)
+    if "configs/" in text:
+        return small_run(test, laboratory, text)
+    if "measured_on" in text:
+        laboratory.need_run("results/runs/measured_on", "budget_best_fixed", BEST_FIXED)
+    test.succeeds(laboratory.run(".venv/bin/python " + text), text)
+
+
+def best_fixed_settings(test, laboratory, text):
+    """Runs the sweep for one strategy, as a run beside the one of budget_pages()."""
+    short = text.replace("results/runs/chosen_on", "results/runs/sweep") + SMALL + BEST_FIXED
+    test.succeeds(laboratory.run(short), short)
 
 
 def comparison(test, laboratory, text):
@@ -204,6 +250,27 @@ def optimized_tree(test, laboratory, text):
     if "configs/" not in text:
         result = laboratory.run(text)
         test.assertIn(result.returncode, (0, 1), result.stderr)
+
+
+def grid_of_trees(test, laboratory, text):
+    """Runs the command on few prompts. Exit code 1: no tree is worth its time with the tiny model."""
+    result = laboratory.run(text + SMALL + " -q")
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
+
+
+def cells_of_a_grid(test, laboratory, text):
+    """Runs the command after those before it on the page. Exit code 1 of `check` is a verdict about the tiny model."""
+    if not (laboratory.folder / "grid.json").exists():
+        make = "speclab optimize tree configs/acceptance_rules.json --draft distilled --set prompts.split=fit --set options.temperature=0 --out chosen.json --grid grid.json"
+        grid_of_trees(test, laboratory, make)
+    if " pick " not in text and not (laboratory.folder / "build/cells/config.json").exists():
+        pick = ".venv/bin/python scripts/tree_grid.py pick grid.json configs/sequoia_table.json --out build/cells"
+        test.succeeds(laboratory.run(pick), pick)
+    if " check " in text and not (laboratory.folder / "results/runs/cells/config.json").exists():
+        cells_of_a_grid(test, laboratory, "speclab run build/cells/config.json --out results/runs/cells")
+    result = laboratory.run(text + (SMALL if " run " in text else ""))
+    test.assertIn(result.returncode, (0, 1) if " check " in text else (0,), result.stderr)
 
 
 def case_with_a_tree(test, laboratory, text):
@@ -289,6 +356,17 @@ def benchmark(test, laboratory, text):
     test.assertTrue(result.stdout.strip(), text)
 
 
+def package_install(test, laboratory, text):
+    """Not run, because tests/python/package/test_install.py does. Checks that there is a package."""
+    test.assertTrue((ROOT / "pyproject.toml").exists(), text)
+
+
+def own_test(test, laboratory, text):
+    """Not run, because a test runs the same code (tests/python/package/test_tutorial.py). Checks that its files exist."""
+    for name in re.findall(r"(?:tests|python)/[\w/]+\.\w+", text):
+        test.assertTrue((ROOT / name).exists(), text)
+
+
 COMMANDS = [
     (r"speclab run configs/NAME\.json$", dry_run_of_any),
     (r"speclab run \S+ --dry-run", as_it_stands),
@@ -298,7 +376,11 @@ COMMANDS = [
     (r"speclab run configs/lookahead_ablation\.json$", small_run_of_all_prompts),
     (r"speclab run configs/.*tree\.json", case_with_a_tree),
     (r"speclab run configs/layer_skip_search\.json$", with_skip_file_and_small_run),
+    (r"speclab run configs/budget_best_fixed\.json .*budget_page\.py", budget_pages),
+    (r"speclab run configs/budget_best_fixed\.json ", best_fixed_settings),
     (r"speclab run configs/", small_run),
+    (r"speclab optimize tree .* --grid ", grid_of_trees),
+    (r"(\.venv/bin/python )?scripts/tree_grid\.py (pick|check) |speclab run build/cells/", cells_of_a_grid),
     (r"speclab optimize tree ", optimized_tree),
     (
         r"speclab optimize layers ",
@@ -312,11 +394,15 @@ COMMANDS = [
     (r"speclab (theory|list|model|audit) \S|speclab COMMAND --help$", as_it_stands),
     (r"speclab lookahead results/runs/", on_small_grid),
     (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
+    (r"scripts/pages/budget_page\.py", budget_pages),
     (r"(SPECLAB_AUDIT_FILE=\S+ )?PYTHON scripts/audit\.py", adapter),
-    (r"speclab (explain|report) (results/runs/|RUN\b)", on_small_run),
+    (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
+    (r"speclab replay results/runs/", on_small_trace),
+    (r"speclab (explain|report|simulate) (results/runs/|RUN\b)", on_small_run),
     (r"speclab compare ", comparison),
     (r"speclab (datastore|ngram) build --", as_it_stands),
     (r"grep -v .* > build/answers\.jsonl$", as_it_stands),
+    (r"grep -v .* > build/few_answers\.jsonl$", few_answers),
     (r"speclab numerics --model \S+$", with_options(" --limit 1 --tokens 2 --threads 1")),
     (r"speclab numerics --model \S+ --limit", with_options(" --class f32-kv16")),
     (r"speclab bench --model", with_options(" --threads 1")),
@@ -326,6 +412,8 @@ COMMANDS = [
     (r"speclab_bench ", benchmark),
     (r"(cmake|ctest) ", presets),
     (r"(\.venv/bin/python )?scripts/", script),
+    (r"pip install \.$", package_install),
+    (r"PYTHONPATH=\S+ \.venv/bin/python tests/", own_test),
 ]
 
 
@@ -351,7 +439,9 @@ class Snippets(unittest.TestCase):
                     (self.laboratory.folder / "snippet.json").write_text(snippet.text, encoding="utf-8")
                     self.succeeds(self.laboratory.run("speclab run snippet.json --dry-run"), snippet.text)
                 elif snippet.kind == "python":
-                    compile(snippet.text, str(snippet), "exec")  # tests/python/scripts/test_audit.py runs it
+                    compile(
+                        snippet.text, str(snippet), "exec"
+                    )  # test_audit.py and tests/python/package/test_tutorial.py run it
                 elif snippet.kind == "cpp":
                     self.compiles(snippet)
                 else:

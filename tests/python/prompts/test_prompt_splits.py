@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "scripts/train"))
 import prompts as training
 
 FILES = sorted((ROOT / "configs/prompts").glob("*.jsonl"))
-CONFIGS = sorted((ROOT / "configs").glob("**/*.json"))
+CONFIGS = sorted(file for file in (ROOT / "configs").glob("**/*.json") if file.parent.name != "devices")
 GRAM = 8
 TASKS = 20000  # training prompts drawn, so that slots are filled too
 

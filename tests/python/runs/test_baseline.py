@@ -245,12 +245,18 @@ class Pages(Adopting):
             baseline.lookahead_page.Page, "verdict", lambda page, verdict: page.parts.append(str(verdict))
         ):
             status, err = self.adopt_changed(
-                lambda s: s["cases"][1].update(published=[quote]), "--figures", "time_split"
+                lambda s: s["cases"][1].update(published=[quote], draft=None), "--figures", "time_split"
             )
         self.assertEqual(status, 0, err)
         page = (self.root / "results/lookahead.md").read_text()
         self.assertIn("| tau | 2.00 | 1.50 | a paper | so |", page)
         self.assertIn("{'folder': 'results/runs/run/verdict'}", page)
+
+    def test_the_page_of_decoding_without_a_draft_model_has_no_runs_with_one(self):
+        summary = {"cases": [{"draft": "distilled", "published": [{}]}, {"draft": None, "published": []}]}
+        self.assertFalse(baseline.lookahead_page.has_something_to_say(summary))
+        summary["cases"][1]["published"] = [{}]
+        self.assertTrue(baseline.lookahead_page.has_something_to_say(summary))
 
     def test_runs_that_prove_nothing_are_refused(self):
         synthetic_run.write(self.run_folder)

@@ -24,7 +24,7 @@ import synthetic_run
 
 import figures
 from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline
-from figures.verification import trees, verifiers
+from figures.verification import cells, trees, verifiers
 
 
 def setUpModule():
@@ -92,6 +92,7 @@ class Drawing(unittest.TestCase):
     ABSENT = {"draft_capability", "temperature"}  # the made-up run has two drafts and one temperature
     ABSENT |= {figure.name for figure in lookahead.FIGURES}  # test_lookahead_figures.py
     ABSENT |= {figure.name for figure in verifiers.FIGURES + trees.FIGURES}  # test_tree_figures.py
+    ABSENT |= {figure.name for figure in cells.FIGURES}  # test_tree_grid.py
 
     def test_every_figure_draws_in_a_column_with_readable_text(self):
         run = record.Run(RUN)
@@ -335,6 +336,8 @@ class Report(Scratch):
         html = (self.folder / "report.html").read_text()
         self.assertNotRegex(html, r'(src|href)="(?!#)')
         self.assertNotIn("url(http", html)
+        self.assertIn(">rule</th>", html, "alpha belongs to a rule")
+        self.assertIn("<td>rejection</td>", html)
         self.assertEqual(html.count("<svg"), len(list((self.folder / "figures").glob("*.svg"))))
         for case in record.Run(self.folder).cases:
             self.assertIn(f'title="{case.id}"', html)

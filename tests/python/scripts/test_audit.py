@@ -1,6 +1,7 @@
 """The audit of verifiers in Python: exact rules pass, faulty ones are found, and nonsense is reported with what led to it."""
 
 import contextlib
+import importlib
 import importlib.util
 import io
 import json
@@ -12,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import unittest.mock
 
@@ -20,7 +22,7 @@ import numpy as np
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from audit import coins, enumeration, report, rules, tables
+from audit import coins, enumeration, report, rules, tables, transport
 
 # scripts/audit.py; the folder scripts/audit has the name "audit".
 spec = importlib.util.spec_from_file_location("audit_script", ROOT / "scripts/audit.py")
@@ -302,9 +304,14 @@ def sample_recovered_tokens_kernel(
 ):
     row, ids = tl.program_id(1) * vocab_size, tl.arange(0, BLOCK_SIZE)
     inside = ids < vocab_size
-    p = tl.load(target_probs_ptr + row + ids, mask=inside, other=0.0)
-    q = tl.load(draft_probs_ptr + row + ids, mask=inside, other=0.0)
-    score = tl.maximum(p - q, 0.0) * tl.load(inv_q_ptr + ids, mask=inside, other=0.0)
+    if NO_DRAFT_PROBS:
+        drafted = tl.load(draft_token_ids_ptr + tl.program_id(1))
+        left = tl.load(target_probs_ptr + row + ids, mask=inside & (ids != drafted), other=0.0)
+    else:
+        p = tl.load(target_probs_ptr + row + ids, mask=inside, other=0.0)
+        q = tl.load(draft_probs_ptr + row + ids, mask=inside, other=0.0)
+        left = tl.maximum(p - q, 0.0)
+    score = left * tl.load(inv_q_ptr + ids, mask=inside, other=0.0)
     _, winner = tl.max(tl.where(inside, score, float("-inf")), axis=0, return_indices=True)
     tl.store(output_token_ids_ptr + tl.program_id(1), winner)
 
@@ -317,7 +324,8 @@ def rejection_random_sample_kernel(
     count = tl.load(cu_num_draft_tokens_ptr)
     for i in range(count):
         token = tl.load(draft_token_ids_ptr + i)
-        p, q = (tl.load(rows + i * vocab_size + token) for rows in (target_probs_ptr, draft_probs_ptr))
+        p = tl.load(target_probs_ptr + i * vocab_size + token)
+        q = 1 if NO_DRAFT_PROBS else tl.load(draft_probs_ptr + i * vocab_size + token)
         if p / q < tl.load(uniform_probs_ptr + i):
             tl.store(output_token_ids_ptr + i, tl.load(recovered_token_ids_ptr + i))
             return
@@ -327,25 +335,31 @@ def rejection_random_sample_kernel(
 
 
 class Adapters(Temporary):
-    def verdict(self, kernels):
+    def verdict(self, kernels, entry="verify"):
         file = self.folder / "kernels.py"
         file.write_text("import no_such_module\n" + kernels, encoding="utf-8")
         with unittest.mock.patch.dict(os.environ, SPECLAB_AUDIT_FILE=str(file)):
-            return self.run_script("audit.adapters.vllm_rejection:verify")
+            return self.run_script(f"audit.adapters.vllm_rejection:{entry}")
 
     def test_triton_kernels(self):
-        exact = self.verdict(KERNELS)
-        self.assertEqual(exact.returncode, 0, exact.stderr + exact.stdout)
-        self.assertIn("2.3125", exact.stdout)
-        for right, wrong in (
-            ("p / q <", "p <"),
-            ("tl.maximum(p - q, 0.0)", "p"),
-            ("recovered_token_ids_ptr + i", "recovered_token_ids_ptr"),
-        ):
-            self.assertIn(right, KERNELS)
-            faulty = self.verdict(KERNELS.replace(right, wrong))
-            self.assertEqual(faulty.returncode, 1, faulty.stderr + faulty.stdout)
-            self.assertIn("WRONG", faulty.stdout)
+        faults = {
+            "verify": (
+                ("p / q <", "p <"),
+                ("tl.maximum(p - q, 0.0)", "p"),
+                ("recovered_token_ids_ptr + i", "recovered_token_ids_ptr"),
+            ),
+            "verify_copied": (("inside & (ids != drafted)", "inside"), ("p / q <", "q - p <")),
+        }
+        for entry, tau in (("verify", "2.3125"), ("verify_copied", "1.430625")):
+            exact = self.verdict(KERNELS, entry)
+            self.assertEqual(exact.returncode, 0, exact.stderr + exact.stdout)
+            self.assertIn(f" {tau} ", exact.stdout)
+            for right, wrong in faults[entry]:
+                with self.subTest(entry, fault=wrong):
+                    self.assertIn(right, KERNELS)
+                    faulty = self.verdict(KERNELS.replace(right, wrong), entry)
+                    self.assertEqual(faulty.returncode, 1, faulty.stderr + faulty.stdout)
+                    self.assertIn("WRONG", faulty.stdout)
 
     def test_another_file(self):
         other = self.verdict(KERNELS.replace("rejection_random_sample_kernel", "renamed"))
@@ -354,6 +368,129 @@ class Adapters(Temporary):
         missing = self.run_script("audit.adapters.vllm_rejection:verify")
         self.assertEqual(missing.returncode, 2)
         self.assertIn("set SPECLAB_AUDIT_FILE", missing.stderr)
+
+
+def tree_kernel(reads=lambda p: p, keeps_drafted=False):
+    """A kernel with the interface of the one that the adapter for SGLang calls, for chains. It is written for this test.
+    `reads` and `keeps_drafted` plant faults."""
+
+    def kernel(predicts, accept_index, accepted, ids, index, child, sibling, tests, last, target, draft, *thresholds):
+        for i, tokens in enumerate(ids):
+            node, row = 0, None
+            while child[i][node] >= 0:
+                below = child[i][node]
+                row = target[i][node].astype(float)
+                if tests[i][node] > reads(row[tokens[below]]):
+                    row[tokens[below]] *= keeps_drafted
+                    break
+                predicts[index[i][node]] = tokens[below]
+                accepted[i] += 1
+                node, row = below, None
+            sums = np.cumsum(target[i][node] if row is None else row)
+            predicts[index[i][node]] = np.searchsorted(sums, last[i] * sums[-1], side="right")
+
+    return kernel
+
+
+class NumbersForKernels(unittest.TestCase):
+    """The adapter for SGLang, with stand-ins for PyTorch and for the kernel."""
+
+    def audit(self, kernel):
+        torch = types.SimpleNamespace(
+            tensor=lambda values, dtype, device: np.array(values, dtype),
+            int32=np.int32,
+            int64=np.int64,
+            float32=np.float32,
+            cuda=types.SimpleNamespace(is_available=lambda: True),
+            get_rng_state=lambda: types.SimpleNamespace(numpy=lambda: np.zeros(1)),
+        )
+        modules = {"torch": torch, "sgl_kernel": types.SimpleNamespace(tree_speculative_sampling_target_only=kernel)}
+        with unittest.mock.patch.dict(sys.modules, modules):
+            sys.modules.pop("audit.adapters.sglang_rejection", None)
+            adapter = importlib.import_module("audit.adapters.sglang_rejection")
+            return report.audit(adapter.verify, SMALL)
+
+    def test_an_exact_kernel(self):
+        one, two = self.audit(tree_kernel())
+        self.assertTrue(one.exact, one)
+        self.assertTrue(two.exact, two)
+        self.assertAlmostEqual(two.golden_tau, 1 + 0.325 + 0.325**2, 12)
+
+    def test_faults(self):
+        for kernel, words in (
+            (tree_kernel(keeps_drafted=True), "another threshold"),
+            (tree_kernel(reads=lambda p: p**2), "another threshold"),
+            (tree_kernel(reads=lambda p: 0), "the next token has the law"),
+        ):
+            finding = self.audit(kernel)[0]
+            self.assertFalse(finding.exact)
+            self.assertRegex(finding.failure.text, words)
+
+    def test_without_a_gpu(self):
+        absent = types.SimpleNamespace(cuda=types.SimpleNamespace(is_available=lambda: False))
+        kernel = types.SimpleNamespace(tree_speculative_sampling_target_only=None)
+        with unittest.mock.patch.dict(sys.modules, {"torch": absent, "sgl_kernel": kernel}):
+            sys.modules.pop("audit.adapters.sglang_rejection", None)
+            with self.assertRaisesRegex(audit_script.Refused, "needs a CUDA device"):
+                audit_script.load("audit.adapters.sglang_rejection:verify")
+
+
+class OptimalTransport(unittest.TestCase):
+    P, Q = tables.GOLDEN_P, tables.GOLDEN_Q
+
+    def test_programs_that_are_too_large(self):
+        self.assertEqual(len(transport.independent_children([1 / 50] * 50, 2)), 2500)
+        for make in (transport.independent_children, transport.children_without_replacement):
+            with self.assertRaisesRegex(transport.TooLarge, "2 children and 51 tokens.*132651.*at most 125000"):
+                make([1 / 51] * 51, 2)
+        laws = {x: 1 / 400 for x in range(400)}
+        with self.assertRaisesRegex(transport.TooLarge, "400 drafts and 400 outcomes.*160000"):
+            transport.best_coupling(laws, laws, lambda draft, outcome: draft == outcome)
+
+    @unittest.skipIf(importlib.util.find_spec("scipy"), "SciPy is installed")
+    def test_without_scipy(self):
+        with self.assertRaisesRegex(ModuleNotFoundError, "optimal transport needs the Python package scipy"):
+            rules.optimal_transport(self.P, {(0,): 1.0}, (0,), None)
+
+    @unittest.skipUnless(importlib.util.find_spec("scipy"), "SciPy is not installed; scripts/oracle.sh runs this")
+    def test_several_children_of_the_golden_pair(self):
+        for make, k, best in (
+            (transport.independent_children, 1, 0.75),
+            (transport.independent_children, 2, 0.9475),
+            (transport.independent_children, 3, 0.992625),
+            (transport.children_without_replacement, 2, 0.972756),
+            (transport.children_without_replacement, 3, 1),
+        ):
+            drafts = make(self.Q, k)
+            law, kept = np.zeros(4), 0
+
+            def step(coins):
+                children = list(drafts)[coins.categorical(drafts.values())]
+                return children, rules.optimal_transport(self.P, drafts, children, coins)
+
+            for probability, (children, token) in coins.walk(step):
+                law[token] += probability
+                kept += probability * (token in children)
+            np.testing.assert_allclose(law, self.P, atol=1e-12)
+            self.assertAlmostEqual(kept, best, 6)
+
+    @unittest.skipUnless(importlib.util.find_spec("scipy"), "SciPy is not installed; scripts/oracle.sh runs this")
+    def test_a_chain(self):
+        for finding, tau in zip(report.audit(rules.by_transport, SMALL), (1.75, 2.3125)):
+            self.assertTrue(finding.exact, finding)
+            self.assertAlmostEqual(finding.golden_tau, tau, 9)
+
+    @unittest.skipUnless(importlib.util.find_spec("scipy"), "SciPy is not installed; scripts/oracle.sh runs this")
+    def test_full_information(self):
+        """A verifier that sees both laws of whole texts, not only the rows of the drafted path: 12/9 tokens of the toy of Sun et
+        al. 2024, where blocks accept 11/9."""
+        p, q = (1 / 3, 2 / 3), (2 / 3, 1 / 3)
+        target, drafts = ({(a, b): row[a] * row[b] for a in (0, 1) for b in (0, 1)} for row in (p, q))
+
+        def common(draft, text):
+            return (draft[0] == text[0]) * (1 + (draft[1] == text[1]))
+
+        self.assertAlmostEqual(transport.best_coupling(drafts, target, common).gain, 12 / 9, 9)
 
 
 @unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed; scripts/oracle.sh runs this")

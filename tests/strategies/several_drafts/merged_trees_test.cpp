@@ -1,19 +1,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
+#include "core/decoding/budget/step_costs.h"
 #include "core/theory/audit/enumerate.h"
 #include "tests/base/error_text.h"
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/strategies/draft_rows.h"
+#include "tests/strategies/step_by_step.h"
 
 namespace speclab {
 namespace {
 
 using namespace speclab::fixtures;
 using enumerate::Law;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kVocab = 3;
@@ -57,7 +62,7 @@ ModelPtr draft_model(int i) { return random_markov(kVocab, static_cast<std::uint
 // Two equal drafts draw what two independent chains of one draft draw: the law of the drafted trees and of
 // their outcomes is the same, not only that of the text.
 TEST(MergedTrees, EqualDraftsHaveTheLawOfOneDraft) {
-  const json two = {{"length", 2}, {"copies", 0}};
+  const json two = {{"length", 2}, {"sources", {"draft"}}};
   json one = two;
   one["sequences"] = {2};
   const Law by_two = law_of({draft_model(0), draft_model(0)}, choose("merged_trees", two), 3, true),
@@ -68,47 +73,63 @@ TEST(MergedTrees, EqualDraftsHaveTheLawOfOneDraft) {
   EXPECT_GT(enumerate::total_variation(other.mass, by_one.mass), .05);
 }
 
-/// Drafts with merged_trees, then removes nodes that `drop` chooses.
+/// A way to spoil the drafts of merged_trees, or to look at them.
+struct Spoiling {
+  const char* options;
+  void (*change)(Draft& draft);
+};
+
+/// Drafts with merged_trees, then changes the draft.
 class Spoilt final : public Strategy {
  public:
-  using Drop = bool (*)(const Draft& draft, int node);
-  Spoilt(const Resources& resources, Drop drop)
-      : inner_(choose("merged_trees", {{"length", 1}, {"copies", 0}}).make(resources)), drop_(drop) {}
+  Spoilt(const Resources& resources, const Spoiling& spoiling)
+      : inner_(choose("merged_trees", json::parse(spoiling.options)).make(resources)),
+        change_(spoiling.change) {}
   void begin(const Sequence& sequence) override { inner_->begin(sequence); }
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     inner_->draft(sequences, drafts);
-    for (Draft* draft : drafts) {
-      std::vector<char> keep(static_cast<std::size_t>(draft->tree.size()), 1);
-      for (int node = 1; node < draft->tree.size(); ++node)
-        keep[static_cast<std::size_t>(node)] = !drop_(*draft, node);
-      draft->keep(keep);
-    }
+    for (Draft* draft : drafts) change_(*draft);
+  }
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    inner_->observe(sequences, outcomes);
   }
 
  private:
   std::unique_ptr<Strategy> inner_;
-  Drop drop_;
+  void (*change_)(Draft&);
 };
 
+template <typename Drop>
+void drop_nodes(Draft& draft, const Drop& drop) {
+  std::vector<char> keep(static_cast<std::size_t>(draft.tree.size()), 1);
+  for (int node = 1; node < draft.tree.size(); ++node) keep[static_cast<std::size_t>(node)] = !drop(node);
+  draft.keep(keep);
+}
 bool is_duplicate(const Draft& draft, int node) {
   return draft.tree.child(draft.tree.parent(node), draft.tree.token(node)) != node;
 }
-bool is_unlikely(const Draft& draft, int node) { return draft.q_at(node)->prob(draft.tree.token(node)) < .4; }
 
-template <Spoilt::Drop drop>
+constexpr const char* kModels = R"({"length": 1, "sources": ["draft"]})";
+constexpr Spoiling kNothing{kModels, [](Draft&) {}};
+constexpr Spoiling kNoDuplicates{
+    kModels, [](Draft& draft) { drop_nodes(draft, [&](int node) { return is_duplicate(draft, node); }); }};
+constexpr Spoiling kNothingUnlikely{
+    kModels, [](Draft& draft) {
+      drop_nodes(draft, [&](int node) { return draft.q_at(node)->prob(draft.tree.token(node)) < .4; });
+    }};
+
+template <const Spoiling& kSpoiling>
 StrategyChoice spoilt() {
   static const StrategyEntry entry = [] {
     StrategyEntry made =
         local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
-          return std::make_unique<Spoilt>(resources, drop);
+          return std::make_unique<Spoilt>(resources, kSpoiling);
         });
     made.info.most_drafts = 3;
     return made;
   }();
   return StrategyChoice(entry);
 }
-
-bool nothing(const Draft&, int) { return false; }
 
 // Negative controls: leaving out the second draw of a token, or drawn tokens that are unlikely, changes the
 // law.
@@ -118,9 +139,70 @@ TEST(MergedTrees, DroppingDrawnTokensIsSeen) {
   const auto distance = [&](const StrategyChoice& strategy) {
     return enumerate::total_variation(law_of(models, strategy, 3).mass, exact.mass);
   };
-  EXPECT_LT(distance(spoilt<nothing>()), 1e-12);
-  EXPECT_GT(distance(spoilt<is_duplicate>()), 1e-3);
-  EXPECT_GT(distance(spoilt<is_unlikely>()), 1e-3);
+  EXPECT_LT(distance(spoilt<kNothing>()), 1e-12);
+  EXPECT_GT(distance(spoilt<kNoDuplicates>()), 1e-3);
+  EXPECT_GT(distance(spoilt<kNothingUnlikely>()), 1e-3);
+}
+
+// Each child is judged with the q of its own source: a copy is one-hot, and a token of the n-gram model has
+// the q of that model.
+constexpr const char* kMixed =
+    R"({"sources": ["draft", "ngram", "text"], "length": 1, "copies": 2, "ngram_known": 0})";
+constexpr Spoiling kCopiesAsDrawn{R"({"sources": ["draft", "text"], "length": 1})", [](Draft& draft) {
+                                    for (int& q : draft.q_of) q = std::max(q, 0);
+                                  }};
+constexpr Spoiling kNgramsAsTheModels{kMixed, [](Draft& draft) {
+                                        for (int& q : draft.q_of) q = std::min(q, 0);
+                                      }};
+
+TEST(MergedTrees, EverySourceIsJudgedWithItsOwnQ) {
+  const Law exact = law_of({}, choose("autoregressive"), 3);
+  const auto distance = [&](const StrategyChoice& strategy, std::vector<ModelPtr> models) {
+    return enumerate::total_variation(law_of(models, strategy, 3).mass, exact.mass);
+  };
+  const ModelPtr model = draft_model(0);
+  for (const json& sources :
+       {json{"draft", "text"}, json{"draft", "ngram"}, json{"draft", "ngram", "text"}}) {
+    const json options = {
+        {"sources", sources}, {"length", 2}, {"copies", 2}, {"nodes", 5}, {"ngram_known", 0}};
+    EXPECT_LT(distance(choose("merged_trees", options), {model}), 1e-12) << sources;
+  }
+  for (const json& sources : {json::array({"ngram"}), json::array({"text"}), json{"ngram", "text"}}) {
+    const json options = {{"sources", sources}, {"length", 2}, {"ngram_sequences", 2}, {"worth", .1}};
+    EXPECT_LT(distance(choose("merged_trees", options), {}), 1e-12) << sources;
+  }
+  EXPECT_LT(distance(choose("merged_trees", json::parse(kMixed)), {model}), 1e-12);
+  EXPECT_GT(distance(spoilt<kCopiesAsDrawn>(), {model}), 1e-3);
+  EXPECT_GT(distance(spoilt<kNgramsAsTheModels>(), {model}), 1e-3);
+}
+
+// The nodes that n-grams and copies draft at temperature 0.
+TEST(MergedTrees, NgramsAndCopiesWithoutAModel) {
+  const auto nodes = [](const std::vector<Token>& text, json options) {
+    options.update({{"ngram_order", 1}, {"ngram_known", 0}, {"length", 2}, {"copies", 3}});
+    StepByStep steps("merged_trees", options);
+    steps.sequence.sampling.temperature = 0;
+    steps.begin(text);
+    return steps.nodes();
+  };
+  using Nodes = std::vector<TreeNode>;
+  const std::vector<Token> text{9, 9, 5, 3, 4, 5};
+  const Nodes frequent{{0, 5}, {1, 5}}, copied{{0, 3}, {1, 4}, {2, 5}};
+  EXPECT_EQ(nodes(text, {{"sources", {"ngram"}}}), frequent) << "5 and 9 occur twice";
+  EXPECT_EQ(nodes(text, {{"sources", {"text"}}}), copied);
+  EXPECT_EQ(nodes(text, {{"sources", {"text", "ngram"}}}), (Nodes{{0, 5}, {1, 5}, {0, 3}, {3, 4}, {4, 5}}));
+  EXPECT_EQ(nodes({7, 5, 3, 7, 5}, {{"sources", {"ngram", "text"}}, {"length", 2}}),
+            (Nodes{{0, 5}, {1, 5}, {0, 3}, {3, 7}, {4, 5}}));
+  EXPECT_EQ(nodes({9, 5, 5, 3, 9}, {{"sources", {"ngram", "text"}}}), (Nodes{{0, 5}, {1, 5}, {2, 3}}))
+      << "the copy shares the nodes of the first two tokens";
+  const json few = {{"sources", {"ngram", "text"}}, {"nodes", 3}};
+  EXPECT_EQ(nodes(text, few), copied) << "the copy has the larger weights";
+  json trusting = few;
+  trusting.update({{"trust_in_ngrams", 1}, {"trust_in_copies", .01}});
+  EXPECT_EQ(nodes(text, trusting), (Nodes{{0, 5}, {1, 5}, {0, 3}}));
+  const json two = {{"sources", {"text"}}, {"least_match", 2}};
+  EXPECT_TRUE(nodes(text, two).empty()) << "only one token has matched";
+  EXPECT_EQ(nodes({4, 5, 3, 8, 4, 5}, two), (Nodes{{0, 3}, {1, 8}, {2, 4}}));
 }
 
 struct MergedModels {
@@ -160,8 +242,8 @@ std::multiset<std::vector<Token>> paths(const StepRecord& step) {
 // that contains the parents of its nodes: those with the largest products of probabilities.
 TEST(MergedTrees, GreedyTreeIsATrieAndPruningKeepsItsHeaviestNodes) {
   const MergedModels models;
-  const json whole = {{"length", 4}, {"copies", 0}, {"nodes", 100}},
-             few = {{"length", 4}, {"copies", 0}, {"nodes", 5}};
+  const json whole = {{"length", 4}, {"sources", {"draft"}}, {"nodes", 100}},
+             few = {{"length", 4}, {"sources", {"draft"}}, {"nodes", 5}};
   const GenerationRecord all = run(models, {models.two, models.one}, whole),
                          some = run(models, {models.two, models.one}, few);
   int shared = 0, pruned = 0;
@@ -225,12 +307,46 @@ TEST(MergedTrees, TextIsTheTargetsOwn) {
                               json{{"temperature", 1}, {"coins", "gumbel"}}}) {
     const GenerationRecord plain = run(models, {}, {}, options);
     for (const json& strategy : {json{{"nodes", 4}}, json{{"sequences", {2, 1}}, {"worth", .05}},
-                                 json{{"length", 2}, {"draft_temperature", 1}}}) {
+                                 json{{"length", 2}, {"draft_temperature", 1}},
+                                 json{{"sources", {"draft", "ngram", "text"}}, {"ngram_sequences", 2}}}) {
       const GenerationRecord record = run(models, {models.two, models.one}, strategy, options);
       EXPECT_EQ(record.tokens, plain.tokens) << strategy << options;
       EXPECT_GT(total(record, &StepRecord::accepted), 0) << strategy << options;
     }
   }
+}
+
+// A budget decides for each source by what it costs: a slow model is left out, n-grams and copies go on.
+TEST(MergedTrees, ABudgetChoosesForEverySource) {
+  const MergedModels models;
+  Decode decode{.target = models.target,
+                .strategy = choose("merged_trees", {{"sources", {"draft", "ngram", "text", "earlier"}},
+                                                    {"length", 2},
+                                                    {"copies", 2},
+                                                    {"budget", "auto"}}),
+                .options = {{"temperature", 0}, {"max_tokens", 50}},
+                .prompt = {3, 1, 4, 1, 5, 9, 2, 6, 3, 1, 4, 1, 5},
+                .drafts = {models.one}};
+  const std::vector<Token> plain =
+      Decode{.target = models.target, .options = decode.options, .prompt = decode.prompt}.run().tokens;
+  const auto steps_of = [&](std::vector<double> target_ns, double draft_ns) {
+    decode.loop.costs = std::make_shared<const StepCosts>(
+        StepCosts{.target_ns = std::move(target_ns), .draft_ns = {draft_ns}});
+    const GenerationRecord record = decode.run();
+    EXPECT_EQ(record.tokens, plain);
+    std::map<std::string, int> steps;
+    for (const StepRecord& step : record.steps) {
+      if (step.contributions.empty() && !step.source.empty()) ++steps[step.source];
+      for (const Contribution& part : step.contributions) ++steps[part.source];
+    }
+    return steps;
+  };
+  std::map<std::string, int> free = steps_of({1}, 1e-9), slow = steps_of({10, 10.01}, 1000);
+  EXPECT_GT(free["draft 1"], 0);
+  EXPECT_GT(free["ngram"] + free["copies"], 0);
+  EXPECT_EQ(slow["draft 1"], 0);
+  EXPECT_GT(slow["ngram"] + slow["copies"], 0);
+  EXPECT_TRUE(steps_of({1, 100}, 1e-9).empty()) << "rows are dear";
 }
 
 TEST(MergedTrees, RefusesWhatItCannotDraft) {
@@ -244,6 +360,28 @@ TEST(MergedTrees, RefusesWhatItCannotDraft) {
   EXPECT_THAT(message({{"sequences", {16}}, {"length", 8}}, {models.one}), HasSubstr("at most 127"));
   EXPECT_THAT(message(json::object(), {models.one, models.one, models.one, models.one}),
               HasSubstr("at most 3"));
+  EXPECT_THAT(message({{"sources", {"draft", "ngrams"}}}, {models.one}),
+              AllOf(HasSubstr("sources: got \"ngrams\""), HasSubstr("Did you mean \"ngram\"?")));
+  EXPECT_THAT(message({{"sources", {"text", "text"}}}, {models.one}), HasSubstr("\"text\" twice"));
+  EXPECT_THAT(message({{"sources", json::array()}}, {models.one}), HasSubstr("an empty list"));
+  EXPECT_THAT(message({{"sources", {1}}}, {models.one}), HasSubstr("sources"));
+  EXPECT_THAT(message({{"least_match", 0}}, {models.one}),
+              HasSubstr("least_match: got 0, expected an integer, 1 to 64"));
+  EXPECT_THAT(message({{"copies", 0}}, {models.one}), HasSubstr("copies: got 0"));
+  EXPECT_THAT(message({{"trust", {"much"}}}, {models.one}),
+              HasSubstr("trust/0: got \"much\", expected a number"));
+  EXPECT_THAT(message({{"trust", {std::nan("")}}}, {models.one}), HasSubstr("trust/0: got"));
+  EXPECT_THAT(message({{"trust_in_copies", "all"}}, {models.one}), HasSubstr("trust_in_copies: got \"all\""));
+  EXPECT_THAT(message({{"sources", {"draft", "ngram"}}, {"ngram_counts", "file"}}, {models.one}),
+              HasSubstr("merged_trees: ngram_file: got none"));
+  EXPECT_THAT(
+      message({{"sources", {"draft", "ngram"}}, {"ngram_sequences", 16}, {"length", 8}}, {models.one}),
+      HasSubstr("17 x 8 tokens"));
+  EXPECT_THAT(message_of([&] {
+                DecodeLoop(models.target, nullptr, choose("merged_trees", {{"sources", {"draft"}}}),
+                           {.capacity = 64});
+              }),
+              HasSubstr("no draft model"));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 
 // Verifies a draft on the device. The kernel does what accept() of core/decoding/rules/accept.h does for a
 // tree, with the rules that walk, except K-SEQ. If the rows have the same bits as on the host, the decisions,
-// coins and tokens are the same, too (law.h). The other rules have kernels of their own (accept/). Start it
-// with start_accept() (accept/start_accept.h).
+// coins and tokens are the same, too (law.h). The other rules have kernels of their own (accept/).
+// start_accept() (accept/start_accept.h) starts the kernel of a rule.
 //
 // Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
 // the threads fetch in parallel what it needs of each node: links, token, and p and q of the token
@@ -15,15 +15,15 @@
 // the sums of the target's rows (Accept::p_sums) and reads one chunk.
 //
 // In rejection sampling, the kernel reads whole rows, p and q, only when it rejects a token that was drawn
-// from a law of the draft. With memory through which blocks meet (Accept::meeting), a row has one block per
-// piece (row_pieces.h). All blocks walk up to the first rejection and come to the same result. Then each
-// block sums its piece of the residual, and the last block to arrive goes on alone. A second rejection in the
-// same step occurs only in trees, and one block then reads the rows, with 32 KiB in flight. One block also
-// works alone for residuals with a power and for other rules, which are rare.
+// from a law of the draft. If there is memory through which blocks exchange results (Accept::meeting), a row
+// has one block per piece (row_pieces.h). All blocks walk up to the first rejection and come to the same
+// result. Then each block sums its piece of the residual, and the last block to arrive goes on alone. A
+// second rejection in the same step occurs only in trees, and one block then reads the rows, with 32 KiB in
+// flight. One block also works alone for residuals with a power and for other rules, which are rare.
 //
-// For a vocabulary of 128,256 the two rows have 1 MiB, and 32 blocks have all of it in flight at once. A
-// rejection then takes about 4 us. One block took 8 us at a latency of 0.25 us from L2, and 22 us at 0.7 us
-// from memory. All other outcomes take 2 to 3 us (predicted).
+// For a vocabulary of 128,256 the two rows have 1 MiB, and 32 blocks have all of it in flight at once. The
+// predicted time of a rejection is then about 4 us. With one block it would be 8 us at a latency of 0.25 us
+// (L2) and 22 us at 0.7 us (memory). All other outcomes take 2 to 3 us by the same prediction.
 
 namespace speclab::cuda {
 
@@ -74,7 +74,7 @@ struct Accept {
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< position of node 0
   double* residual = nullptr;              ///< scratch of accept_scratch() entries (accept/start_accept.h)
-  RowMeeting meeting{};                    ///< of one row. Null arrivals: there is one block
+  RowMeeting meeting{};                    ///< of one row; if `arrivals` is null, there is one block
   Verdict* verdict = nullptr;              ///< out
 };
 

@@ -101,9 +101,8 @@ struct Attention {
 };
 /// Attention over a list of some committed keys (core/backend/keys_in_view.h). The rank of a key is its place
 /// in the list. Ranks replace the positions of `Attention`: `committed` is the number of listed keys, and
-/// `positions` holds the ranks of the rows.
-/// `window` is 0, because `first` already excludes the keys outside of the window. If the window hides a
-/// split from all rows, the blocks of this split do nothing.
+/// `positions` holds the ranks of the rows. `window` is 0, because `first` already excludes the keys outside
+/// of the window. If the window hides a split from all rows, the blocks of this split do nothing.
 struct AttentionView : Attention {
   const std::int32_t* listed = nullptr;  ///< [committed], slots
   const std::int32_t* first = nullptr;   ///< [n], first rank that a row sees

@@ -9,8 +9,8 @@
 // Computes what acceptance rules need from whole rows: the set of accepted tokens
 // (core/decoding/rules/accepted_set.h) and the constant M of the envelope (rules_classical.cpp). In textbook
 // rejection sampling the envelope is M q >= p with M = max p / q, and a token drawn from q is accepted with
-// probability p / (M q). The results have the same bits as on the host. All threads of a block call
-// together the functions that take a LawSpace.
+// probability p / (M q). The results have the same bits as on the host. Functions with a LawSpace as an
+// argument must be called by all threads of a block together.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {

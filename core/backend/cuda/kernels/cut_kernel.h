@@ -7,13 +7,14 @@
 // integers, so the order in which blocks add them up does not matter.
 //
 // An entry has a code of 12 bits: its distance from the largest logit, in steps that divide the weight by
-// e^(1/64). Larger entries have smaller codes. Each of the first three launches finds four bits of the code
-// of the wanted entry: every block sums the masses of its piece by these four bits, and the last block of the
-// row to arrive adds up the pieces and chooses. The fourth launch collects the keys of the entries with this
-// code. Its last block searches among them with cut_of_entries(). With both top-k and top-p, the entries with
-// smaller codes are collected, too, because top-p needs the mass of exactly those that top-k keeps. If there
-// are more than RowCut::kWords entries (a row of equal logits, or a larger top-k with top-p), this block
-// searches the whole row instead.
+// e^(1/64). Larger entries have smaller codes. The first three launches find the code of the smallest entry
+// that is kept (with top-k, of the smallest that top-k keeps), four bits each. Every block sums the masses of
+// its piece by the value of these four bits. The last block of the row to arrive adds up the pieces and
+// chooses the value. The fourth launch collects the keys of the entries with this code. Its last block
+// searches among them with cut_of_entries(). With both top-k and top-p, the entries with smaller codes are
+// collected, too, because top-p needs the mass of exactly those that top-k keeps. If there are more than
+// RowCut::kWords entries (a row of equal logits, or a larger top-k with top-p), this block searches the whole
+// row instead.
 //
 // One block per row makes 16 passes over the row for top-k, 17 for top-p and 33 for both. For a vocabulary of
 // 128,256 sixteen passes read 8.2 MB, which takes one block at least 75 us, besides sorting the entries into

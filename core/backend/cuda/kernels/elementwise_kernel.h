@@ -4,7 +4,7 @@
 #include "core/backend/cuda/kernels/linear/fragments.h"
 #include "core/backend/cuda/kernels/rows.h"
 
-// Applies operations to every element of a matrix on its own: activation functions, sums, scaling and soft
+// Applies an operation to each element of a matrix separately: activation functions, sums, scaling and soft
 // caps. The bits of a result do not depend on where its element is.
 
 namespace speclab::cuda {

@@ -89,8 +89,8 @@ template <typename Load, typename Value>
 Entries(Load, Value, KnownSums) -> Entries<Load, Value>;
 
 /// Calls visit(i, load(i)) for i = first, first + step, and so on below `end`. Loads kRowLoads entries before
-/// it visits the first of them, or half as many if an entry has several numbers. Past the end it loads the
-/// last entry again, so that no load needs a branch.
+/// it visits the first of them, or half as many if an entry has more than four bytes. Past the end it loads
+/// the last entry again, so that no load needs a branch.
 template <typename Load, typename Visit>
 SPECLAB_DEVICE void visit_entries(int first, int end, int step, const Load& load, const Visit& visit) {
   constexpr int kEntries = sizeof(load(0)) <= 4 ? kRowLoads : kRowLoads / 2, kGroup = 4;

@@ -18,7 +18,7 @@ SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRow
 /// because they touch it only after wait_for_previous().
 struct RowMeeting {
   /// Room for rows * (pieces of the longest row) keys. A launch stores the largest key of each piece as
-  /// [rows, pieces of its rows]: a logit's key (key_of()) or a race's. Null: a row has one block.
+  /// [rows, pieces of its rows]: the key of a logit (key_of()) or of a race. Null: a row has one block.
   simt::u64* best = nullptr;
   simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch
 };
@@ -49,8 +49,9 @@ struct PieceOrder {
   SPECLAB_DEVICE static int place(int of_piece) {
     return of_piece / kSumChunk * kPadded + of_piece % kSumChunk;
   }
-  /// Writes the sums of the chunks of this piece to their places in `sums`, which holds those of the row. No
-  /// entry may be negative. Entries past the end of the row must be zeros, which then change no bit of a sum.
+  /// Writes the sums of the chunks of this piece to their places in `sums`, which has one entry per chunk of
+  /// the row. No entry of the row may be negative. Entries past its end must be zeros, which then change no
+  /// bit of a sum.
   template <typename Entry>
   SPECLAB_DEVICE static void sum_chunks(const simt::Shared<Entry>& entries, const simt::Shared<double>& lanes,
                                         int piece, int chunks, double* sums) {

@@ -16,10 +16,9 @@
 //
 // The memory of an H200 moves 4.3 TB/s, so the two launches take at least bytes / 4.3 TB/s. Logits are read
 // twice and weights are written once. For a vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32
-// rows, if nothing stays in L2 (predicted).
-// The logits of 32 rows are 16.4 MB, which the L2 of an H100 or H200 (50 MB) holds. With 5.5 TB/s from L2 the
-// bound is 9 us for 32 rows. For 1 row the two launches, about 2 us each, take longer than the traffic
-// (predicted).
+// rows, if nothing stays in L2 (predicted). The logits of 32 rows are 16.4 MB, which the L2 of an H100 or
+// H200 (50 MB) holds. With 5.5 TB/s from L2 the bound is 9 us for 32 rows. For 1 row the two launches, about
+// 2 us each, take longer than the traffic (predicted).
 
 namespace speclab::cuda {
 
@@ -30,7 +29,7 @@ struct RowCut {
   simt::u64 total = 0;  ///< mass of all entries; with top-k their number
   simt::u64 cut = 0;    ///< out: the key (key_of()) of the smallest entry that is kept
   simt::u32 code =
-      0;  ///< leading bits of the code of that entry; with top-k, of the smallest that top-k keeps
+      0;  ///< leading bits of the code of that entry; with top-k: of the smallest entry that top-k keeps
   simt::u32 count = 0;  ///< number of entries that the last step has collected
   /// In the last step: the keys of at most kWords of the collected entries. Before it: kCutBuckets masses of
   /// each piece.
@@ -39,7 +38,8 @@ struct RowCut {
 
 /// Turns rows of logits into laws. At temperature 0 a row becomes one-hot at its argmax. Otherwise the
 /// weights are exp((z - max) * scale), and those below e^-87 are zero. Top-k and then top-p drop tokens by
-/// setting their weights to zero. The law holds the sum of the remaining weights. Start it with start_laws().
+/// setting their weights to zero. The law holds the sum of the remaining weights. start_laws() starts the
+/// launches.
 struct Standardise {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
@@ -85,7 +85,7 @@ struct Sample {
   simt::u32 purpose = 0, draw = 0;  ///< purpose and draw index of the coins; unused when coupled
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows]
-  RowMeeting meeting{};            ///< used when coupled, because only a race reads the whole row
+  RowMeeting meeting{};            ///< used only when coupled; other draws read one chunk if `sums` is set
 };
 
 /// True if top-k or top-p may drop tokens.
@@ -135,7 +135,7 @@ SPECLAB_DEVICE float weight_of(const Standardise& a, float z, float max) {
 /// Returns the key of the smallest entry that top-k and top-p keep, if it is one of the n entries with the
 /// keys key(i, load(i)). The mass of the entries with larger keys that are not among the n is `above`; with
 /// top-k it is their number. `total`: the mass of all entries of the row; 0: this function adds up the masses
-/// of those of the n entries that top-k keeps.
+/// of the entries that top-k keeps, all of which must then be among the n.
 template <typename Load, typename Key>
 SPECLAB_DEVICE simt::u64 cut_of(const Standardise& a, const simt::Shared<simt::u64>& buckets, float max,
                                 int n, const Load& load, const Key& key, simt::u64 above, simt::u64 total) {

@@ -111,8 +111,8 @@ using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
 inline constexpr int kWarp = 32;
-/// A loop that waits for another block gives up after kMostWaitNs. Of the time between two of its calls of
-/// waited_long(), at most kMostGapNs count.
+/// A loop that waits for another block gives up after kMostWaitNs. The time between two calls of
+/// waited_long() counts as at most kMostGapNs.
 inline constexpr u64 kMostWaitNs = 2'000'000'000, kMostGapNs = 1'000'000;
 struct Waiting {
   u64 last = 0, waited = 0;  ///< ns of the device's clock

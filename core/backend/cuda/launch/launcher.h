@@ -35,8 +35,9 @@ class Launcher {
   Launcher(Device& device, CudaKernels kernels);
 
   /// Launches the kernel of `arguments`, or holds it back if it can become part of a persistent kernel or may
-  /// fuse with the next launch. What is held back is launched by submit() at the latest, and before any
-  /// kernel that cannot be held back. `kernel`: the name of the kernel, for error messages and note_into().
+  /// fuse with the next launch. A kernel that is held back is launched at the next submit() at the latest,
+  /// and before any kernel that cannot be held back. `kernel`: the name of the kernel, for error messages and
+  /// note_into().
   template <typename Arguments>
   void start(const char* kernel, const Arguments& arguments) {
     const std::optional<Task> task = task_of(arguments);
@@ -66,10 +67,10 @@ class Launcher {
   /// launches stay there, at most kMostTables of them. Tasks that equal those of such a table use it again.
   std::uint64_t uploaded_tables() const { return uploaded_tables_; }
   static constexpr std::size_t kMostTables = 8;
-  /// Lets the graph that is being recorded, if any, keep this memory.
+  /// Makes the graph that is being recorded, if any, keep this memory.
   void keep(const std::shared_ptr<void>& memory);
-  /// Appends the name of every launch to `names` until the next call; null: no more. Before a persistent
-  /// kernel come as many entries "persistent task" as it has tasks.
+  /// Appends the name of every launch to `names` until the next call. A persistent kernel also appends one
+  /// entry "persistent task" for each of its tasks, before its name. Null ends this.
   void note_into(std::vector<std::string_view>* names) { noted_ = names; }
   /// Ends what note_into(&names) began, unless note_into() was called again since then.
   void stop_noting(const std::vector<std::string_view>& names) {

@@ -29,8 +29,8 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1) run_alone(const __grid_co
   run_in_turn(kernel);
 }
 
-/// For a kernel of which kResident blocks share a multiprocessor. Without the number, ptxas may prefer more
-/// blocks and spill registers.
+/// For a kernel that should run kResident blocks on a multiprocessor. Without this number, ptxas may prefer
+/// more blocks and spill registers.
 template <typename Kernel>
 __global__ void __launch_bounds__(Kernel::kThreads, Kernel::kResident)
     run_resident(const __grid_constant__ Kernel kernel) {
@@ -51,7 +51,7 @@ void start_on_device(const Kernel& kernel, const LaunchShape& shape, const Strea
 
 #if !defined(SPECLAB_TASKS_ONLY)
 
-/// Changes the launch to that for the device of this thread (fitted()).
+/// Adapts the launch to the current device of this thread, see fitted().
 template <typename Kernel>
 cudaError_t fit_device(LaunchShape& shape) {
   if constexpr (requires { Kernel::within(shape, 0); }) {

@@ -15,8 +15,8 @@ namespace speclab::cuda {
 /// a round.
 class CudaProgram final : public DeviceProgram {
  public:
-  /// Buffers that operations of the backend use without a call of Backend::room(), which would tell a graph
-  /// that is being recorded to keep them. Graphs must keep this memory, too.
+  /// Buffers that operations of the backend use without calling Backend::room(). room() makes a graph that is
+  /// being recorded keep a buffer. record() makes it keep these buffers.
   using Memory = std::array<std::shared_ptr<void>, 4>;
   /// `backend`, `device` and `launcher` must outlive this object.
   CudaProgram(Backend& backend, Device& device, Launcher& launcher, std::function<Memory()> memory)

@@ -67,6 +67,10 @@ class Device {
   void give_up() { *given_up_ = true; }
   /// Throws Error when the device was given up.
   void require_answer() const;
+  /// For objects that outlive the device, and for destructors: they must not wait for a device that was given
+  /// up.
+  using GivenUp = std::shared_ptr<const std::atomic<bool>>;
+  GivenUp given_up() const { return given_up_; }
 
   /// Memory of the device; it is freed with the last pointer. Throws Error when there is not enough.
   virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
@@ -97,11 +101,6 @@ class Device {
   /// During a capture, a device that cannot capture by itself returns a list, to which the caller adds
   /// launches instead of starting them. Otherwise null.
   virtual std::vector<std::function<void()>>* captured_launches() { return nullptr; }
-
- protected:
-  using GivenUp = std::shared_ptr<const std::atomic<bool>>;
-  /// For objects that outlive the device: they must not wait for a device that was given up.
-  GivenUp given_up() const { return given_up_; }
 
  private:
   std::shared_ptr<std::atomic<bool>> given_up_ = std::make_shared<std::atomic<bool>>(false);

@@ -13,9 +13,9 @@
 namespace speclab::cuda {
 namespace {
 
-/// The text of an error that is about to be reported. The runtime keeps the last error until somebody asks
-/// for it, so this also clears it: a later call must not find it. An error that made the device unusable
-/// stays.
+/// Returns the text of an error that is about to be reported. The runtime keeps the last error until it is
+/// read. So this function also reads it, because a later call must not find it. An error that made the device
+/// unusable stays.
 const char* report(cudaError_t status) {
   cudaGetLastError();
   return cudaGetErrorString(status);
@@ -290,6 +290,7 @@ class GpuTimer final : public DeviceTimer {
     for (cudaEvent_t& event : events_) check(cudaEventCreate(&event), "cudaEventCreate");
   }
   ~GpuTimer() override {
+    if (*gpu_.given_up()) return;
     for (const cudaEvent_t event : events_) cudaEventDestroy(event);
   }
   GpuTimer(const GpuTimer&) = delete;

@@ -15,18 +15,20 @@ namespace {
 class HostTimer final : public DeviceTimer {
  public:
   explicit HostTimer(const Device& device) : device_(device) {}
-  void begin() override { begun_ = now(); }
-  void stop() override { ended_ = now(); }
+  void begin() override {
+    device_.require_answer();
+    begun_ = wall_now_ns();
+  }
+  void stop() override {
+    device_.require_answer();
+    ended_ = wall_now_ns();
+  }
   double seconds() override {
     device_.require_answer();
     return 1e-9 * static_cast<double>(ended_ - begun_);
   }
 
  private:
-  std::int64_t now() const {
-    device_.require_answer();
-    return wall_now_ns();
-  }
   const Device& device_;
   std::int64_t begun_ = 0, ended_ = 0;
 };

@@ -137,8 +137,9 @@ void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out
 
 /// Adds a trial of the work that follows the target's forward in a step: compute the laws of all rows, verify
 /// the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by side. One
-/// of them is accepted, so half of the nodes have to be moved. Its last node is moved, too, but rejected
-/// unless greedy: its token was drawn from a law of the draft, so the correction is drawn from a residual.
+/// of them is accepted, so half of the nodes have to be moved. Unless `greedy` is true, its last node is
+/// rejected: the token was drawn from a law of the draft, so the correction is drawn from a residual. This
+/// node is moved, too.
 void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int vocab, int rows, bool greedy) {
   const int layers = stand->simulated() ? 1 : 32, kv_heads = stand->simulated() ? 1 : 8,
             stride = kv_stride(128), slots = 256;

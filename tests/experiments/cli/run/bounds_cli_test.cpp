@@ -82,6 +82,7 @@ TEST_F(BoundsRun, SampledRulesStayBelowTheirBound) {
 
 TEST_F(BoundsRun, AWrongVerifierEndsWithExitCodeOne) {
   cases_of({{"temperature", 1}, {"max_tokens", 60}}, chains("block"));
+  EXPECT_EQ(run({"report", "run"}).code, 0);
   std::vector<json> lines = read_json_lines(dir() / "run" / "bounds.jsonl");
   std::filesystem::remove(dir() / "run" / "bounds.jsonl");
   JsonLinesWriter writer(dir() / "run" / "bounds.jsonl");
@@ -95,7 +96,13 @@ TEST_F(BoundsRun, AWrongVerifierEndsWithExitCodeOne) {
   EXPECT_EQ(again.code, 1) << again.err;
   EXPECT_THAT(again.err, HasSubstr("exit code 1: WRONG VERIFIER: speculative_sampling/draft=skip"));
   EXPECT_THAT(again.out, HasSubstr("WRONG"));
-  EXPECT_THAT(run({"report", "run"}).out, HasSubstr("WRONG VERIFIER: speculative_sampling/draft=skip"));
+  const Result report = run({"report", "run"});
+  EXPECT_EQ(report.code, 1);
+  EXPECT_THAT(report.out, HasSubstr("WRONG VERIFIER: speculative_sampling/draft=skip"));
+  const Result as_json = run({"report", "run", "--json"});
+  EXPECT_EQ(as_json.code, 1);
+  EXPECT_THAT(as_json.err, HasSubstr("exit code 1: WRONG VERIFIER"));
+  EXPECT_EQ(run({"report", "run", "--export", "vllm"}).code, 1);
 }
 
 TEST_F(BoundsRun, NoBoundsUnlessTheConfigWantsThem) {

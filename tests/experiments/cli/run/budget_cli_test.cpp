@@ -26,12 +26,17 @@ class Budgets : public Speclab {
             {"strategy": "token_recycling", "tree": [3, 2, 1], "budget": "auto"}])");
     write(experiment);
   }
-  /// Replaces the table in the record of a run.
+  /// Replaces the table in the record of a run. If it has the time of a layer, a forward without a layer then
+  /// costs almost nothing, and positions cost nothing.
   void set_costs(const std::string& name, const json& target_ns, const json& draft_ns = nullptr) {
     const fs::path file = dir() / name / "environment.json";
     json environment = read_json_file(file);
     environment["step_costs"]["target_ns"] = target_ns;
     if (!draft_ns.is_null()) environment["step_costs"]["draft_ns"] = draft_ns;
+    if (environment["step_costs"].contains("layer_ns")) {
+      environment["step_costs"]["layer_ns"] = target_ns["1"];
+      environment["step_costs"]["position_ns"] = 0;
+    }
     std::ofstream(file) << environment.dump();
   }
   /// The drafted tokens of all steps of a case.
@@ -102,8 +107,8 @@ TEST_F(Budgets, ATableThatIsNoneIsRefused) {
 /// Strategies whose drafts cost time, with default options.
 json with_draft_models() {
   return json::parse(
-      R"([{"strategy": ["speculative_sampling", "tree_speculation", "dynamic_tree"], "draft": "small"},
-                         {"strategy": ["lookahead", "jacobi", "ngram_model", "composition"]}])");
+      R"([{"strategy": ["speculative_sampling", "tree_speculation", "dynamic_tree", "cascade", "staged", "merged_trees"], "draft": "small"},
+          {"strategy": ["lookahead", "jacobi", "ngram_model", "composition", "self_speculation"]}])");
 }
 
 TEST_F(Budgets, AutoIsTheDefaultAndKnowsTheCostOfADraftModel) {
@@ -118,6 +123,8 @@ TEST_F(Budgets, AutoIsTheDefaultAndKnowsTheCostOfADraftModel) {
   ASSERT_TRUE(costs["draft_ns"].contains("small"));
   EXPECT_GT(costs["draft_ns"]["small"]["1"].get<double>(), 0);
   EXPECT_FALSE(costs["draft_ns"].contains("skip")) << "no case uses it";
+  EXPECT_GE(costs["layer_ns"].get<double>(), 0) << "the target drafts for itself";
+  EXPECT_GE(costs["position_ns"].get<double>(), 0);
   const auto ids = [&](const std::string& name) {
     std::vector<std::string> out;
     const json summary = read_json_file(dir() / name / "summary.json");
@@ -133,7 +140,7 @@ TEST_F(Budgets, AutoIsTheDefaultAndKnowsTheCostOfADraftModel) {
   measure("free", {"--costs", "first"});
   set_costs("first", {{"1", 1}, {"2", 100}}, {{"small", {{"1", .001}}}});
   measure("dear", {"--costs", "first"});
-  EXPECT_EQ(ids("free").size(), 7u);
+  EXPECT_EQ(ids("free").size(), 11u);
   for (const std::string& id : ids("dear")) {
     EXPECT_EQ(drafted("dear", id), 0u) << id;
     if (id != "composition") {  // it may find nothing to copy
@@ -142,8 +149,40 @@ TEST_F(Budgets, AutoIsTheDefaultAndKnowsTheCostOfADraftModel) {
   }
   set_costs("first", {{"1", 10}, {"2", 10}}, {{"small", {{"1", 1000}}}});
   measure("slow", {"--costs", "first"});
-  for (const std::string& id : ids("slow"))
+  for (const std::string& id : ids("slow")) {
+    if (id.starts_with("cascade") || id.starts_with("merged_trees")) continue;  // they may copy
     EXPECT_EQ(drafted("slow", id) == 0, id.find("draft=") != std::string::npos) << id;
+  }
+}
+
+TEST_F(Budgets, SeveralDraftModelsHaveTimesOfTheirOwn) {
+  json experiment = config();
+  experiment["calibration"] = false;
+  experiment["repeats"] = 1;
+  experiment["options"].erase("budget");
+  experiment["cases"] = json::parse(
+      R"([{"strategy": ["cascade", "staged", "merged_trees"], "drafts": ["small", "skip"]},
+          {"strategy": "cascade", "drafts": ["small", "skip"], "max_gram": false}])");
+  write(experiment);
+  measure("first");
+  const json costs = read_json_file(dir() / "first" / "environment.json")["step_costs"];
+  EXPECT_TRUE(costs["draft_ns"].contains("small"));
+  EXPECT_TRUE(costs["draft_ns"].contains("skip"));
+  EXPECT_FALSE(costs.contains("layer_ns")) << "no case drafts with the target itself";
+  measure("again", {"--costs", "first"});
+  EXPECT_EQ(record_of(dir() / "again"), record_of(dir() / "first")) << "the same drafts, not only texts";
+  const std::string chain = "cascade/drafts=small+skip/max_gram=false";
+  const json free = {{"1", 10}, {"2", 10}}, none = {{"1", .001}}, much = {{"1", 1000}};
+  set_costs("first", free, {{"small", none}, {"skip", much}});
+  measure("large", {"--costs", "first"});
+  EXPECT_GT(drafted("large", chain), 0u) << "the larger draft drafts without the smaller one";
+  set_costs("first", free, {{"small", much}, {"skip", none}});
+  measure("little", {"--costs", "first"});
+  EXPECT_GT(drafted("little", chain), 0u) << "the smaller draft drafts without the larger one";
+  set_costs("first", free, {{"small", much}, {"skip", much}});
+  measure("none", {"--costs", "first"});
+  EXPECT_EQ(drafted("none", chain), 0u);
+  EXPECT_EQ(drafted("none", "staged/drafts=small+skip"), 0u);
 }
 
 TEST_F(Budgets, ATableWithoutTheDraftModelIsRefusedWhereItIsNeeded) {
@@ -163,6 +202,17 @@ TEST_F(Budgets, ATableWithoutTheDraftModelIsRefusedWhereItIsNeeded) {
   write(experiment);
   expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "old"}),
                {"without times of the draft model", "An older version"});
+  experiment["cases"] = json::parse(R"([{"strategy": "self_speculation"}])");
+  write(experiment);
+  expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "old"}),
+               {"without the time of a layer", "An older version"});
+  experiment["cases"] = json::parse(R"([{"strategy": "cascade", "drafts": ["small", "skip"]}])");
+  write(experiment);
+  set_costs("old", {{"1", 5}}, {{"small", {{"1", 1}}}});
+  expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "old"}),
+               {"without times of the draft model"});
+  experiment["cases"] = json::parse(R"([{"strategy": "speculative_sampling", "draft": "small"}])");
+  write(experiment);
   for (const json& bad :
        {json{{"small", {{"2", 5}}}}, json{{"small", 3}}, json(3), json{{"small", {{"1", -1}}}}}) {
     set_costs("old", {{"1", 5}}, bad);
@@ -180,6 +230,15 @@ TEST_F(Budgets, GenerateMeasuresATableOrTakesOne) {
            "speculative_sampling", "--draft", "layers:0", "--set", "max_tokens=8"});
   EXPECT_EQ(with_draft.code, 0) << with_draft.err;
   EXPECT_EQ(with_draft.out, measured.out);
+  const Result cascade =
+      run({"generate", "--model", "target", "--plain", "--prompt", "1 2 3 1 2 3 1 2", "--strategy", "cascade",
+           "--draft", "draft", "--draft", "layers:0", "--set", "max_tokens=8"});
+  EXPECT_EQ(cascade.code, 0) << cascade.err;
+  EXPECT_EQ(cascade.out, measured.out);
+  const Result own = run({"generate", "--model", "target", "--plain", "--prompt", "1 2 3 1 2 3 1 2",
+                          "--strategy", "self_speculation", "--set", "max_tokens=8"});
+  EXPECT_EQ(own.code, 0) << own.err;
+  EXPECT_EQ(own.out, measured.out);
   expect_error(run({"generate", "--model", "target", "--plain", "--prompt", "1 2", "--strategy",
                     "prompt_lookup", "--set", "budget=auto", "--costs", "nowhere"}),
                {"nowhere"});

@@ -80,6 +80,12 @@ TEST_F(Speclab, ARunFromConfigToTable) {
   EXPECT_EQ(run({"run", "a.json", "--out", "run", "--resume"}).code, 0);
   expect_error(run({"run", "a.json", "--out", "run", "--resume", "--set", "repeats=3"}),
                {"another config", "/repeats"});
+  json longer = config();
+  longer["cases"].push_back({{"strategy", "jacobi"}});
+  write(longer);
+  expect_error(run({"run", "a.json", "--out", "run", "--resume"}),
+               {"another config, /cases/6: it was nothing, now it is {"});
+  write(config());
   expect_error(run({"run", "a.json", "--out", "run", "--resume", "--threads", "1"}), {"threads"});
   json changed = environment;
   changed["binary_sha256"] = "0";

@@ -7,8 +7,8 @@
 //
 // One block walks the tree. The bisection for the rho of a group of several children makes about 50 passes
 // over p and q. One pass over the two rows, 1 MiB for a vocabulary of 128,256, takes the block about 8 us or
-// more, so a node with such a group takes about half a millisecond (predicted). A group of one child needs
-// no search, and one pass if the child is rejected.
+// more, so a node with such a group takes about half a millisecond (predicted). A group of one child needs a
+// pass only if the child is rejected.
 
 namespace speclab::cuda {
 
@@ -19,10 +19,10 @@ struct AcceptKSeq {
 
 inline namespace SPECLAB_SIDE {
 
-/// What the children so far have left of p: the host's vector `law`.
+/// What is left of p after the children that failed so far. The host's counterpart is the vector `law`.
 struct LawLeft {
   LawRow p;
-  const double* stored = nullptr;  ///< weights; null: it is p
+  const double* stored = nullptr;  ///< weights; null: the law is still p
   double sum = 1;                  ///< of `stored`
 
   SPECLAB_DEVICE double prob_of(double weight) const { return weight / sum; }
@@ -44,7 +44,7 @@ struct AcceptKSeqKernel {
   static int blocks(const Accept&) { return 1; }
 
   /// Returns the sum of value(x, prob of x in `law`, weight of x in `q`), in the order of row_order.h. `q`
-  /// may be null. The law is not one-hot.
+  /// may be null. The law must not be one-hot.
   template <typename Value>
   SPECLAB_DEVICE double sum_over(const LawSpace& space, const LawLeft& law, const float* q,
                                  const Value& value) const {
@@ -62,12 +62,12 @@ struct AcceptKSeqKernel {
                 [&](int x, const Weights& of) { return value(x, law.prob_of(of.stored), of.drawn); }});
   }
 
-  /// The test of a group of `count` children with the smallest rho (best_test() on the host). A single child
-  /// has rho = share = 1, whatever beta is, and the kernel does not use beta.
+  /// Finds the test with the smallest rho for a group of `count` children (best_test() on the host). For one
+  /// child rho and share are 1, so beta, which is not used here, is not computed.
   SPECLAB_DEVICE GroupTest best_test(const LawSpace& space, const LawLeft& law, const LawRow& q,
                                      int count) const {
-    if (count == 1) return {.share = 1};
     GroupSearch search(count);
+    if (count == 1) search.tell(0);
     while (!search.done()) {
       const double rho = search.rho();
       search.tell(law.p.one_hot >= 0 ? smaller(q.prob(law.p.one_hot), 1 / rho)

@@ -6,9 +6,9 @@
 // Verifies a draft by a criterion and accepts the longest path (AcceptRule::kLongest). The host's side is
 // verify_longest() of core/decoding/rules/rules_criterion.cpp, and the decisions have the same bits.
 //
-// A criterion judges each token on its own. So with memory through which blocks meet (Accept::meeting) each
-// node has a block, which judges its children, and the last block that arrives looks for the path. Otherwise
-// one block does all.
+// A criterion judges each token on its own. So if there is memory through which blocks exchange results
+// (Accept::meeting), each node has a block, which judges the children of the node. The last block that
+// arrives looks for the path. Without such memory one block does everything.
 
 namespace speclab::cuda {
 
@@ -35,7 +35,8 @@ struct AcceptLongestKernel {
   }
   static int blocks(const Accept& a) { return a.meeting.arrivals != nullptr ? a.nodes : 1; }
 
-  /// Writes log p of each child of a node that the criterion accepts, kRefused for the others.
+  /// For each child of `node`, writes the log of its probability in the row that the criterion looks at, or
+  /// kRefused if the criterion does not accept the child.
   SPECLAB_DEVICE void judge(const AcceptKernel<Coins>& walk, const LawSpace& space, const TreeFacts& facts,
                             int nodes, int node) const {
     constexpr double kSmallest = 2.2250738585072014e-308;  // of the normal numbers

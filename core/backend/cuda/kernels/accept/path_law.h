@@ -2,8 +2,9 @@
 
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
-// What the walk over whole paths (paths_kernel.h) knows of a node: rho, and the law R that its children have
-// left. core/decoding/rules/rules_paths.cpp explains both; PathNode there is the host's counterpart.
+// What the walk over whole paths (paths_kernel.h) knows of a node: rho, and the law R that is left after the
+// children that failed. core/decoding/rules/rules_paths.cpp explains both; PathNode there is the host's
+// counterpart.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -18,7 +19,7 @@ class PathStates {
     double sum = 1;     ///< S of the last removal
     int removed = -1;   ///< the first child that was removed; -1: R is the target's row
     int slot = -1;      ///< where R is stored; -1: nowhere
-    int ahead = -1;     ///< level on the first path, where sums were computed ahead; -1: none
+    int ahead = -1;     ///< level of the node on the first path, if its sums were computed ahead; else -1
   };
   /// `begin`: offset in the shared memory, a multiple of 8.
   SPECLAB_DEVICE explicit PathStates(int begin) : begin_(begin) {}

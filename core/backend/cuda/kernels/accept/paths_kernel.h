@@ -7,12 +7,12 @@
 // Verifies a draft by whole paths, from the leaves to the pending token (AcceptRule::kPaths). The host's side
 // is core/decoding/rules/rules_paths.cpp. It explains rho, R and S, and the bits here are the same.
 //
-// No rho, R or S depends on a coin. Coins only decide at which leaf the walk ends. So the sums of the first
-// path (from the pending token, always to the first child) can be computed before the walk. With memory
-// through which blocks meet (Accept::meeting), each of the first nodes of this path (levels_ahead()) has one
-// block per piece of its row (row_pieces.h). The last block that arrives walks. On a chain of this length no
-// row is read after that, except one chunk to draw a token. A node that loses a second child, and nodes
-// behind later children, read whole rows in the block that walks, with 32 KiB in flight.
+// No rho, R or S depends on a coin. Coins only decide at which node the walk ends. So the sums of the first
+// path (from the pending token, always to the first child) can be computed before the walk. If there is
+// memory through which blocks exchange results (Accept::meeting), each of the first levels_ahead() nodes of
+// this path has one block per piece of its row (row_pieces.h). The last block that arrives walks. On a chain
+// of at most this length it reads no row, except one chunk to draw a token. For a node that loses a second
+// child, and for nodes below later children, it reads whole rows, with 32 KiB in flight.
 
 namespace speclab::cuda {
 
@@ -26,8 +26,9 @@ SPECLAB_BOTH constexpr int levels_ahead(int nodes) {
   constexpr int kLevelsAhead = 8;
   return nodes - 1 < kLevelsAhead ? nodes - 1 : kLevelsAhead;
 }
-/// Number of laws R that are stored at once, at most. A node stores its R when it loses its second child.
-/// Each node above it that stores one has at least three children. One more is for the next R.
+/// Largest number of laws R that are stored at the same time. A node stores its R when it loses its second
+/// child. A node above it that stores an R has at least three children: two that failed and one on the path.
+/// One more law is needed for the R that is being computed.
 SPECLAB_BOTH constexpr int laws_stored(int nodes) { return nodes < 3 ? 0 : (nodes - 3) / 3 + 2; }
 
 inline namespace SPECLAB_SIDE {
@@ -62,13 +63,15 @@ struct AcceptPathsKernel {
            static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.vocab);
   }
   SPECLAB_DEVICE LawRow row_of(int node) const { return LawRow::of(a.p, a.p_laws, node, a.vocab, a.p_sums); }
-  /// rho of a child, from those of its parent. `p_token` and q_token: R and q of its token.
+  /// Returns rho of a child. `rho` is that of its parent. `p_token` and `q_token` are the probabilities of
+  /// the child's token under the parent's R and under q.
   SPECLAB_DEVICE static double rho_of_child(double rho, double p_token, double q_token) {
     const double product = rho * p_token / q_token;
     return product < 1 ? product : 1;
   }
 
-  /// Writes the sums of the chunks of this block's piece of (rho p - q)+ at its level of the first path.
+  /// Computes one piece of (rho p - q)+ for one level of the first path and writes the sums of its chunks.
+  /// The number of the block determines the level and the piece.
   SPECLAB_DEVICE void sum_ahead(const LawSpace& space, const TreeFacts& facts, int nodes) const {
     const int pieces = row_pieces(a.vocab), piece = simt::block_x() % pieces,
               level = simt::block_x() / pieces;

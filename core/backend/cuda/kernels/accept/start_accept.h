@@ -8,8 +8,9 @@
 #include "core/backend/cuda/kernels/accept/paths_kernel.h"
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
-// Chooses the kernel that verifies a draft. Rules that walk, and keep little, share one (AcceptKernel).
-// Others have a kernel each, so that they cost the common rules no registers and no code.
+// Chooses the kernel that verifies a draft. Rules that walk from node to node and keep little data share one
+// kernel (AcceptKernel). Each other rule has a kernel of its own, so that it costs the common rules no
+// registers and no code.
 
 namespace speclab::cuda {
 

@@ -36,8 +36,8 @@ SPECLAB_DEVICE void write_test(Verdict* verdict, int number, int node, double p,
   simt::store(&verdict->tested_q[number], q);
 }
 
-/// Writes a verdict as write_path() does, and the tested nodes: the children of the nodes on the path, all of
-/// them, or in draw order up to the accepted one.
+/// Writes a verdict as write_path() does, and the tested nodes. These are the children of the nodes on the
+/// path: all children if `tests_all` is true, otherwise those up to the accepted child, in draw order.
 SPECLAB_DEVICE void write_verdict(Verdict* verdict, const TreeFacts& facts, int nodes, int last, int next,
                                   int fault, bool tests_all) {
   write_path(verdict, facts, nodes, last, next, fault);

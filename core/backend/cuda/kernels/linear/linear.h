@@ -17,9 +17,9 @@
 //
 // Few rows (linear_few.h): the slices of a tile of outputs are warps of one block, and their sums meet in
 // shared memory, without a second launch and without a wait. Every warp reads the activations of its slice
-// itself. For n rows a block with `groups` tiles of outputs thus reads n / (16 * groups) times as many bytes
-// of activations as of weights, so this kernel serves n <= 16. The groups read the same activations at about
-// the same time, so L1 serves all of them but one.
+// itself. A group is the warps of one tile. The groups of a block read the same activations at about the same
+// time, so L1 serves all of them but one. For n rows a block with `groups` tiles thus reads n / (16 * groups)
+// times as many bytes of activations from L2 as of weights, so this kernel serves n <= 16.
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
 // slice to shared memory, once for all its warps. Slices are different blocks. They write their sums to
@@ -90,8 +90,8 @@ SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   return slices;
 }
 SPECLAB_BOTH constexpr int slices_of(const Linear& a) { return slices_of(a.out, a.in); }
-/// True if slices are added to y in the order in which they finish. That is so only for benchmarks
-/// (linear_free_kernel.h), never for the layers of a model.
+/// True if slices are added to y in the order in which they finish. Only benchmarks do this
+/// (linear_free_kernel.h), never the layers of a model.
 SPECLAB_BOTH constexpr bool meet_in_y(const Linear&) { return false; }
 /// True if every block may compute the norm of the row itself while the first weights are in flight. That
 /// saves a launch at n = 1, where a launch takes longer than the norm of the row.

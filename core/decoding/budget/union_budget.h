@@ -1,0 +1,86 @@
+#pragma once
+
+#include <array>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/decoding/budget/shape_budget.h"
+#include "core/decoding/budget/step_costs.h"
+
+namespace speclab {
+
+/// Chooses before a tree is made how long the chains of each of several sources are. The sources draft side
+/// by side, and their chains below the pending token are merged into one tree. It takes the lengths that
+/// maximise
+///
+///     (1 + sum over depths d of P(some chain of at least d tokens is right up to depth d))
+///         / (t(rows) + time of the drafts),
+///
+/// the expected tokens of a step divided by its time. A length of 0 means that a source does not draft.
+///
+/// Sources often propose the same tokens. So P is learned for each set of sources, from the steps in which
+/// all of the set drafted: how often one of its chains is right at the next depth, if one was right so far.
+/// A source that is not in use is tried again now and then (TrialFund).
+///
+/// It compares all combinations of lengths if they are few. If they are many, it starts with no chain and
+/// with a chain of each source alone, and changes the length of one source after the other while that helps.
+/// It may then miss the best combination.
+///
+/// The choice depends on the text and on earlier steps. It is made before a token of the step is drawn. So
+/// the text keeps its law, also when tokens are drawn.
+class UnionBudget {
+ public:
+  static constexpr int kMostSources = 6, kMostLength = 64, kEvidence = 4;
+
+  /// `costs` has the times of the target.
+  UnionBudget(std::shared_ptr<const StepCosts> costs, int sources);
+  /// Forgets all estimates. Called when a sequence starts.
+  void begin();
+  /// What a source could draft in the next step.
+  struct Source {
+    int most = 0;         ///< length of its longest chain; 0: it has nothing to draft
+    int chains = 1;       ///< number of its chains that can differ
+    double first_ns = 0;  ///< time of the first tokens of its chains
+    double next_ns = 0;   ///< time of the tokens at each further depth
+  };
+  /// Returns the number of tokens of the chosen chains, shared ones counted for each chain. `most_tokens`:
+  /// the most that they may have. `most_nodes`: the most nodes of the merged tree. `evidence`: how good the
+  /// evidence for the chain of the last source is, from 1 to kEvidence - 1; 0: unknown.
+  int choose(std::span<const Source> sources, int most_tokens, int most_nodes, int evidence = 0);
+  /// The length of the chains of a source, by the last choice.
+  int length(int source) const { return chosen_[static_cast<std::size_t>(source)]; }
+  /// Tells for each source how long its longest chain was in the step of the last choice and how many of its
+  /// first tokens the text repeated, [sources]. `emitted`: tokens that the step emitted. `nodes`: of the
+  /// merged tree.
+  void observe(std::span<const int> drafted, std::span<const int> right, int emitted, int nodes);
+
+ private:
+  static constexpr int kDepths = 4;  // further ones count as the last
+  static constexpr unsigned kSets = 1U << kMostSources;
+  using Lengths = std::array<int, kMostSources>;
+  struct Plan {
+    Lengths lengths{};
+    int tokens = 0;
+    double expected = 1, ns = 0;
+    double rate() const { return expected / ns; }
+  };
+  double one_alone(int source, int depth) const;
+  double next_is_right(unsigned set, int depth) const;
+  void find_reach(std::span<const Source> sources, int deepest);
+  Plan plan_of(std::span<const Source> sources, const Lengths& lengths, int most_nodes) const;
+  template <class Visit>
+  void try_all(std::span<const Source> sources, const Visit& visit) const;
+  template <class Visit>
+  void climb(std::span<const Source> sources, Lengths lengths, const Visit& visit) const;
+
+  std::shared_ptr<const StepCosts> costs_;
+  int sources_, evidence_ = 0;
+  std::vector<RunningShare> by_depth_, own_;  // [sets, depths], [sets, depths, evidence]
+  RunningShare fresh_;  // of the tokens of all sources but the first: those that are nodes of their own
+  std::array<TrialFund, kMostSources> trials_;
+  Lengths chosen_{}, chains_{};
+  std::array<std::array<double, kMostLength + 1>, kSets> reach_{};  // by set and depth
+};
+
+}  // namespace speclab

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/options.h"
+#include "core/decoding/drafting/ngrams/ngram_estimate.h"
+#include "core/decoding/strategy.h"
+
+namespace speclab {
+
+/// Whose n-grams count: those of the running text, those of a file, or for each context the counts that know
+/// more tokens of it (the text if both know equally many).
+enum class NgramCountsOf { online, file, both };
+
+/// Options of NgramSource, described in fields().
+struct NgramSourceOptions {
+  int order = 3;
+  NgramSmoothing smoothing = NgramSmoothing::modified_kneser_ney;
+  NgramCountsOf counts = NgramCountsOf::online;
+  std::string file{};
+  int known = 1;
+  /// Every name begins with `prefix`.
+  void fields(OptionVisitor& visit, const std::string& prefix = "");
+};
+
+/// A smoothed n-gram model as a source of drafted tokens: the law of the token after a text, and draws from
+/// it. It counts the n-grams of each running text (prompt and output), or has counts from a file. Strategies
+/// that draft from n-grams share it.
+///
+/// Use: begin(), then for each token condition() and add(). Nothing is remembered of earlier requests.
+class NgramSource {
+ public:
+  /// Opens the file if `options.counts` needs one. `owner` is the strategy, for messages; `prefix` is that of
+  /// NgramSourceOptions::fields(). Throws Error when there is no file, when the file is no n-gram model, and
+  /// when it was made for another vocabulary or tokenizer.
+  NgramSource(const NgramSourceOptions& options, const Resources& resources, const std::string& owner,
+              const std::string& prefix = "");
+
+  void begin(const Sequence& sequence);     ///< forgets the text of the slot and counts this one
+  void catch_up(const Sequence& sequence);  ///< counts the tokens that the text has got since
+
+  /// Sets the law to that of the token after the text and then `path`. The text must have been counted; the
+  /// path is not counted. Returns how many of the last tokens were seen together with a token after them.
+  int condition(const Sequence& sequence, TokenSpan path);
+  /// Whether so many known tokens are enough to draft, by the option `known`. The answer depends on the
+  /// context alone and not on the token that would be drawn. So drafts that stop here keep their law.
+  bool enough(int known) const { return known >= least_known_; }
+
+  /// Draws a token from the law of the last condition(), with the same `path`, and adds it below `parent`.
+  /// `draw(q)` draws it from q, which is the law after processors and `sampling`. The node has this q, and as
+  /// confidence the token's probability; at temperature 0 that of the law itself. Without processors, a draft
+  /// at temperature 0 takes the best token without computing q, so `draw` is not called and the node is
+  /// one-hot. Returns the node; nothing if the processors ban every token that the law gives mass.
+  template <class Draw>
+  std::optional<int> add(const Sequence& sequence, TokenSpan path, const SamplingParams& sampling,
+                         Draft& draft, int parent, const Draw& draw) {
+    if (sampling.temperature <= 0 && sequence.processors == nullptr) {
+      const Token token = best();
+      return draft.add(token, parent, Draft::kOneHot, static_cast<float>(prob(token)));
+    }
+    const std::span<const float> row = logits(sequence, path);
+    if (row.empty()) return std::nullopt;
+    int q_index = Draft::kOneHot;
+    Distribution& q = draft.new_q(&q_index);
+    q.assign_logits(row, sampling, {}, vocab_);
+    const Token token = draw(q);
+    return draft.add(token, parent, q_index, static_cast<float>(q.one_hot() ? prob(token) : q.prob(token)));
+  }
+
+  Token best() const;              ///< the most probable token of the law
+  double prob(Token token) const;  ///< the law
+
+ private:
+  std::span<const float> logits(const Sequence& sequence, TokenSpan path);
+  NgramCounts& counts_of(const Sequence& sequence) {
+    return *counts_[static_cast<std::size_t>(sequence.slot)];
+  }
+
+  int vocab_, least_known_;
+  std::optional<NgramFile> file_;
+  std::optional<NgramEstimate<NgramCounts>> by_text_;
+  std::optional<NgramEstimate<NgramFile>> by_file_;
+  std::vector<std::unique_ptr<NgramCounts>> counts_;  // [batch]
+  bool from_file_ = false;                            // the law is by_file_
+  std::vector<Token> context_;
+  std::vector<float> row_, processed_;  // [vocab]
+};
+
+}  // namespace speclab

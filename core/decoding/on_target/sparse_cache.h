@@ -1,0 +1,85 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/decoding/strategy.h"
+
+namespace speclab {
+
+/// Which positions between the first and the last ones a sparse cache keeps.
+enum class KeepMiddle {
+  none,       ///< none: StreamingLLM (Xiao et al. 2024), the window of MagicDec and SPIRe
+  retrieved,  ///< those with the most attention from the newest token that was read out (TriForce)
+  heavy,      ///< those with the most attention from all tokens that were read out: heavy hitters (H2O)
+};
+
+struct SparseCacheOptions {
+  int first = 4;
+  int last = 508;
+  KeepMiddle keep = KeepMiddle::none;
+  int keep_positions = 256;
+  int chunk = 8;
+  int refresh = 16;
+  void fields(OptionVisitor& visit);
+};
+
+/// Chooses for each sequence the committed positions that drafts on the target's own session see: the first
+/// ones, the last ones, and some between them that get much attention.
+///
+/// Attention is read out every `refresh` steps. The first forward of such a draft sees the whole cache and
+/// tells the weights of its keys, in each layer as the mean over the heads (Feed::attention). From the next
+/// forward on, drafts see the chunks of consecutive positions with the largest sums. Each layer has its own.
+///
+/// TriForce (Sun et al. 2024, arXiv 2404.11912) ranks chunks by the product of the query and the mean key of
+/// a chunk. Here the weights themselves are summed, which that product stands for. H2O (Zhang et al. 2023,
+/// arXiv 2306.14048) adds up the attention of every token, the prompt included, and drops the other positions
+/// for good. Here the attention of the pending tokens that were read out is added up, and the target keeps
+/// all.
+///
+/// What is seen depends on the text and on when drafts began, and on no coin. So a row with this view is a
+/// law q of the next token like any other.
+class SparseCache {
+ public:
+  /// `kept` are the layers that drafts run; empty: all. Throws Error, which begins with `where`, if a chunk
+  /// is larger than keep_positions, and if the target cannot tell its attention but keep is not `none`.
+  SparseCache(const SparseCacheOptions& options, std::vector<int> kept, const Resources& resources,
+              const char* where);
+  /// Starts a sequence in its slot.
+  void begin(const Sequence& sequence);
+  /// Starts a draft: from now on, the feeds of the sequence belong to it.
+  void start_draft(const Sequence& sequence);
+  /// Whether the next feed of the draft sees the whole cache, to read out its attention. It should have only
+  /// the row of the pending token.
+  bool reads_next(const Sequence& sequence) const;
+  /// The most committed positions that a feed sees, unless it reads out its attention.
+  std::int64_t most_seen() const {
+    return static_cast<std::int64_t>(options_.first) + options_.last +
+           (options_.keep == KeepMiddle::none ? 0 : options_.keep_positions);
+  }
+  /// Sets what a feed on the target's session of this sequence sees. Valid until the next call for it.
+  void apply(const Sequence& sequence, Feed& feed);
+
+ private:
+  struct Slot {
+    int until_read = 0;         // steps until attention is read out
+    bool read = false;          // the next feed reads it out
+    int unread = 0;             // committed positions of a read-out that was not used yet; 0: there is none
+    std::vector<float> newest;  // [layers that run, unread]
+    std::vector<std::vector<float>> sums;           // [layers that run][positions]
+    std::vector<std::vector<std::int32_t>> chosen;  // [layers that run], ascending positions
+    CacheView view;
+  };
+  Slot& slot(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
+  void choose(Slot& slot) const;
+  void choose_chunks(std::span<const float> sums, std::vector<std::int32_t>& chosen) const;
+  CacheView view_of(const Slot& slot, int committed) const;
+
+  SparseCacheOptions options_;
+  Resources resources_;
+  std::vector<std::size_t> run_;  // indices of the layers that drafts run, into Model::layers()
+  std::vector<Slot> slots_;       // [batch]
+};
+
+}  // namespace speclab

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+namespace speclab {
+
+/// Chooses for each drafted token which layers of the target its row skips, from a list of sets: the surer
+/// the draft was of the token before, the later the set. The first token of a draft gets the first set.
+///
+/// The choice depends on the drafted tokens before the new one, so the row that comes out is a law q of the
+/// next token like any other. A row that skipped a layer has no K/V there. So when the set changes, the
+/// tokens of the draft are fed again with the new set, in one forward.
+class TokenSkips {
+ public:
+  /// `sets` are lists of layers to skip, as texts: "1,3,5", or "" for none. `bounds` are probabilities that
+  /// ascend, one less than there are sets: after a token of probability c, set number i is used if i bounds
+  /// are at most c. Throws Error, which begins with `where`, for a text that is no such list, for layers that
+  /// the model does not run or that do not ascend, for a set of all layers, and for bounds that do not fit.
+  TokenSkips(const std::vector<std::string>& sets, std::vector<double> bounds, std::span<const int> layers,
+             const std::string& where);
+
+  int sets() const { return static_cast<int>(kept_.size()); }
+  /// The layers that stay with this set.
+  std::span<const int> kept(int set) const { return kept_[static_cast<std::size_t>(set)]; }
+  /// The number of the set after a drafted token of this probability.
+  int after(double probability) const;
+
+ private:
+  std::vector<std::vector<int>> kept_;
+  std::vector<double> bounds_;
+};
+
+}  // namespace speclab

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "core/simulate/virtual_device.h"
+
+namespace speclab::simulate {
+
+/// How a group of devices shares a model.
+enum class Split {
+  tensor,    ///< every device holds a part of each matrix; two all-reduces per layer add the parts up
+  pipeline,  ///< every device holds some of the layers; a forward visits the devices one after the other
+};
+
+/// The rates of a device, and of the group that it may be part of.
+struct RooflineRates {
+  double bytes_per_second = 0;  ///< memory bandwidth of one device
+  double flops_per_second = 0;  ///< dense matrix products of one device
+  double forward_floor_ns = 0;  ///< time of a forward that no byte and no operation explains
+  double layer_floor_ns = 0;    ///< the same for each layer: kernel launches, latencies
+  double step_ns = 0;           ///< sampling, acceptance and bookkeeping of a step
+  int devices = 1;
+  Split split = Split::tensor;
+  double link_latency_ns = 0;        ///< of one all-reduce (tensor) or one hand-over (pipeline)
+  double link_bytes_per_second = 0;  ///< 0: unlimited
+};
+
+/// Prices forwards by the roofline model (Williams, Waterman and Patterson 2009): the longer of bytes /
+/// bandwidth and operations / peak, plus floors. With the peaks of a data sheet and no floors, the times are
+/// lower bounds.
+///   tensor:   the rates are those of all devices together. Each layer has two all-reduces of its
+///             activations (Shoeybi et al. 2019, "Megatron-LM"), each with the latency and with 2 (D - 1) / D
+///             of its bytes over the link (ring algorithm; Thakur, Rabenseifner and Gropp 2005).
+///   pipeline: the rates are those of one device, because the stages of a forward run one after the other.
+///             D - 1 hand-overs pass the activations on.
+class Roofline final : public VirtualDevice {
+ public:
+  /// Throws Error (`where` names the device) if the bandwidth or the peak is not above 0, if a time or the
+  /// rate of the link is negative, and for fewer than one device.
+  Roofline(const RooflineRates& rates, const std::string& where);
+  double forward_ns(const Forward& forward) const override;
+  double step_ns() const override { return rates_.step_ns; }
+
+ private:
+  RooflineRates rates_;
+  std::string where_;
+};
+
+}  // namespace speclab::simulate

@@ -1,0 +1,21 @@
+#include "core/simulate/virtual_device.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/base/error.h"
+
+namespace speclab::simulate {
+
+void require_forward(const Forward& forward) {
+  if (forward.rows < 1 || forward.batch < 1 || !(forward.context >= 0 && std::isfinite(forward.context))) {
+    throw Error({.what = "a simulated forward",
+                 .got = fmt::format("{} rows, {} sequences, {} committed tokens", forward.rows, forward.batch,
+                                    forward.context),
+                 .expected = "at least one row and one sequence, and 0 or more committed tokens",
+                 .advice = ""});
+  }
+}
+
+}  // namespace speclab::simulate

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <vector>
+
+#include "core/theory/predictions.h"
+#include "core/theory/tree_search.h"
+#include "experiments/metrics/run_data.h"
+
+/// Measures how often the children of drafted trees are accepted, by depth and rank, and predicts tau from it
+/// (core/theory/tree_search.h).
+namespace speclab {
+
+/// The drafted tokens of a step as a tree. The rank of a node is its place among the children of its parent.
+theory::RankedTree ranked_tree(const StepRecord& step);
+
+/// Counts children by depth and rank.
+class RankCounts {
+ public:
+  struct Count {
+    double reached = 0;   ///< nodes that a step reached and that have a child of this rank
+    double accepted = 0;  ///< of these, the nodes whose child of this rank was accepted
+  };
+  /// Counts the children of the nodes that the step reached. If the end of the text cut the step, the
+  /// children after the cut do not count.
+  void add(const StepRecord& step);
+  void add(const RankCounts& other);
+  void subtract(const RankCounts& other);                                    ///< takes back what was added
+  bool empty() const;                                                        ///< no node was reached
+  const std::vector<std::vector<Count>>& counts() const { return counts_; }  ///< [depth - 1][rank - 1]
+
+  /// p(k), from all depths together. Call it only if not empty().
+  theory::RankAcceptance by_rank() const;
+  /// p(d, k). Where fewer than kLeast nodes were reached, the number of by_rank() takes its place. Call it
+  /// only if not empty().
+  theory::RankAcceptance by_depth() const;
+  static constexpr double kLeast = 50;
+
+ private:
+  std::vector<std::vector<Count>> counts_;
+};
+
+/// True if some draft of the case branches and no step feeds probes.
+bool drafts_trees(const CaseData& data);
+/// The counts of the case's first repeat.
+RankCounts rank_counts(const CaseData& data);
+
+/// Predicts tau, and with a calibration also the speedup, of a case that drafts trees. The acceptance of a
+/// prompt's steps is that of the other prompts, so that no step predicts itself. The trees of the steps are
+/// those of the record. Empty if the case drafts no trees, or if fewer than two prompts have counts.
+///   tree_by_rank (tau): p(k), the assumption of Chen et al. 2024 (Sequoia);
+///   tree_by_rank_and_depth (tau): p(d, k); tree_speedup (speedup): from p(d, k), t(n) and c;
+///   tree_measured_costs (speedup): from p(d, k) and the calibrated costs of all parts of the case's steps.
+std::vector<theory::Prediction> tree_predictions(const CaseData& data);
+
+}  // namespace speclab

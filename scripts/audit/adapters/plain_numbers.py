@@ -1,0 +1,46 @@
+"""Random numbers for code that needs them as numbers, such as a kernel on a GPU.
+
+Such code compares a random number with thresholds. The adapter names these thresholds. Each random number is then one coin:
+between which two thresholds it lies. The code runs with all numbers at both ends of their intervals. If its results differ, it
+has another threshold than those named, and the adapter raises ValueError, which the audit reports. So the audit does not rely
+on the thresholds. It misses only what happens within EDGE of a threshold, where code in float32 rounds.
+"""
+
+import itertools
+
+EDGE = 1e-5
+SAME = 1e-12  # thresholds that are closer together than this are one threshold
+
+
+class Numbers:
+    """Random numbers, each in an interval that a coin chose."""
+
+    def __init__(self, coins):
+        self.coins, self.ends = coins, []
+
+    def draw(self, thresholds):
+        """Adds a number that is uniform in [0, 1). It lies between two neighbours of `thresholds`."""
+        number, low, high = self.coins.uniform(), 0.0, 1.0
+        for threshold in sorted(map(float, thresholds)):
+            if threshold - low < SAME or 1 - threshold < SAME:
+                continue
+            if number < threshold:
+                high = threshold
+                break
+            low = threshold
+        if high - low < 4 * EDGE:
+            raise ValueError(f"thresholds {low} and {high} are too close together for float32; use another --seed")
+        self.ends.append((low + EDGE, high - EDGE))
+
+    def only_result(self, run):
+        """run(list of points) returns one result for each point; a point has one number for each draw(). Returns the result
+        that all points have."""
+        points = list(itertools.product(*self.ends))
+        results = run(points)
+        for point, result in zip(points, results, strict=True):
+            if result != results[0]:
+                raise ValueError(
+                    f"with the random numbers {points[0]} the result is {results[0]}, with {point} it is {result}: "
+                    "it depends on another threshold than those that the adapter knows"
+                )
+        return results[0]

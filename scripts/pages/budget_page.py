@@ -1,0 +1,256 @@
+#!/usr/bin/env python3
+"""Compares "budget": "auto" with the best fixed setting of each strategy, by category of prompts.
+
+    scripts/pages/budget_page.py CHOSEN_ON MEASURED_ON [--out FILE]
+    scripts/pages/budget_page.py CHOSEN_ON --filter
+
+CHOSEN_ON, MEASURED_ON: runs of one config (configs/budget_best_fixed.json) on different prompts. For each strategy and
+category, the fixed setting that is fastest in CHOSEN_ON is chosen. In MEASURED_ON its speed is compared with that of auto. So
+the fixed setting is not chosen on the prompts on which it is measured. "all": one setting for all categories.
+
+--filter prints a regular expression for `speclab run --filter`. It keeps the cases with auto and the chosen settings, so that
+MEASURED_ON does not have to repeat the whole sweep.
+
+A case with the option "budget": "auto" is compared with the cases of the same strategy and the same draft models that have
+"budget": "fixed". Speeds are those of the decoding: time per emitted token of autoregressive decoding / that of the case.
+Intervals are 95 % (bootstrap over prompts, paired) and are widened by the noise of speedups between repeats of MEASURED_ON, as
+for `speclab lookahead`. The interval of a category with one prompt is not known. Uses the standard library only.
+"""
+
+import argparse
+import collections
+import pathlib
+import random
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from figures.record import BadRun, NotApplicable, Run
+
+GOAL = 0.95  # least speed of auto, as a part of plain decoding and of the best fixed setting
+RESAMPLES = 2000
+ALL = "all"
+
+
+class Times:
+    """Decode time and emitted tokens of one case by prompt: {prompt: (ns, tokens)}."""
+
+    def __init__(self, case):
+        sums = collections.defaultdict(lambda: [0, 0])
+        self.category = {}
+        for line in case.lines():
+            ns_and_tokens = sums[line["prompt"]]
+            ns_and_tokens[0] += sum(turn["decode_ns"] for turn in line["turns"])
+            ns_and_tokens[1] += sum(step["emitted"] for step in line["steps"])
+            self.category[line["prompt"]] = line["category"]
+        self.by_prompt = dict(sums)
+
+    def per_token(self, prompts):
+        ns = sum(self.by_prompt[prompt][0] for prompt in prompts)
+        return ns / sum(self.by_prompt[prompt][1] for prompt in prompts)
+
+
+class Sweep:
+    """The cases of a run: autoregressive decoding, and for each group (strategy, draft models) auto and the fixed ones."""
+
+    def __init__(self, folder):
+        self.run = Run(folder)
+        self.groups = {}
+        self.times = {case.id: Times(case) for case in self.run.cases}
+        if not self.run.baselines:
+            raise BadRun(f"{folder}: no autoregressive case. Run configs/budget_best_fixed.json.")
+        self.plain = self.times[self.run.baselines[0].id]
+        for case in self.run.speculative:
+            budget = case.options.get("budget")
+            if budget not in ("auto", "fixed"):
+                continue
+            group = self.groups.setdefault((case.strategy, case.draft), {"auto": [], "fixed": []})
+            group[budget].append(case.id)
+        for (strategy, draft), group in self.groups.items():
+            if len(group["auto"]) > 1:
+                raise BadRun(
+                    f'{folder}: {len(group["auto"])} cases of {strategy} with budget "auto" and the draft {draft}. '
+                    "Keep one of them."
+                )
+        for case, times in self.times.items():
+            missing = self.plain.by_prompt.keys() - times.by_prompt.keys()
+            if missing:
+                raise BadRun(
+                    f"{folder}: {case} has no finished line of prompt {min(missing)}. Finish the run with --resume, or "
+                    "leave the case out with --filter."
+                )
+
+    def compared(self):
+        """Groups that have auto, by name."""
+        return {key: group for key, group in self.groups.items() if group["auto"]}
+
+    def prompts(self, category):
+        of = self.plain.category
+        return sorted(prompt for prompt in self.plain.by_prompt if category in (ALL, of[prompt]))
+
+    def categories(self):
+        return [*dict.fromkeys(self.plain.category.values()), ALL]
+
+    def fastest(self, key, category):
+        prompts = self.prompts(category)
+        fixed = self.groups[key]["fixed"]
+        if not fixed:
+            raise BadRun(f'{self.run.folder}: no case of {key[0]} with budget "fixed".')
+        return min(fixed, key=lambda case: self.times[case].per_token(prompts))
+
+
+def interval(prompts, statistic, noise):
+    """The interval of a statistic of prompts, widened by the noise; None for one prompt."""
+    if len(prompts) < 2:
+        return None
+    rng = random.Random(1)
+    values = sorted(statistic(rng.choices(prompts, k=len(prompts))) for _ in range(RESAMPLES))
+    cut = RESAMPLES // 40
+    return values[cut] / (1 + noise), values[-1 - cut] * (1 + noise)
+
+
+def verdict(bounds):
+    """Whether a ratio is at least GOAL."""
+    if bounds is None:
+        return "unclear: one prompt"
+    return "yes" if bounds[0] >= GOAL else "NO" if bounds[1] < GOAL else "unclear"
+
+
+def require_comparable(chosen, measured):
+    """Refuses runs that share a prompt, and runs of other models or machines."""
+    texts = lambda sweep: {turn for prompt in sweep.run._read("config.json")["prompts"] for turn in prompt["turns"]}
+    shared = texts(chosen) & texts(measured)
+    if shared:
+        raise BadRun(
+            f"{measured.run.folder}: a prompt on which settings were chosen: {min(shared)[:60]!r}. "
+            "Measure on other prompts, such as those of the other split."
+        )
+    for name, of in (
+        ("target", lambda run: run.environment["models"]["target"].get("sha256")),
+        (
+            "machine",
+            lambda run: (run.environment["cpu"]["model"], run.environment["threads"], run.environment["numerics"]),
+        ),
+    ):
+        if of(chosen.run) != of(measured.run):
+            raise BadRun(
+                f"{measured.run.folder}: another {name} than {chosen.run.folder}. Make both runs with the same models on "
+                "the same machine."
+            )
+
+
+def rows(chosen, measured):
+    """One row for each group and category that both runs have."""
+    require_comparable(chosen, measured)
+    noise = measured.run.summary.get("ratio_noise") or 0
+    categories = [category for category in measured.categories() if category in chosen.categories()]
+    out = []
+    for key in chosen.compared():
+        if key not in measured.compared():
+            raise BadRun(f'{measured.run.folder}: no case of {key[0]} with budget "auto". Use the filter of --filter.')
+        auto = measured.times[measured.groups[key]["auto"][0]]
+        for category in categories:
+            setting = chosen.fastest(key, category)
+            if setting not in measured.times:
+                raise BadRun(
+                    f"{measured.run.folder}: no case {setting}, which was chosen in {chosen.run.folder}. "
+                    "Run it with the filter of --filter."
+                )
+            fixed = measured.times[setting]
+            prompts = measured.prompts(category)
+            against = lambda other: lambda drawn: other.per_token(drawn) / auto.per_token(drawn)
+            found = {
+                "strategy": key[0],
+                "draft": key[1],
+                "category": category,
+                "prompts": len(prompts),
+                "setting": setting,
+                "auto": against(measured.plain)(prompts),
+                "auto_interval": interval(prompts, against(measured.plain), noise),
+                "fixed": measured.plain.per_token(prompts) / fixed.per_token(prompts),
+                "ratio": against(fixed)(prompts),
+                "ratio_interval": interval(prompts, against(fixed), noise),
+            }
+            found["verdict"] = verdict(found["ratio_interval"])
+            out.append(found)
+    return out
+
+
+def text_of(value, bounds):
+    return f"{value:.2f}" + ("" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]")
+
+
+def setting_text(row):
+    """The part of a case id that says what is fixed."""
+    parts = [part for part in row["setting"].split("/")[1:] if not re.match(r"(drafts?|budget|datastore)=", part)]
+    return "/".join(part for part in parts if "=" in part) or "defaults"
+
+
+def page(chosen, measured):
+    found = rows(chosen, measured)
+    noise = measured.run.summary.get("ratio_noise")
+    lines = [
+        '# Budget "auto" beside the best fixed setting',
+        "",
+        f"{measured.run.environment['models']['target']['name']} on {measured.run.machine}. Settings chosen on "
+        f"{len(chosen.plain.by_prompt)} prompts, measured on {len(measured.plain.by_prompt)} others. "
+        + (f"Intervals are widened by {100 * noise:.1f} %, the noise of speedups between repeats." if noise else "")
+        + ("" if noise else "There are no repeats, so intervals do not know the noise of the machine."),
+        "",
+    ]
+    if measured.run.busy:
+        lines += [f"**{measured.run.busy}**", ""]
+    header = ["strategy", "draft", "category", "prompts", "auto / plain", "best fixed setting", "fixed / plain"]
+    header += ["auto / fixed", f"at least {GOAL}"]
+    lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    for row in found:
+        cells = [
+            row["strategy"],
+            row["draft"] or "",
+            row["category"],
+            str(row["prompts"]),
+            text_of(row["auto"], row["auto_interval"]),
+            setting_text(row),
+            f"{row['fixed']:.2f}",
+            text_of(row["ratio"], row["ratio_interval"]),
+            row["verdict"],
+        ]
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    count = collections.Counter(row["verdict"] for row in found)
+    lines += ["", "; ".join(f"{name}: {count[name]}" for name in sorted(count)) + ".", ""]
+    return "\n".join(lines)
+
+
+def case_filter(chosen):
+    cases = {chosen.run.baselines[0].id}
+    for key, group in chosen.compared().items():
+        cases.add(group["auto"][0])
+        cases.update(chosen.fastest(key, category) for category in chosen.categories())
+    return "^(" + "|".join(re.sub(r"([^\w/=,:-])", r"\\\1", case) for case in sorted(cases)) + ")$"
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("chosen_on", type=pathlib.Path, metavar="CHOSEN_ON")
+    parser.add_argument("measured_on", type=pathlib.Path, nargs="?", metavar="MEASURED_ON")
+    parser.add_argument("--filter", action="store_true", help="print the filter for the run MEASURED_ON")
+    parser.add_argument("--out", type=pathlib.Path, help="write the page here instead of to the terminal")
+    options = parser.parse_args(arguments)
+    if options.filter == (options.measured_on is not None):
+        parser.error("give either two runs, or one run and --filter")
+    try:
+        chosen = Sweep(options.chosen_on)
+        text = case_filter(chosen) + "\n" if options.filter else page(chosen, Sweep(options.measured_on))
+        if options.out:
+            options.out.write_text(text, encoding="utf-8")
+        else:
+            print(text, end="")
+    except (BadRun, NotApplicable, OSError, KeyError) as error:
+        print(f"budget_page: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

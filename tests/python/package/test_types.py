@@ -1,0 +1,92 @@
+"""The package is typed: pyrefly finds no error in it or in code that uses it rightly, and finds each wrong use."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from installed import PACKAGE, ROOT
+
+RIGHT = """
+import pandas as pd
+import speclab
+from speclab import theory
+
+run = speclab.load("results/runs/x")
+frame: pd.DataFrame = run.cases
+kept: str = run.kept
+tau: float = theory.expected_tau([.5, .5], [.6, .4], 4, verifier="block")
+alpha: float | None = theory.alpha_from_tokens(2.0, 4)
+best: int = theory.optimal_gamma(.8, .05).gamma
+estimate = theory.alpha_mle(run.rounds("a"))
+value: float = estimate.value if estimate is not None else 0.
+failed: bool = speclab.compare("a", "b", gates=["tau"]).failed
+t: float = theory.RowTimes({1: 1.0, 5: 1.3}).at(3)
+"""
+WRONG = (
+    "speclab.load(5)",
+    'speclab.theory.expected_tokens("a", 4)',
+    "speclab.theory.expected_tokens(.8, 4.5)",
+    "speclab.theory.no_such_function(.8)",
+    "speclab.theory.alpha_mle([]).value",
+    "speclab.theory.optimal_gamma(.8, .05).speed",
+    'speclab.compare("a")',
+    'speclab.load("a").no_such_frame',
+)
+
+
+def pyrefly(*files, cwd):
+    """Runs the type checker with its default checks. Without an explicit preset it would make only a few."""
+    command = [
+        pathlib.Path(sys.executable).with_name("pyrefly"),
+        "check",
+        "--preset",
+        "default",
+        "--output-format",
+        "min-text",
+    ]
+    command += ["--search-path", PACKAGE, "--python-interpreter-path", sys.executable, *files]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env={**os.environ, "NO_COLOR": "1"})
+
+
+def check(text):
+    """The errors in a file with this text: {line number: message}."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "use.py"
+        file.write_text(text)
+        done = pyrefly(file, cwd=folder)
+    found = re.findall(r"^ERROR \S*?use\.py:(\d+):\S*\s+(.*)$", done.stdout, re.M)
+    if done.returncode not in (0, 1) or bool(found) != bool(done.returncode):
+        raise AssertionError(f"pyrefly: exit code {done.returncode}\n{done.stdout}{done.stderr}")
+    return {int(number): message for number, message in found}
+
+
+class Types(unittest.TestCase):
+    def test_right_use(self):
+        self.assertEqual(check(RIGHT), {})
+
+    def test_each_wrong_use_is_found(self):
+        lines = ["import speclab", *WRONG]
+        self.assertEqual(sorted(check("\n".join(lines) + "\n")), list(range(2, 2 + len(WRONG))))
+
+    def test_the_package_itself(self):
+        files = sorted((PACKAGE / "speclab").glob("*.py"))
+        self.assertGreater(len(files), 8)
+        done = pyrefly(*files, cwd=ROOT)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_every_function_has_types(self):
+        """The stub of the extension has no untyped argument, and the sources annotate every function."""
+        stub = (PACKAGE / "speclab/theory.pyi").read_text()
+        self.assertGreater(stub.count("def "), 80)
+        self.assertNotIn("*args", stub)
+        for file in (PACKAGE / "speclab").glob("*.py"):
+            for header in re.findall(r"^ *def [^:]*?\)[^:\n]*:", file.read_text(), re.M | re.S):
+                self.assertIn("->", header, f"{file.name}: {header}")
+
+
+if __name__ == "__main__":
+    unittest.main()

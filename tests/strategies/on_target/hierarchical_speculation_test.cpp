@@ -1,0 +1,282 @@
+// A small model drafts for the target with a sparse cache, which drafts for the target: the text, the chain,
+// the joint law, the cache after every step, what is counted, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/base/error_text.h"
+#include "tests/strategies/on_target/own_cache.h"
+
+namespace speclab {
+namespace {
+
+using namespace speclab::fixtures;
+using ::testing::HasSubstr;
+
+StrategyChoice hierarchy(json options) { return choose("hierarchical_speculation", options); }
+
+/// A small model that agrees with the target on many tokens.
+ModelPtr first_layer_of(const ModelPtr& target) { return Model::with_layers(target, {0}); }
+
+std::vector<json> hierarchies() {
+  std::vector<json> all;
+  for (const json& lengths :
+       {json{{"gamma", 1}, {"inner_gamma", 1}}, json{{"gamma", 4}, {"inner_gamma", 1}},
+        json{{"gamma", 7}, {"inner_gamma", 3}}, json{{"gamma", 5}, {"inner_gamma", 0}}}) {
+    for (const json& views : {json{{"first", 1}, {"last", 3}, {"draft_first", 1}, {"draft_last", 4}},
+                              json{{"first", 0}, {"last", 0}, {"draft_first", 0}, {"draft_last", 0}},
+                              json{{"first", 4}, {"last", 252}},
+                              json{{"first", 1},
+                                   {"last", 2},
+                                   {"keep", "retrieved"},
+                                   {"keep_positions", 4},
+                                   {"chunk", 2},
+                                   {"refresh", 3}}}) {
+      json both = lengths;
+      both.update(views);
+      all.push_back(both);
+    }
+  }
+  return all;
+}
+
+TEST(HierarchicalSpeculation, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
+  const ModelPtr target = deep_target();
+  const GenerationRecord plain = Decode{.target = target, .options = {{"max_tokens", 60}}}.run();
+  const ModelPtr reduced = load_tiny(random_llama(tiny_draft_shape(target->config()), 2), target);
+  for (const ModelPtr& draft : {first_layer_of(target), deep_target(1, 64, 9), reduced}) {
+    for (const json& options : hierarchies()) {
+      for (const double temperature : {-1., .8}) {
+        SCOPED_TRACE(draft->name() + options.dump());
+        json with = options;
+        with["draft_temperature"] = temperature;
+        const GenerationRecord record = Decode{
+            .target = target,
+            .draft = draft,
+            .strategy = hierarchy(with),
+            .options = {{"max_tokens", 60}}}.run();
+        EXPECT_EQ(record.tokens, plain.tokens);
+        EXPECT_EQ(record.row_hashes, plain.row_hashes);
+        EXPECT_GT(drafted(record), 0);
+      }
+    }
+  }
+}
+
+// The guesses of the small model decide only how many reviews there are. With tokens that follow from the
+// text (greedy, or coupled noise) the chain is that of the target with a sparse cache alone, and so is its q.
+TEST(HierarchicalSpeculation, TheChainIsThatOfTheSparseTargetAlone) {
+  const ModelPtr target = deep_target();
+  for (const json& generation :
+       {json{{"temperature", 0}}, json{{"temperature", 1}, {"coins", "gumbel"}},
+        json{{"temperature", .7}, {"coins", "gumbel"}, {"top_k", 9}, {"repetition_penalty", 1.3}}}) {
+    for (const char* keep : {"none", "heavy"}) {
+      SCOPED_TRACE(generation.dump() + keep);
+      json options = generation;
+      options["max_tokens"] = 50;
+      const json view = {{"gamma", 5},          {"first", 1}, {"last", 4},   {"keep", keep},
+                         {"keep_positions", 3}, {"chunk", 1}, {"refresh", 2}};
+      json alone = view, reviewed = view;
+      alone["draft_by"] = "sparse_cache";
+      reviewed.update({{"inner_gamma", 2}, {"draft_first", 1}, {"draft_last", 6}});
+      const GenerationRecord expected =
+          Decode{.target = target, .strategy = choose("self_speculation", alone), .options = options}.run();
+      const GenerationRecord record = Decode{.target = target,
+                                             .draft = first_layer_of(target),
+                                             .strategy = hierarchy(reviewed),
+                                             .options = options}
+                                          .run();
+      EXPECT_EQ(record.tokens, expected.tokens);
+      ASSERT_EQ(record.steps.size(), expected.steps.size());
+      for (std::size_t step = 0; step < record.steps.size(); ++step) {
+        const auto &tokens = record.steps[step].drafted, &wanted = expected.steps[step].drafted;
+        ASSERT_EQ(tokens.size(), wanted.size()) << step;
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+          EXPECT_EQ(tokens[i].id, wanted[i].id) << step;
+          EXPECT_EQ(tokens[i].q, wanted[i].q) << step;
+        }
+      }
+    }
+  }
+}
+
+TEST(HierarchicalSpeculation, TheJointLawIsTheTargets) {
+  struct Setting {
+    int vocab, tokens;
+    json options;
+  };
+  const json views = {{"first", 0}, {"last", 1}, {"draft_first", 0}, {"draft_last", 1}};
+  const std::vector<Setting> settings = {{2, 4, {{"gamma", 2}, {"inner_gamma", 1}}},
+                                         {2, 4, {{"gamma", 3}, {"inner_gamma", 2}}},
+                                         {2, 4, {{"gamma", 3}, {"inner_gamma", 1}, {"draft_temperature", 2}}},
+                                         {2, 4, {{"gamma", 2}, {"inner_gamma", 0}}},
+                                         {2,
+                                          4,
+                                          {{"gamma", 3},
+                                           {"inner_gamma", 1},
+                                           {"keep", "heavy"},
+                                           {"keep_positions", 1},
+                                           {"chunk", 1},
+                                           {"refresh", 2}}},
+                                         {3, 3, {{"gamma", 2}, {"inner_gamma", 1}}}};
+  for (const Setting& setting : settings) {
+    const ModelPtr target = deep_target(4, setting.vocab, 8), draft = deep_target(1, setting.vocab, 3);
+    const std::vector<Token> prompt{0, 1, 1};
+    const auto expected = target_law(*target, prompt, setting.tokens);
+    json options = setting.options;
+    options.update(views);
+    const auto law_of = [&](const std::string& rule, int* accepted) {
+      return emitted_law({.target = target, .draft = draft, .strategy = hierarchy(options), .prompt = prompt},
+                         setting.tokens, rule, accepted);
+    };
+    for (const char* rule : {"rejection", "block"}) {
+      SCOPED_TRACE(options.dump() + rule);
+      int accepted = 0;
+      EXPECT_LT(enumerate::total_variation(law_of(rule, &accepted), expected), 1e-12);
+      EXPECT_GT(accepted, 0);
+    }
+    // A negative control: the comparison notices a lossy rule.
+    int accepted = 0;
+    EXPECT_GT(enumerate::total_variation(law_of("typical", &accepted), expected), 1e-4);
+  }
+}
+
+TEST(HierarchicalSpeculation, TheTargetsCacheIsThatOfPlainDecodingAfterEveryStep) {
+  const ModelPtr target = deep_target();
+  for (const json& options : hierarchies()) {
+    SCOPED_TRACE(options.dump());
+    if (options["gamma"] > 1)
+      expect_cache_of_plain_decoding(target, first_layer_of(target), hierarchy(options),
+                                     options["last"] > 40);
+  }
+}
+
+// The draft model is the target, and both see their whole caches. Every guess passes its review, and every
+// chain is accepted. A review gives inner_gamma + 1 tokens.
+TEST(HierarchicalSpeculation, CountsTheForwardsOfBothLevels) {
+  const ModelPtr target = deep_target();
+  const ModelPtr same = Model::with_layers(target, {0, 1, 2, 3});
+  for (const int temperature : {0, 1}) {
+    const GenerationRecord record =
+        Decode{.target = target,
+               .draft = same,
+               .strategy = hierarchy({{"gamma", 7}, {"inner_gamma", 2}, {"last", 300}, {"draft_last", 300}}),
+               .options = {{"max_tokens", 65}, {"temperature", temperature}}}
+            .run();
+    ASSERT_EQ(record.steps.size(), 8u);
+    for (const StepRecord& step : record.steps) {
+      EXPECT_EQ(step.accepted, 7);
+      EXPECT_EQ(step.draft_calls, 4 + 3);  // reviews of 2, 2 and 0 guesses
+      EXPECT_EQ(step.source, "hierarchy");
+      for (const DraftedToken& token : step.drafted) EXPECT_EQ(token.p, token.q);
+    }
+    EXPECT_EQ(record.target.calls, 8);
+  }
+}
+
+// Guesses that are not kept leave rows in flight. A chain of the largest size has room for them.
+TEST(HierarchicalSpeculation, ManyRejectedGuessesFit) {
+  const ModelPtr target = deep_target();
+  const json options = {{"gamma", 64}, {"inner_gamma", 64}, {"first", 2}, {"last", 40}};
+  const json generation = {{"max_tokens", 200}, {"temperature", 1}, {"coins", "gumbel"}};
+  const GenerationRecord plain = Decode{.target = target, .options = generation}.run();
+  const GenerationRecord record = Decode{.target = target,
+                                         .draft = deep_target(1, 64, 77),
+                                         .strategy = hierarchy(options),
+                                         .options = generation}
+                                      .run();
+  EXPECT_EQ(record.tokens, plain.tokens);
+  int longest = 0;
+  for (const StepRecord& step : record.steps)
+    longest = std::max(longest, static_cast<int>(step.drafted.size()));
+  EXPECT_EQ(longest, 64);
+}
+
+// The small model drafts as long as its context lasts. Then the middle level goes on alone.
+TEST(HierarchicalSpeculation, TheMiddleLevelGoesOnWhereTheContextOfTheDraftEnds) {
+  const ModelPtr target = deep_target();
+  Shape shape = tiny_shape();
+  shape.layers = 1;
+  shape.context = 40;
+  const ModelPtr draft = load_tiny(random_llama(shape, 5));
+  const json generation = {{"max_tokens", 120}};
+  for (const int prompt : {3, 60}) {
+    Decode decode{.target = target, .options = generation, .prompt = std::vector<Token>(prompt, 7)};
+    const GenerationRecord expected = decode.run();
+    decode.draft = draft;
+    decode.strategy = hierarchy({{"gamma", 3}, {"first", 1}, {"last", 200}});
+    const GenerationRecord record = decode.run();
+    EXPECT_EQ(record.tokens, expected.tokens);
+    const StepRecord& last = record.steps[record.steps.size() - 2];
+    EXPECT_EQ(last.drafted.size(), 3u);
+    EXPECT_EQ(last.draft_calls, 3);  // one review for each token
+    EXPECT_EQ(record.draft_prefill.rows, prompt == 60 ? 0 : 3);
+  }
+}
+
+TEST(HierarchicalSpeculation, SequencesTogetherAreCountedLikeAlone) {
+  const ModelPtr target = deep_target();
+  const StrategyChoice strategy = hierarchy({{"gamma", 4}, {"inner_gamma", 1}, {"first", 1}, {"last", 5}});
+  const std::vector<std::vector<Token>> prompts{{3, 1, 4, 1, 5, 9, 2, 6}, {9}, {2, 2, 2}};
+  const std::vector<int> lengths{30, 7, 19};
+  std::vector<GenerationRecord> alone;
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const Decode one{.target = target,
+                     .draft = first_layer_of(target),
+                     .strategy = strategy,
+                     .options = {{"max_tokens", lengths[i]}, {"temperature", 1}},
+                     .prompt = prompts[i]};
+    alone.push_back(one.run());
+    requests.push_back(one.request());
+    requests.back().prompt = prompts[i];  // `one` ends here
+  }
+  const auto together =
+      DecodeLoop(target, first_layer_of(target), strategy, {.batch = 3, .capacity = 256}).run(requests);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(together[i].tokens, alone[i].tokens);
+    EXPECT_EQ(together[i].row_hashes, alone[i].row_hashes);
+    EXPECT_EQ(together[i].draft.calls, alone[i].draft.calls);
+    EXPECT_EQ(together[i].target.calls, alone[i].target.calls);
+  }
+}
+
+TEST(HierarchicalSpeculation, BadInputIsRefused) {
+  const ModelPtr target = deep_target();
+  const auto refused = [&](const json& options, const ModelPtr& draft) {
+    return message_of([&] { DecodeLoop(target, draft, hierarchy(options), {.capacity = 64}); });
+  };
+  EXPECT_EQ(refused(json::object(), first_layer_of(target)), "no error");
+  EXPECT_THAT(refused(json::object(), nullptr), HasSubstr("no draft model"));
+  EXPECT_THAT(refused(json::object(), deep_target(1, 32)), HasSubstr("vocabulary"));
+  EXPECT_THAT(refused({{"inner_gamma", -1}}, target), HasSubstr("inner_gamma"));
+  EXPECT_THAT(refused({{"inner_gamma", 65}}, target), HasSubstr("inner_gamma"));
+  EXPECT_THAT(refused({{"gamma", 0}}, target), HasSubstr("gamma"));
+  EXPECT_THAT(refused({{"last", -1}}, target), HasSubstr("last"));
+  LoopOptions divided;
+  divided.devices = 2;
+  const Decode decode{.target = target,
+                      .draft = first_layer_of(target),
+                      .strategy = hierarchy(json::object()),
+                      .loop = divided};
+  EXPECT_THAT(message_of([&] { decode.run(); }), HasSubstr("drafts on the target's session"));
+}
+
+TEST(HierarchicalSpeculation, ADeviceVerifiesTheChain) {
+  Shape shape = tiny_shape();
+  shape.layers = 3;
+  const ModelPtr target = load_tiny_on(make_cuda_backend({.simulated = true}), random_llama(shape, 5));
+  const auto decode = [&](const char* device_loop) {
+    return Decode{.target = target,
+                  .draft = first_layer_of(target),
+                  .strategy = hierarchy({{"gamma", 3}, {"inner_gamma", 1}, {"first", 1}, {"last", 2}}),
+                  .options = {{"max_tokens", 12}, {"temperature", 1}, {"device_loop", device_loop}}}
+        .run();
+  };
+  const GenerationRecord host = decode("off"), device = decode("on");
+  EXPECT_EQ(host.tokens, device.tokens);
+  EXPECT_EQ(host.row_hashes, device.row_hashes);
+  EXPECT_GT(device.verified_steps, 0);
+}
+
+}  // namespace
+}  // namespace speclab
