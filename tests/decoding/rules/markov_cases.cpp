@@ -416,9 +416,10 @@ std::vector<Case> all_cases() {
                                             {"candidates", candidates}}),
                    repeats});
   }
-  all.push_back(
-      {"hierarchy, longer chains",
-       choose("hierarchical_speculation", {{"gamma", 4}, {"inner_gamma", 2}, {"draft_temperature", 1.5}})});
+  all.push_back({.name = "hierarchy, longer chains",
+                 .strategy = choose("hierarchical_speculation",
+                                    {{"gamma", 4}, {"inner_gamma", 2}, {"draft_temperature", 1.5}}),
+                 .divides = false});
   for (const char* order : {"tree", "first"})
     all.push_back({std::string("composition of the surest few, ") + order, surest_few(order), repeats});
   return all;
