@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>
@@ -182,6 +183,30 @@ World golden_world_with(const std::vector<double>& p, const std::vector<double>&
   return world;
 }
 
+/// The largest share of one-token drafts that is accepted if the choice among k of them orders all tokens by
+/// p/q: the maximum over lambda of the sum of min(q', p). The sum is linear in lambda between the points at
+/// which some q'(x) is p(x).
+double accepted_without_classes(const std::vector<double>& p, const std::vector<double>& q, int k) {
+  std::vector<std::size_t> order(p.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t x) { return p[x] / q[x]; });
+  std::vector<double> best(p.size()), lambdas{0, 1};
+  double below = 0;
+  for (const std::size_t x : order) {
+    best[x] = std::pow(below + q[x], k) - std::pow(below, k);
+    below += q[x];
+    const double lambda = (p[x] - q[x]) / (best[x] - q[x]);
+    if (lambda > 0 && lambda < 1) lambdas.push_back(lambda);
+  }
+  double most = 0;
+  for (const double lambda : lambdas) {
+    double sum = 0;
+    for (std::size_t x = 0; x < p.size(); ++x) sum += std::min(q[x] + lambda * (best[x] - q[x]), p[x]);
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
 // Tokens 0 and 1 are in one class of p/q although they differ, token 2 is in a lower one, and token 3 is in
 // the highest one, far above the others. The law is the target's for every choice within a class, and the
 // classes cost less than 1 % of what is accepted.
@@ -200,6 +225,15 @@ TEST(MultiPathBlock, ATieWithinAClassIsTheFirstPaths) {
     for (const auto& [outcome, mass] : target_law(world, length))
       worst = std::max(worst, std::abs(mass - law.mass.at(outcome)));
     EXPECT_LE(worst, 1e-12);
+  }
+  for (const int paths : {2, 3}) {
+    Step step;
+    double accepted = 0;
+    walk([&](const Coins& coins) { run_step(world, {{paths}}, Draws::iid, rule, {}, coins, step); },
+         [&](double probability) { accepted += step.acceptance.path.empty() ? 0 : probability; });
+    const double best = accepted_without_classes(p, q, paths);
+    EXPECT_LE(accepted, best + 1e-6) << paths;
+    EXPECT_GE(accepted, .99 * best) << paths;
   }
   // Two paths: the first one decides within the class, whichever token it has.
   int decided = 0;

@@ -15,7 +15,8 @@
 // (path_choice.h), and about 33 passes over the classes, which are 32 KiB. A position where one path remains
 // needs no pass for the choice. Each position from the end of the path up to the last accepted one needs a
 // pass over p and q, and so does a correction after none was accepted. A pass over the two rows, 1 MiB for a
-// vocabulary of 128,256, takes the block about 8 us or more (predicted).
+// vocabulary of 128,256, takes the block about 8 us or more (predicted). The pass for the classes takes
+// longer if many tokens share a class, because the threads then add to one address.
 
 namespace speclab::cuda {
 
