@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Builds SpecLab and runs the slow tests, which scripts/test.sh leaves out:
 # - On the real target, every lossless strategy must give bitwise the text and the logits rows of autoregressive decoding, on 60 prompts
-#   with 128 new tokens per turn. So must every lossless rule and schedule, on one prompt of each category, and random options of
+#   with 64 new tokens per turn. So must every lossless rule and schedule, on one prompt of each category, and random options of
 #   strategies, on six prompts. With coupled sampling only the texts are compared, and a text may have fewer new tokens. A draft that
 #   is the target itself must always be accepted.
 # - The joint law of 100,000 sampled texts of a tiny target must be the target's, for every strategy and lossless rule.
 # - The logits of random sessions (trees, commits, rewinds, forks) must be bitwise those of a fresh prefill of the same text.
 # - A dry run of the GPU check on the simulated GPU must fail only where a failure was planted.
-# They take more than an hour on two cores, the first test alone about 40 minutes, and 100 MB of disk.
+# They take about two hours on two cores, the first test alone about an hour, and 100 MB of disk.
 #   scripts/test_slow.sh            from the beginning
 #   scripts/test_slow.sh --resume   continues an earlier call that was stopped, with the same binary on the same machine; runs that
 #                                   are finished are only checked

@@ -23,9 +23,9 @@ class DeviceProgram {
   virtual std::shared_ptr<Plan> make_plan(const PlanShape& shape) = 0;
   /// Starts a generation. If the host drafts (PlanShape::given), starts a single round.
   virtual void start(Plan& plan, const PlanStart& start) = 0;
-  /// Fills in the rows (tokens, positions and slots) that the draft model's forward for `depth` is fed. The
-  /// caller runs that forward and has it write its logits to plan.draft_logits, from the row of node
-  /// level_begin(depth - 1) on. draw(depth) samples from them.
+  /// Fills in the rows (tokens, positions and slots) of the draft model's forward for `depth`. The caller
+  /// then runs that forward. The forward must write its logits to plan.draft_logits, from the row of node
+  /// level_begin(depth - 1) on. draw(depth) samples from these logits.
   virtual void draft_rows(Plan& plan, int depth) = 0;
   /// Samples the tokens at `depth` from the draft's logits.
   virtual void draw(Plan& plan, int depth) = 0;

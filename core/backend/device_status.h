@@ -43,7 +43,7 @@ class DeviceStatus {
   /// Null when nothing is known about the device.
   virtual std::unique_ptr<DeviceWatch> watch() const = 0;
   /// Bytes read plus bytes written per second while the device copies a gigabyte of its memory, the best of
-  /// several copies. Throws Error when two gigabytes of its memory are not free.
+  /// several copies. Throws Error unless two gigabytes of its memory are free.
   virtual double measure_copy_bandwidth() const = 0;
   /// Begins (true) or ends (false) a range. A profiler that was told to wait for a range records only this
   /// range: ncu with --profile-from-start off, nsys with --capture-range=cudaProfilerApi. Waits for the

@@ -108,7 +108,8 @@ struct PlanStart {
   Token previous = 0, pending = 0;  ///< the tokens at position - 1 and at position
   int emitted = 0, max_tokens = 0;  ///< emitted < max_tokens
   PhiloxKey key{};                  ///< Coins::key()
-  std::uint32_t rounds = 0;         ///< rounds queued on this plan so far, in all generations
+  std::uint32_t rounds = 0;         ///< the first round gets number rounds + 1; no earlier round on this plan
+                                    ///< has a number above `rounds`
   std::vector<Token> ends;          ///< tokens that end the text, at most kMostPlanEnds
   PlanDraft draft;                  ///< only if PlanShape::given
 };
@@ -128,7 +129,7 @@ struct PlanRound {
   /// With kBadTarget and kBadDraft: index of the first logit that is NaN or +infinity, or the number of
   /// logits if all logits are -infinity.
   std::int32_t bad_entry;
-  std::int64_t position;  ///< position of the pending token
+  std::int64_t position;  ///< position of tokens[0], the pending token at the start of the round
   std::int32_t tested;    ///< number of tested nodes, in tested_node
   /// The device's clock at the start, after the draft, after the target's forward and at the end.
   std::uint64_t stamp_ns[4];
@@ -145,9 +146,10 @@ struct PlanRound {
 struct Plan {
   PlanShape shape;
   std::vector<std::int32_t> parents;  ///< [nodes], -1 for node 0; empty if the host drafts
-  /// [depth], the rows of each draft forward. The first forward computes the token before the pending token
-  /// and the pending token. The other forwards each compute one drafted level; the last level needs none. If
-  /// the token before the pending token is already in the KV cache, it is computed again, with the same bits.
+  /// [depth], the rows of each draft forward. The first forward computes two rows: the token before the
+  /// pending token, and the pending token. Each further forward computes one drafted level; the last level
+  /// needs no forward. If the token before the pending token is already in the KV cache, it is computed
+  /// again, with the same bits.
   std::vector<QueuedRows> draft;
   QueuedRows target;  ///< all nodes; nodes that the round does not use are padding
   float* draft_logits =

@@ -7,8 +7,8 @@
 
 namespace speclab {
 
-// Access to the user's files and folders. All functions throw Error with the path and the system's reason.
-// They never throw std::filesystem::filesystem_error, because main() would report that as a bug.
+// Access to the user's files and folders. A function that fails throws Error with the path and the system's
+// reason. No function throws std::filesystem::filesystem_error, because main() would report that as a bug.
 
 /// Throws Error for the errno value `code`: "PATH: got No such file or directory, expected EXPECTED. ADVICE".
 [[noreturn]] void fail_path(const std::filesystem::path& path, int code, std::string expected);

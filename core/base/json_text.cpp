@@ -55,7 +55,7 @@ class Watch {
   bool operator()(int depth, Json::parse_event_t event, Json& value) {
     using Event = Json::parse_event_t;
     const bool complete = event != Event::object_start && event != Event::array_start;
-    if (!complete && depth >= limits_.depth) {  // an object or list at this depth is one level more
+    if (!complete && depth >= limits_.depth) {  // depth 0 is the first level
       fail(fmt::format("arrays and objects more than {} deep", limits_.depth),
            fmt::format("at most {} levels", limits_.depth), "The file is damaged; fetch or write it again.");
     }

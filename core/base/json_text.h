@@ -17,7 +17,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& name);
 
 /// Limits on a JSON text from an untrusted file, which keep the memory for parsing close to the text's size.
 struct JsonLimits {
-  int depth;                  ///< levels of nesting; members of the outermost object are at depth 1
+  int depth;                  ///< levels of nested objects and lists; the outermost object is level 1
   std::size_t members;        ///< members of the outermost object
   std::size_t inner_members;  ///< members of any other object
   std::size_t items;          ///< values in a list

@@ -54,7 +54,7 @@ const char* MappedFile::path_at(const void* address) noexcept {
   for (const Place& place : places) {
     const std::uintptr_t begin = place.begin.load();
     // The signal gives the address of a byte, which may lie in the last page of the mapping but past the end
-    // of the file. So the size is rounded up to 64 KiB, which is at least a whole page.
+    // of the file. So the size is rounded up to a multiple of 64 KiB, which is a multiple of the page size.
     if (begin > 1 && at >= begin && at - begin < (place.size.load() + 65'535) / 65'536 * 65'536)
       return place.path;
   }

@@ -33,8 +33,8 @@ inline constexpr int kPhiloxRounds = 10;
 
 /// Philox4x32-10, a counter-based random number generator: a bijection of a 128-bit counter
 /// under a 64-bit key. A random number is a pure function of its address, the counter. Salmon,
-/// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, §4.3; the constants are
-/// those of its table 2. The output has the same bits as that of Random123's philox4x32.
+/// Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011, §4.3. The constants and
+/// the bits of the output are those of philox4x32 in Random123, the library of these authors.
 SPECLAB_HOST_DEVICE constexpr PhiloxCounter philox4x32(PhiloxCounter counter, PhiloxKey key) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const std::uint64_t product0 = std::uint64_t{kPhiloxMultiplier0} * counter.word[0];

@@ -48,8 +48,8 @@ struct StrategyInfo {
   std::string_view former_name{};    ///< name in older records; empty when the name never changed
   bool drafts_any_shape =
       false;                  ///< drafts trees of the options "widths" or "tree" (`speclab optimize tree`)
-  bool skips_layers = false;  ///< drafts with the target without the layers of the option "skip_file"
-                              ///< (`speclab optimize layers`)
+  bool skips_layers = false;  ///< drafts with the target, but skips the layers that the file of the option
+                              ///< "skip_file" names (`speclab optimize layers` writes such files)
   bool is_baseline = false;   ///< exactly one strategy has this: it drafts nothing and is the reference
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
   bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi

@@ -29,8 +29,8 @@ struct Sequence {
   std::vector<Token> tokens;  ///< prompt and all emitted tokens
   int prompt_length = 0;
   int turn = 0;         ///< turn of a conversation; 0 starts a new conversation
-  int depth_limit = 0;  ///< largest depth of a candidate in this step, by context and length limit
-  int probe_limit = 0;  ///< largest depth of a probe in this step, by context
+  int depth_limit = 0;  ///< largest depth of a candidate that context and max_tokens allow in this step
+  int probe_limit = 0;  ///< largest depth of a probe that the context allows in this step
   SamplingParams sampling;
   Coins coins{0, 0};
   bool coupled = false;   ///< coupled sampling: drafts use the target's Gumbel noise

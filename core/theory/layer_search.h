@@ -8,11 +8,12 @@
 
 #include "core/theory/step_costs.h"
 
-/// Searches the layers that a layer-skip draft should leave out (Draft & Verify: Zhang et al. 2024, arXiv
-/// 2309.08168, Section 3.3). The paper searches by Bayesian optimisation of the time per token, which it
-/// measures for each set of layers. This search predicts the time from the acceptance and from given costs,
-/// which are equal for all layers. So its result does not depend on times that are measured during the
-/// search. It can remove one layer after the other, and needs no optimiser.
+/// Searches the layers that a target should leave out when it drafts for itself (Draft & Verify: Zhang et al.
+/// 2024, arXiv 2309.08168, Section 3.3). The paper searches by Bayesian optimisation of the time per token,
+/// which it measures for each set of layers. This search takes the costs as given, the same for all layers,
+/// and predicts the speedup of a set from its acceptance and these costs. So the result does not depend on
+/// times that are measured during the search. The search needs no Bayesian optimiser: it removes one layer
+/// after the other, then tries random changes.
 namespace speclab::theory {
 
 /// Acceptance and predicted speed of one set of skipped layers.

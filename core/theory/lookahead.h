@@ -78,9 +78,10 @@ LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, 
 /// so that devices exchange only tokens. With several devices, each of them also feeds the tokens that the
 /// previous step accepted (at most N - 1), which are not counted here.
 std::vector<int> lookahead_device_rows(const LookaheadShape& shape, int devices);
-/// Predicts the speedup on several devices: S / the time of a step, in units of t(1). The step takes the
-/// forward of the slowest device plus `exchange`, the time to exchange tokens. That device also feeds the S -
-/// 1 tokens that the previous step accepted.
+/// Predicts the speedup on several devices: S / the time of a step. Times are in units of t(1). A step takes
+/// as long as the forward of the device with the most rows plus `exchange`, the time to exchange tokens. That
+/// device also feeds the S - 1 tokens that the previous step accepted. With one device there is no exchange,
+/// and no token is fed again.
 double lookahead_parallel_speedup(const LookaheadLaw& law, const LookaheadShape& shape,
                                   const RowTimes& target, int devices, double exchange);
 

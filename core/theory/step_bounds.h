@@ -11,9 +11,9 @@
 /// compared with the tokens that the run emitted.
 namespace speclab::theory {
 
-/// Entry i of by_token and by_path is a probability: a rule keeps at least i + 1 drafted tokens, and no end
-/// token is among them. (A step stops at an end token.) So it is the probability that the step emits at least
-/// i + 2 tokens.
+/// Entry i of by_token and by_path is the probability that a rule keeps at least i + 1 drafted tokens and
+/// that the first i + 1 of them contain no end token. (A step stops at an end token.) So it is the
+/// probability that the step emits at least i + 2 tokens.
 struct StepBounds {
   bool chain = false;  ///< no node has several children
   /// The rule is "rejection": multi-step speculative sampling (Miao et al. 2024, Alg. 2); on a chain, the

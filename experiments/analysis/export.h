@@ -27,8 +27,8 @@ std::span<const std::string_view> export_tools();
 /// Returns JSON lines. vllm, sglang, llama.cpp: {"case": id, ...} for each case, or for the case `case_id`.
 /// spec-bench: an answer file of one case, with one line for each prompt. A run with several cases needs
 /// `case_id`, because evaluation/speed.py takes all lines of a file for one method. Throws Error for an
-/// unknown tool or case, and for spec-bench also when several cases need a `case_id`, when the case is
-/// not equal to its reference, and when an answer contains U+241E.
+/// unknown tool or case, and for spec-bench also when `case_id` is "" and the run has several cases, when the
+/// case is not equal to its reference, and when an answer contains U+241E.
 std::string export_run(const RunData& run, const std::string& tool, const std::string& case_id);
 
 }  // namespace speclab

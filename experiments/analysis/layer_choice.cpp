@@ -234,6 +234,8 @@ json optimized_layers(const ModelSet& models, const std::vector<PromptSpec>& pro
   every_second_layer(layers, "speclab optimize layers");  // throws if there are too few layers
   json ids = json::array();
   for (const PromptSpec& prompt : prompts) ids.push_back(prompt.id);
+  json given = nullptr;  // t(n) of another machine
+  for (int n = 1; wish.target && n <= wish.gamma + 1; ++n) given[std::to_string(n)] = wish.target->ratio(n);
   const json settings = {{"target", models.descriptions().at("target").at("sha256")},
                          {"numerics", target.backend().numerics_class()},
                          {"layers", layers},
@@ -241,7 +243,9 @@ json optimized_layers(const ModelSet& models, const std::vector<PromptSpec>& pro
                          {"tokens", wish.tokens},
                          {"gamma", wish.gamma},
                          {"temperature", wish.temperature},
-                         {"seed", wish.search.seed}};
+                         {"seed", wish.search.seed},
+                         {"t", given},
+                         {"per_layer", wish.per_layer ? json(*wish.per_layer) : json()}};
   SearchLog log(log_path, settings, resume);
   std::vector<ForcedText> texts = texts_of(models, prompts, wish);
   std::size_t context = 0;

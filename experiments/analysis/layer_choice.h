@@ -12,11 +12,11 @@
 #include "experiments/config/prompts.h"
 #include "experiments/run/model_set.h"
 
-/// Chooses the layers that a layer-skip draft leaves out: `speclab optimize layers`.
+/// Chooses the layers that a target leaves out when it drafts for itself: `speclab optimize layers`.
 namespace speclab {
 
 struct LayerWish {
-  int tokens = 64;         ///< tokens of each text
+  int tokens = 64;         ///< tokens of each answer
   int gamma = 6;           ///< longest chain whose acceptance is measured
   double temperature = 0;  ///< of target and draft
   theory::SkipSearchOptions search;
@@ -33,7 +33,7 @@ struct ForcedText {
 /// Measures how often a target accepts what a draft of some of its layers drafts, on fixed texts (teacher
 /// forcing). At every gamma-th token of an answer, one forward runs the draft over the next gamma tokens of
 /// the answer, on the target's own K/V of the text before. This is what the strategy runs when all drafted
-/// tokens agree with the answer. A real step may begin at any token; the difference is an approximation.
+/// tokens agree with the answer. It is an approximation, because a real step may begin at any token.
 class ForcedAcceptance {
  public:
   /// Throws Error for a text that does not fit the target's context.

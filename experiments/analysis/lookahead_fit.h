@@ -14,14 +14,15 @@ inline constexpr const char* kThisMachine = "this one, calibrated t(n)";
 /// "lookahead" of summary.json. Fits the law of lookahead decoding to each group of cases that differ in W, N
 /// and G alone. G is that of lookahead_shape(). An entry holds the law, its error on cells and prompts that
 /// the fit did not see (core/theory/lookahead_hold_out.h), and the settings that it recommends for this
-/// machine and for a machine on which many rows cost no more than one (free_row_times). An empty array if no
-/// group has two cases.
+/// machine and for a machine on which many rows cost no more than one row (free_row_times). An empty array if
+/// no group has two cases.
 nlohmann::json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases,
                               const nlohmann::json& calibration);
 
 /// The shape that the law is about, from the options of a case. Its G is the largest number of guesses in a
-/// step: the option V if it is smaller than the option G, which limits the pool. -1: no limit. With V guesses
-/// of a pool that keeps the newest G, a step verifies the same guesses as with G = V.
+/// step; -1 means no limit. This is the option V if V is set and smaller than the option G, else the option
+/// G, which limits the pool. A step that takes V guesses from a pool that keeps the newest G verifies the
+/// same guesses as a step with G = V.
 theory::LookaheadShape lookahead_shape(const nlohmann::json& options);
 
 /// The law in an entry of lookahead_fits().

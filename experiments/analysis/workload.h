@@ -17,7 +17,8 @@ namespace speclab {
 std::vector<std::string> workload_differences(const nlohmann::json& base, const nlohmann::json& fresh);
 
 /// Returns true if the case has the same options, rule, draft and so on in both runs. The options device_loop
-/// and device_graph are ignored, because they only say how the work is queued.
+/// and device_graph are ignored, because they only say whether the host or the device drives the steps and
+/// how the steps are queued.
 bool same_case(const nlohmann::json& base, const nlohmann::json& fresh, const std::string& id);
 
 /// What both runs decode: the ids of prompts with the same text and options, and the common seeds.

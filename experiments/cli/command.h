@@ -24,7 +24,7 @@ enum ExitCode { kOk = 0, kCheckFailed = 1, kUserError = 2, kBug = 3, kInterrupte
 struct Command {
   std::string_view name;
   std::string_view usage;    ///< the arguments: "CONFIG [options]"
-  std::string_view summary;  ///< one sentence for the overview and for --help
+  std::string_view summary;  ///< a short text for the overview and for --help
   std::string_view example;  ///< a complete command line that works
   int (*run)(const Command& command, const std::vector<std::string>& arguments);
 };

@@ -39,7 +39,7 @@ inline nlohmann::json random_cases(const std::string& strategy, const nlohmann::
   return cases;
 }
 
-/// The experiment with all these cases: six prompts of six categories, 64 tokens each, greedy.
+/// The experiment with all these cases: six prompts of six categories, 40 tokens each, greedy.
 inline nlohmann::json random_options_config(const std::filesystem::path& root) {
   nlohmann::json cases = {{{"strategy", "autoregressive"}}};
   const nlohmann::json strategies = random_option_spaces(root);
@@ -60,7 +60,7 @@ inline nlohmann::json random_options_config(const std::filesystem::path& root) {
           {"warmup", 0},
           {"teacher_forced", false},
           {"calibration", false},
-          {"options", {{"temperature", 0}, {"ignore_eos", true}, {"max_tokens", 64}}},
+          {"options", {{"temperature", 0}, {"ignore_eos", true}, {"max_tokens", 40}}},
           {"cases", std::move(cases)}};
 }
 

@@ -71,14 +71,14 @@ int ShapeBudget::choose(int depth, int behind, int evidence) {
   for (int node = 1; node < shape_.nodes(); ++node) {
     const auto at = static_cast<std::size_t>(node);
     if (depth_[at] > depth) break;  // nodes are numbered level by level
-    // A later sibling counts as no better than the one before it, because it cannot be drafted without it.
+    // A later sibling counts as no better than the sibling before it, because siblings are drafted in order.
     const double above = probability_[static_cast<std::size_t>(parent_[at])];
     probability_[at] = above * acceptance(depth_[at], rank_[at]);
     if (rank_[at] > 0) probability_[at] = std::min(probability_[at], probability_[at - 1]);
     order_.push_back(node);
   }
   if (order_.empty()) return 0;
-  if (!chain_) {  // in a chain they are in this order already
+  if (!chain_) {  // the nodes of a chain are in this order already
     std::sort(order_.begin(), order_.end(), [&](int a, int b) {
       const double x = probability_[static_cast<std::size_t>(a)],
                    y = probability_[static_cast<std::size_t>(b)];

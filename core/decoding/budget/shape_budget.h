@@ -79,8 +79,8 @@ class ShapeBudget {
   const TreeShape& shape() const { return shape_; }
   /// Largest depth of a token of the chosen part.
   int chosen_depth() const { return chosen_depth_; }
-  /// The forwards of the draft model take this many times as long as the table says, because something saves
-  /// or costs forwards that the table does not know. 1 unless it is set.
+  /// Tells that drafting takes `factor` times as long as the table says, for example because guesses save
+  /// forwards of the draft model. The default is 1.
   void set_draft_factor(double factor) { draft_factor_ = factor; }
   /// Tells that the text reached a drafted node (or the pending token) at `depth`, that `children` drafted
   /// tokens followed it, and which of them was accepted; -1: none. Called for every node that was reached,

@@ -31,8 +31,8 @@ struct StepCosts {
   double target(int rows) const { return at(target_ns, rows); }
   /// The same for the draft model. The table must have its times, see require_draft_costs().
   double draft(int rows) const { return at(draft_ns, rows); }
-  /// The costs of a case whose only draft model is number i of this one. Its draft_ns is empty if the table
-  /// does not have it.
+  /// The costs of a case whose only draft model is the draft model i (from 0) of this table. The result's
+  /// draft_ns is empty if the table has no times of that model.
   StepCosts with_draft(std::size_t i) const {
     StepCosts one = *this;
     if (i > 0) one.draft_ns = i <= further_draft_ns.size() ? further_draft_ns[i - 1] : std::vector<double>();

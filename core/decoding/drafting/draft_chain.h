@@ -51,8 +51,8 @@ class DraftChain {
   using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
 
   /// resources.draft must be set, unless the chain runs on the target. With BudgetRule::automatic,
-  /// resources.costs has times of the draft model, or for a chain on the target the time of a layer. Throws
-  /// Error otherwise.
+  /// resources.costs must have times of the draft model, or for a chain on the target the time of a layer.
+  /// Throws Error if it lacks them.
   DraftChain(const DraftChainOptions& options, const Resources& resources,
              BudgetRule budget = BudgetRule::fixed, std::optional<ChainOnTarget> on_target = std::nullopt);
   ~DraftChain();

@@ -64,9 +64,9 @@ void DraftLevels::begin(const Sequence& sequence) {
   slots_[static_cast<std::size_t>(sequence.slot)].cache_.begin(sequence, resources_);
 }
 
-// The text that the draft's cache lacks, up to the pending token, is fed and committed at once. The drafted
-// nodes that are fed stay in flight. With guesses the pending token stays in flight too, because a commit
-// would drop the guesses fed with it.
+// The first forward is fed with the text that the draft's cache lacks, up to the pending token. Without
+// guesses this text is committed at once, and only the drafted nodes that are fed stay in flight. With
+// guesses the text stays in flight too, because a commit would drop the guesses that were fed with it.
 void DraftLevels::draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,
                         const Grow& grow) {
   active_.clear();

@@ -15,7 +15,7 @@ namespace speclab {
 class DraftLevels;
 
 /// One level of a tree that a draft model drafts for one sequence. The fed nodes are those whose children
-/// come next. At depth 0 this is the pending token alone.
+/// come next. At depth 0 the only fed node is the pending token.
 class DraftLevel {
  public:
   const Sequence& sequence() const { return *sequence_; }
@@ -65,7 +65,7 @@ class DraftLevel {
   std::vector<int> row_of_;     // [nodes of the level], row of logits of each
   std::vector<int> next_;       // [nodes of the next level], numbers
   int fed_ = 0;                 // number of `flying_` that a forward has fed
-  int base_ = 0;  // rows in flight before node 0: the pending token and those before it, or none
+  int base_ = 0;  // rows in flight before flying_[0]: the pending token and those before it, or none
   int guesses_ = 0;
   int rows_used_ = 0;  // rows of logits of the earlier forwards of this step that are still needed
   std::vector<int> forward_rows_, plain_rows_;
@@ -81,14 +81,14 @@ class DraftLevels {
  public:
   explicit DraftLevels(const Resources& resources);
   void begin(const Sequence& sequence);
-  /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. A
-  /// sequence has at most 127 fed nodes in a step. The function object holds one pointer at most, so that it
-  /// allocates nothing.
+  /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. It
+  /// may feed at most 127 nodes of a sequence in a step. The function object should hold at most one pointer,
+  /// so that it allocates nothing.
   using Grow = std::function<void(DraftLevel& level)>;
   /// Makes draft() call `guess` before each forward. `guess` may add nodes with DraftLevel::guess(). If a
-  /// guess is right, that is, if the caller feeds this node later, its row is there already. A level whose
-  /// nodes were all guessed costs no forward. The rows, and so the drafts, are the same with and without
-  /// guesses. A sequence then has at most 64 fed nodes in a step.
+  /// guess is right, that is, if the caller feeds the guessed node later, its row is there already. A level
+  /// whose nodes were all guessed costs no forward. The rows, and so the drafts, are the same with and
+  /// without guesses. With guesses, a Grow may feed at most 64 nodes of a sequence in a step.
   void look_ahead(Grow guess) { guess_ = std::move(guess); }
   /// Drafts at most `depth` levels for each sequence, fewer near the end of the text or of the context.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts, int depth,

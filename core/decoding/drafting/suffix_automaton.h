@@ -45,7 +45,7 @@ class SuffixAutomaton {
 
   explicit SuffixAutomaton(int depth);
 
-  /// Reserves memory for any text of this many tokens. append() does not allocate until then.
+  /// Reserves memory for any text of this many tokens. Up to this length append() does not allocate.
   void reserve(std::size_t tokens);
   void clear();  ///< keeps the memory
   void append(Token token);

@@ -18,6 +18,7 @@ SuffixMemory::SuffixMemory(int depth, Remember remember, std::size_t budget_toke
 void SuffixMemory::begin(const Sequence& sequence) {
   Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
   if (store_) remember(slot, sequence);
+  if (sequence.turn == 0) slot.cleared = cleared_;
   slot.own.clear();
   for (const Token token : sequence.tokens) slot.own.append(token);
   slot.prompt_length = sequence.prompt_length;
@@ -29,7 +30,7 @@ void SuffixMemory::begin(const Sequence& sequence) {
 
 void SuffixMemory::remember(Slot& slot, const Sequence& next) {
   const TokenSpan text = slot.own.text();
-  if (!text.empty() && (next.turn == 0 || remember_ == Remember::outputs)) {
+  if (!text.empty() && may_share(slot) && (next.turn == 0 || remember_ == Remember::outputs)) {
     const auto skip = static_cast<std::size_t>(remember_ == Remember::outputs ? slot.prompt_length : 0);
     store_->add(text.subspan(std::min(skip, text.size())));
   }
@@ -40,6 +41,7 @@ void SuffixMemory::remember(Slot& slot, const Sequence& next) {
   if (seen_.insert(name).second) return;
   store_->clear();
   seen_ = {name};
+  ++cleared_;
 }
 
 void SuffixMemory::catch_up(const Sequence& sequence) {
@@ -68,7 +70,7 @@ void SuffixMemory::from_earlier(const Sequence& sequence, const SuffixSpeculatio
   catch_up(sequence);
   const Slot& slot = *slots_[static_cast<std::size_t>(sequence.slot)];
   best.clear();
-  for (int i = 0; store_ && i < SuffixStore::kParts; ++i) {
+  for (int i = 0; store_ && may_share(slot) && i < SuffixStore::kParts; ++i) {
     part_.run(store_->part(i), slot.matches[static_cast<std::size_t>(i)], false, sequence.depth_limit,
               options);
     if (part_.score() > best.score()) std::swap(best, part_);

@@ -15,9 +15,10 @@ namespace speclab {
 /// Holds the text indexes of strategies that copy: one index for the text of each running sequence and, if
 /// wanted, one for the texts of earlier requests.
 ///
-/// A prompt that is repeated must not find its own answer. So when a prompt comes again, all earlier texts
-/// are forgotten. (Experiments start every repeat with a new instance.) This does not concern the turns of
-/// one conversation, because each turn contains the previous ones anyway.
+/// A prompt that is repeated must not find its own answer. So when a prompt comes again, the index of earlier
+/// requests is cleared, and the texts that are running in other slots then stay out of it. (Experiments start
+/// every repeat with a new instance.) Later turns of a conversation do not count as repeats, because each turn
+/// contains the previous ones anyway.
 class SuffixMemory {
  public:
   /// What the index of earlier requests holds: nothing, only what was emitted, or prompts too.
@@ -50,13 +51,18 @@ class SuffixMemory {
     SuffixAutomaton own;
     SuffixStore::Matches matches{};
     std::uint64_t version = 0;  // version of the store that `matches` belong to
+    std::uint64_t cleared = 0;  // cleared_ when the conversation began
     int prompt_length = 0;
   };
   void remember(Slot& slot, const Sequence& next);
+  /// Whether a conversation may add to the earlier texts and copy from them. One that runs in another slot
+  /// while a repeated prompt clears them may not: it could be an answer to that prompt.
+  bool may_share(const Slot& slot) const { return slot.cleared == cleared_; }
 
   Remember remember_;
   std::unique_ptr<SuffixStore> store_;
   std::unordered_set<std::uint64_t> seen_;  // hashes of prompts
+  std::uint64_t cleared_ = 0;               // how often a repeated prompt has cleared the earlier texts
   std::vector<std::unique_ptr<Slot>> slots_;
   SuffixSpeculation part_, earlier_;
 };

@@ -34,7 +34,7 @@ void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
   visit("min_probability", min_probability, Range<double>{0, 1},
         "stop where the whole path, by frequencies in the text, is less probable than this");
   visit("trust", trust, Range<double>{0, 1},
-        "how often a copied token is right after 1, 2, ... matching tokens (the last entry also holds for "
+        "how often a copied token is correct after 1, 2, ... matching tokens (the last entry also holds for "
         "longer matches); its frequency is multiplied by this");
   visit("tree", tree, "draft a tree of the most probable continuations instead of the most frequent path");
   visit("contexts", contexts, {{SuffixContexts::best, "best"}, {SuffixContexts::enough, "enough"}},

@@ -28,10 +28,11 @@ struct SuffixSpeculationOptions {
 /// (Oliaro et al. 2024, SuffixDecoding, Algorithm 1). It tries the longest matching context, then the longest
 /// suffix of it that occurs more often, and so on, at most 12 contexts. For each context it speculates at
 /// most floor(factor * match + offset) tokens, and never more than `length`. Here match is the length of the
-/// context. The probability of a token is its frequency after the context, times the trust in a match of that
-/// length (how often a copy after such a match is right). A path follows the most frequent continuation; a
-/// tree grows at its most probable leaf. The sum of the probabilities is the expected number of accepted
-/// tokens. The context with the highest sum wins; if sums are equal, the longest context.
+/// context. The probability of a token is its frequency after the tokens before it, times the trust in a
+/// match of that length (how often a copy after such a match is correct). The probability of a node is the
+/// product over its path. A path follows the most frequent continuation; a tree grows at its most probable
+/// leaf. The sum of the probabilities of all nodes is the expected number of accepted tokens. The context
+/// with the highest sum wins; if sums are equal, the longest context.
 ///
 /// With contexts "enough" this is the retrieval of Zhao et al. 2023 (alipay's Lookahead). They keep pieces of
 /// the text, called branches, in a trie. The trie holds the strings and frequencies of this index if a branch
@@ -61,7 +62,8 @@ class SuffixSpeculation {
   double score() const { return score_; }        ///< sum of the probabilities of all nodes
   int match_length() const { return matched_; }  ///< length of the winning context; 0 without one
 
-  /// The entry of `trust` for a match of `matched` >= 1 tokens: how often a copy is right after it.
+  /// The entry of `trust` for a match of `matched` >= 1 tokens: how often a copy after such a match is
+  /// correct. 1 if `trust` is empty.
   static double trust(const std::vector<double>& trust, int matched);
 
  private:

@@ -9,9 +9,9 @@ void TreeGrowthOptions::fields(OptionVisitor& visit) {
         {{Children::without_replacement, "without_replacement"},
          {Children::independent, "independent"},
          {Children::best, "best"}},
-        "without_replacement: each child is drawn from q without the earlier ones, and at temperature 0 the "
-        "best tokens follow each other; independent: each child is drawn from q, and equal children stay; "
-        "best: the draft's best tokens, which are not drawn (one-hot q)");
+        "without_replacement: each child is drawn from q without the earlier ones; at temperature 0 the "
+        "children are the best tokens, best first; independent: each child is drawn from q, and equal "
+        "children stay; best: the draft's best tokens, which are not drawn (one-hot q)");
   visit("used_up", used_up, {{UsedUp::best, "best"}, {UsedUp::uniform, "uniform"}},
         "when q has no further token: best: the next best tokens, with one-hot q; uniform: draws from all "
         "other tokens with equal probability, as in Sequoia");

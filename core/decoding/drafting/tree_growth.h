@@ -46,7 +46,8 @@ class TreeGrowth {
   /// Adds the children of the fed nodes, and feeds those children that have children of their own. Call it as
   /// DraftLevels::Grow.
   void grow(DraftLevel& level);
-  /// A node that the coming forward feeds: its node in the draft and its number in DraftLevel::feed().
+  /// A node of the draft that the coming forward feeds, and the number that DraftLevel::feed() returned for
+  /// it; -1 for the pending token.
   struct Fed {
     int node;
     int number;

@@ -13,7 +13,8 @@ namespace speclab {
 /// 0 is the pending token. The children of a node have consecutive numbers, in draw order.
 class TreeShape {
  public:
-  /// Largest number of drafted tokens: a session allows 128 rows, one of which is the pending token.
+  /// Largest number of drafted tokens: by default a session has room for 128 rows in flight, and one of them
+  /// is the pending token.
   static constexpr int kMostDrafted = 127;
 
   /// Every node at depth d has widths[d] children (expansion <k1, ..., km>: Miao et al. 2024, Section 3).

@@ -11,7 +11,7 @@ namespace speclab {
 
 namespace {
 
-/// Sets a pointer for the time of a call, also if the call throws.
+/// Sets a pointer for the time of a call, and sets it to null afterwards, also if the call throws.
 template <class T>
 class SetWhileOpening {
  public:

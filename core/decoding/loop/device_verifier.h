@@ -28,9 +28,9 @@ class DeviceVerifier {
   bool is_of(const PlanShape& shape, const Session& target) const {
     return shape == shape_ && &target == target_;
   }
-  /// Verifies `draft`, which has no probes. Its pending token is at `position`, and `previous` is the token
-  /// before it. The result is valid until the next call; ignore its `end` and `emitted`, because the caller
-  /// handles end tokens and limits. Throws Error if the device failed or logits are NaN.
+  /// Verifies `draft`, which has no probes or relays. Its pending token is at `position`, and `previous` is
+  /// the token before it. The result is valid until the next call; ignore its `end` and `emitted`, because
+  /// the caller handles end tokens and limits. Throws Error if the device failed or logits are NaN.
   const PlanRound& verify(const Draft& draft, std::int64_t position, Token previous, const Coins& coins,
                           RoundQueue queue);
   /// Copies the target's rows of the last verify() to the host, [nodes, vocab].

@@ -12,8 +12,8 @@ namespace speclab {
 /// Divides the tree of a step over several devices, each of which holds the model and the KV cache: lookahead
 /// parallelism (Fu et al. 2024, Section 3.4). Guesses (leaves among the candidates) and window columns
 /// (probes) are dealt out in order and as evenly as possible. A device feeds its share and all ancestors of
-/// it. So several devices feed the pending token and the same parts of level 0 of the window
-/// (LookaheadWindow).
+/// it. So every device feeds the pending token, and several devices feed the same parts of level 0 of the
+/// window (LookaheadWindow).
 ///
 /// Devices exchange tokens, never rows of the KV cache. When one device accepts tokens, the other devices
 /// have no K/V rows for them. So in the next step all devices feed the accepted tokens again, before the

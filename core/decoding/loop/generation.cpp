@@ -52,8 +52,8 @@ void GenerationOptions::fields(OptionVisitor& visit) {
   visit("max_tokens", max_tokens, Range<int>{1, kMost}, "tokens to generate");
   visit("min_length", min_length, Range<int>{0, kMost}, "no end token before this many tokens");
   visit("emit_at_most", emit_at_most, Range<int>{0, kMost},
-        "tokens that a step adds to the text at most; 1: drafts at every position, for speclab replay; 0: no "
-        "limit");
+        "largest number of tokens that a step adds to the text; 1: drafts at every position, for speclab "
+        "replay; 0: no limit");
   visit.absent_means("0");
   visit("ignore_eos", ignore_eos, "go on after the end token");
   visit("stop", stop, "texts that end the generation");

@@ -14,7 +14,7 @@ namespace speclab {
 
 struct JudgedStep;
 
-/// How the target computes the rows of a draft. The rows have the same bits either way.
+/// How the target computes the rows of a draft. The rows have the same bits in each way.
 enum class VerifyWith {
   one_pass,           ///< all nodes in one forward, with the tree's attention mask
   batch_of_leaves,    ///< each leaf is the last token of a sequence of its own (its path from the root): more

@@ -74,7 +74,7 @@ void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
   stamps_ = stamps;
   position_ = start.position;
   // A loop stops after a round whose number is a multiple of kPlanLoop, and the next round has the number
-  // queued_ + 1. So that the first loop runs kPlanLoop rounds, queued_ is rounded up to a multiple.
+  // queued_ + 1. queued_ is rounded up to a multiple, so that the first loop runs kPlanLoop rounds.
   if (queue == RoundQueue::kLoop) queued_ = (queued_ + kPlanLoop - 1) / kPlanLoop * kPlanLoop;
   start.rounds = read_ = queued_;
   program_->start(*plan_, start);

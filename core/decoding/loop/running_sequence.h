@@ -87,8 +87,8 @@ struct RunningSequence {
   std::span<const float> row(int node) const {
     return processors ? std::span<const float>(processed_[node]) : raw_logits(node);
   }
-  /// The work so far of all sessions and heads that draft for this sequence, and of the target's session
-  /// where the strategy drafted on it.
+  /// The work so far of all sessions and heads that draft for this sequence, plus the work that the strategy
+  /// did on the target's session while it drafted.
   Work draft_work() const;
   /// The work so far of the sessions on each of `count` draft models.
   std::vector<Work> work_by_draft(std::size_t count) const;

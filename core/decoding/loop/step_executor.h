@@ -39,8 +39,8 @@ class StepExecutor {
   virtual int rows_in_flight(int nodes) const;
 
   /// Fills the drafts. By default it asks the strategy, and counts the work that the strategy does on the
-  /// target's sessions as work of the draft. An executor whose device runs whole steps reads the
-  /// device's draft instead.
+  /// target's sessions as work of the draft. If a device runs whole steps, the executor reads the device's
+  /// draft instead.
   virtual void draft(Strategy& strategy, const StepGroup& group);
   /// Decides which rows are fed to the target. Throws Error when they are too many.
   virtual void lay_out(const StepGroup& group) = 0;

@@ -66,8 +66,8 @@ class Coins {
   void gumbel(std::int64_t position, Token first, std::span<float> out, int stream = 0) const;
   /// Returns the argmax over weights > 0 of log weights[token] + Gumbel(position, token). It is computed
   /// in float as the equivalent race argmin E / weight. Ties go to the lowest token. Returns
-  /// weights.size() when no weight is positive. If `arrival` is not null, sets it to the winner's E / weight,
-  /// or to infinity when there is no winner.
+  /// weights.size() when no weight is positive, or E / weight is infinite in float for all tokens. If
+  /// `arrival` is not null, sets it to the winner's E / weight, or to infinity when there is no winner.
   std::size_t race(std::int64_t position, std::span<const float> weights, int stream = 0,
                    float* arrival = nullptr) const;
 

@@ -39,9 +39,9 @@ inline bool comes_first(const TopEntry& a, const TopEntry& b) {
   return a.value > b.value || (a.value == b.value && a.index < b.index);
 }
 
-/// A probability distribution over the vocabulary, made once from a logits row; every acceptance rule works
-/// on it. Weights are floats that need not sum to one. Probabilities are weight / sum in double, so they sum
-/// to 1 within 1e-15. Reuse objects: assignment keeps the allocation.
+/// A probability distribution over the vocabulary, usually made once from a logits row. Every acceptance rule
+/// works on it. Weights are floats that need not sum to one. Probabilities are weight / sum in double, so
+/// they sum to 1 up to the rounding of doubles. Reuse objects: assignment keeps the allocation.
 ///
 /// assign_logits() computes exp((z - max) / T) in float with the project's own exp (relative error 2e-7;
 /// weights below e^-87 of the largest become 0), and sums in a fixed order. The bits are the same on every
@@ -54,8 +54,8 @@ class Distribution {
                      int vocab);
   void assign_weights(std::span<const double> weights);  ///< non-negative, with sum > 0; stored as float
   void assign_one_hot(Token token, int vocab);
-  /// Becomes `other` under the condition that `token` is not drawn. If no mass is left, returns false and
-  /// holds no valid distribution.
+  /// Becomes `other` under the condition that `token` is not drawn; `token` has a positive probability in
+  /// `other`. If no mass is left, returns false and holds no valid distribution.
   bool assign_without(const Distribution& other, Token token);
 
   int vocab() const { return vocab_; }

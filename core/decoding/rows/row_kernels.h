@@ -71,18 +71,19 @@ double sum_product(const Law& p, const Law& q);
 /// out[i] = max(0, p[i] - q[i]). Returns the sum of out.
 double positive_difference(const Law& p, const Law& q, std::span<double> out);
 /// out[i] = max(0, scale law[i] / law_sum - q[i] / q_sum). Returns the sum of out. All rows have one size,
-/// and `out` must not overlap the others. It has the bits of residual_weight() (core/backend/rule_forms.h)
-/// added up by FixedSum.
+/// and `out` must not overlap the others. Entries have the bits of residual_weight()
+/// (core/backend/rule_forms.h), and the sum has those of FixedSum.
 double next_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
                      double q_sum, std::span<double> out);
 /// sum over w > 0 of w log w.
 double sum_w_log_w(std::span<const float> row);
 
 /// Exponential race: returns the argmin over weights[i] > 0 of E_i / weights[i], ties to the lowest index.
-/// Returns weights.size() when no weight is positive. E_i is a standard exponential number. For token t it is
-/// made from word (t mod 64) / 16 of the Philox output for the counter {c0 + 16 (t / 64) + t mod 16, c1, c2,
-/// c3}, with c0 to c3 from `counter`. If the word is x, then E = -log(1 - (x + 1/2) / 2^32). If `arrival` is
-/// not null, sets it to E / weight of the winner, or to infinity.
+/// Returns weights.size() when no weight is positive, or all quotients are infinite in float. E_i is a
+/// standard exponential number. For token t it is made from word (t mod 64) / 16 of the Philox output for the
+/// counter {c0 + 16 (t / 64) + t mod 16, c1, c2, c3}, with c0 to c3 from `counter`. If the word is x, then
+/// E = -log(1 - (x + 1/2) / 2^32). If `arrival` is not null, sets it to E / weight of the winner, or to
+/// infinity if there is none.
 std::size_t race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key,
                  float* arrival = nullptr);
 /// out[i] = -log E of token first + i, with E as in race().

@@ -33,7 +33,8 @@ struct TargetRow {
 /// walks the tree costs time only for the nodes that it reaches.
 using TargetRows = std::function<TargetRow(int node)>;
 
-/// The input of a rule at one node. A rule depends on nothing else, so tests can enumerate its results.
+/// The input of a rule at one node. Besides this, AcceptanceRule::test depends only on the rule's options, so
+/// tests can enumerate its results.
 struct NodeTest {
   TargetRow row;
   struct Child {
@@ -63,7 +64,7 @@ struct NodeVerdict {
 };
 
 /// The parameters of all rules, with the names that configs use (except top_k). Each rule lists the
-/// parameters that it reads. A config that sets another parameter is refused.
+/// parameters that it reads. A config that changes another parameter is refused.
 struct RuleOptions {
   double lenience = 1;   ///< lenience: l in (0, 1] (Leviathan et al. 2023, A.5)
   double b = 1;          ///< uniform_b: upper end of U[0, b], in (0, 1]

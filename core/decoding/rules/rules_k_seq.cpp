@@ -87,7 +87,7 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
     }
     const int count = group_size(node.children, child);
     q->probabilities(drawn);
-    GroupTest group{.share = 1};  // of one child, but for beta
+    GroupTest group{.share = 1};  // the test of a single child, without its beta
     if (count > 1 || node.want_expected) group = best_test(law, drawn, count);
     for (int i = 0; i < count; ++i, ++child) {
       const auto x = static_cast<std::size_t>(node.children[child].token);

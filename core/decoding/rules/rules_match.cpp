@@ -26,9 +26,9 @@ Token coupled_target(const TargetRow& row, const Coins& coins, std::int64_t posi
 /// With one stream it is sum_x 1 / sum_y max(p_y / p_x, q_y / q_x) (Daliri, Musco, Suresh 2024) = sum_x p_x /
 /// D(p_x / q_x) with D(s) = sum_y max(p_y, s q_y). With K streams, D(s) = K - 1 + sum_y max(p_y, s q_y). The
 /// target's token may also come from one of the K - 1 other streams. Let S be its arrival there, and s S the
-/// arrival of the same token in the draft's race (its noise divided by q_x). Then the integral over S gives
+/// arrival of the same token in the draft's race (its noise divided by q_x). The integral over S adds
 ///     sum_x (K - 1) p_x q_x * integral of ds / D(s)^2 over s from p_x / q_x to infinity.
-/// In order of s, D is linear between the ratios p_y / q_y. So one pass over the tokens in order of p / q,
+/// D is linear in s between two neighbouring ratios p_y / q_y. So one pass over the tokens in order of p / q,
 /// from the largest, is enough. A radix sort orders them by the float ratio.
 double coupling_mass(const Distribution& p, const Distribution& q, int streams) {
   if (p.one_hot() || q.one_hot()) return agreement(p, q);

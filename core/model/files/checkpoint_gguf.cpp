@@ -95,7 +95,7 @@ ModelConfig read_config(const GgufSettings& settings, const GgufFamily& family, 
       config.vocab = static_cast<int>(tensor.shape[0]);
     }
   }
-  // Checked before the expected tensors of so many layers are listed.
+  // Checked before expected_tensors() lists the tensors of all these layers.
   if (static_cast<std::size_t>(config.layers) > file.tensors().size()) {
     refuse(fmt::format("{}: metadata {}.block_count", name, config.family), fmt::format("{}", config.layers),
            fmt::format("no more layers than the {} tensors that are there", file.tensors().size()),

@@ -165,8 +165,9 @@ std::optional<Tokenizer> read_tokenizer(const fs::path& directory, int vocab) {
     };
     set("bos_token_id", ids.bos);
     set("eos_token_id", ids.eos);
-    // A number outside the vocabulary, such as -1 or 4294967295, means that there is no padding token, even
-    // if the file before names one. transformers does not use this token when it reads one text at a time.
+    // A number outside the vocabulary, such as -1 or 4294967295, means that there is no padding token. In
+    // generation_config.json it also overrides a padding token that config.json names. transformers does not
+    // use this token when it reads one text at a time.
     if (settings.has("pad_token_id") && settings.at("pad_token_id").is_number_integer()) {
       const Json& pad = settings.at("pad_token_id");
       ids.pad = pad >= 0 && pad < vocab ? std::optional<Token>(pad.get<Token>()) : std::nullopt;
@@ -228,7 +229,7 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   std::vector<StoredTensor> tensors = read_weights(directory, parts.files, index);
   if (parts.config.embedding_of_target)
     parts.config.head_ids = take_head_ids(tensors, parts.config, directory);
-  // Checked before the expected tensors of so many layers are listed.
+  // Checked before expected_tensors() lists the tensors of all these layers.
   if (parts.config.layers > 0 && static_cast<std::size_t>(parts.config.layers) > tensors.size()) {
     throw Error(
         {.what = (directory / "config.json").string() + ": num_hidden_layers",

@@ -9,8 +9,9 @@
 
 namespace speclab {
 
-/// The formats of weights in files. The Q types are those of GGUF: each row is divided into blocks of 32
-/// weights. Below, "half" is a 16-bit float, w is a weight, and n is the integer that is stored for it.
+/// The formats of weights in files. The Q types and IQ4_NL are those of GGUF: each row is divided into
+/// blocks. The next six types have blocks of 32 weights. "half" is a 16-bit float, w is a weight, and n is
+/// the integer that is stored for it.
 ///   Q4_0: half d, 16 bytes of nibbles (low nibbles are weights 0..15, high ones 16..31); w = d (n - 8)
 ///   Q4_1: half d, half m, nibbles;                                                      w = d n + m
 ///   Q5_0: half d, 32 fifth bits (bit i of weight i), nibbles;                           w = d (n - 16)

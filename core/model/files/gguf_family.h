@@ -50,7 +50,8 @@ struct GgufFamily {
   bool rotary;
   bool partial_rope;    ///< rope.dimension_count may be less than head_dim
   float default_theta;  ///< used when rope.freq_base is missing; 0: it must not be missing
-  /// Reads the family's own settings, after sizes, norms and the rotary embedding.
+  /// Reads the settings that only this family has. Called after sizes, norms and the rotary embedding are
+  /// read.
   void (*read)(const GgufSettings& settings, ModelConfig& config);
 };
 

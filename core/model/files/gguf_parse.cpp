@@ -104,7 +104,7 @@ GgufArray read_array(Cursor& cursor, const std::string& where, int depth) {
                   fmt::format("one that fits in the {} bytes left", cursor.left()));
     }
     if (array.element_type == kGgufString)
-      array.strings.reserve(array.count);  // growing would hold two copies
+      array.strings.reserve(array.count);  // a growing vector holds two copies for a while
     for (std::uint64_t i = 0; i < array.count; ++i) {
       if (array.element_type == kGgufString) {
         array.strings.push_back(cursor.string(where));

@@ -172,8 +172,8 @@ void set_windows(const std::vector<int>& sliding, int window, ModelConfig& confi
   for (const int slides : sliding) config.windows.push_back(slides * window);
 }
 
-/// Gives the layers with a window the width sliding_window if use_sliding_window is on. Otherwise throws
-/// Error if layer_types lists such a layer.
+/// If use_sliding_window is true and sliding_window is given, the layers with a window get that width.
+/// Otherwise throws Error if layer_types lists a layer with a window.
 template <typename Slides>
 void read_optional_windows(const ConfigValues& settings, ModelConfig& config, const Slides& slides) {
   if (settings.flag_or("use_sliding_window", false) && settings.has("sliding_window")) {

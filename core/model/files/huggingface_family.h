@@ -37,8 +37,8 @@ struct HuggingFaceFamily {
 };
 
 std::span<const HuggingFaceFamily> huggingface_families();
-/// Returns the model_type of a family that a checkpoint names (ModelConfig::family). GGUF files give two
-/// families another name than transformers.
+/// Returns the model_type of the family with this name (ModelConfig::family). Two families have other names
+/// in GGUF files than in transformers.
 std::string_view huggingface_model_type(std::string_view family);
 /// Returns the family that model_type and architectures name. A draft or a table of SpecLab without these
 /// keys belongs to the family "llama". Throws Error if the family is unknown or the two keys do not agree.

@@ -216,6 +216,8 @@ Rope read_rope_object(const ConfigValues& rope, const ConfigValues& settings, Mo
   Rope out;
   out.dims = config.head_dim;
   out.theta = rope.positive("rope_theta");
+  if (rope.has("partial_rotary_factor") && rope.positive("partial_rotary_factor") != 1)
+    rope.refuse("partial_rotary_factor", "1", "Rotating a part of a head is not supported in this family.");
   read_scaling(rope, settings, config, out);
   return out;
 }

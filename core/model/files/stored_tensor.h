@@ -15,7 +15,7 @@ namespace speclab {
 /// the size that shape and type require. The bytes belong to the file and may be unaligned.
 struct StoredTensor {
   std::string name;
-  std::string type_name;            ///< the name in the file, also for unsupported types
+  std::string type_name;            ///< the format's name of the type, also if it is unsupported
   std::optional<TensorType> type;   ///< absent for a type that TensorType does not have
   std::vector<std::int64_t> shape;  ///< outermost first
   std::span<const std::byte> data;

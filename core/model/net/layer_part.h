@@ -25,8 +25,8 @@ namespace speclab {
 ///
 /// In both forms drafted rows attend to the committed K/V of the target. Their logits come from the final
 /// norm and the output head. To get only hidden states, use Feed::taps. Work counts each forward with the
-/// layers that it ran. Rows in flight cannot be committed until all layers have run for them. Until then,
-/// only feeds with the same LayerPart can continue them.
+/// layers that it ran. Rows in flight cannot be committed until all layers have run for them. Until then, a
+/// feed can continue them only with the same LayerPart or, after an early exit, with an earlier exit.
 class LayerPart {
  public:
   LayerPart() = default;  ///< all layers

@@ -34,7 +34,7 @@ struct Feed {
   float* logits = nullptr;                ///< out, [rows.size(), head_rows]; may be null when rows is empty
   std::span<const Tap> taps = {};         ///< out, optional: hidden states
   /// Out, optional: block maxima, the maximum of each group of kMaximumOf logits of a row, [rows.size(),
-  /// maxima_of(head_rows)]. Stays empty if the backend does not note them during the matrix product of the
+  /// maxima_of(head_rows)]. Becomes empty if the backend does not note them during the matrix product of the
   /// output head, or if the logits change after the product (by a soft cap or masked rows of that head).
   std::vector<float>* maxima = nullptr;
   /// Number of rows that earlier feeds of the same forward have for this session. They count as committed.
@@ -133,7 +133,8 @@ class Model : public std::enable_shared_from_this<Model> {
   /// they are a residual stream (from a tap of the last layer). The logits have the same bits as those of a
   /// forward with these states.
   void head(const float* states, int n, FinalNorm norm, float* logits, Memory memory = Memory::kHost) const;
-  /// Work of head() for n rows. embed() reads only a few rows of a table, so it is not counted.
+  /// Work of head() for n rows. embed() has no such count, because it usually reads only a few rows of a
+  /// table.
   Work head_work(std::int64_t n) const;
   /// One forward for the feeds of a prompt. The backend may compute matrix products of many rows by another
   /// method, which gives other bits (Backend::prompt_rows).

@@ -14,8 +14,7 @@ struct RopeBuffers;
 
 /// One sequence on a model, with its KV cache. Rows of the last forward stay in flight (neither committed nor
 /// dropped) until commit() keeps a path of them, or until another call drops them. rewind() drops committed
-/// positions. If rows in flight have not run through all layers, they can only be finished or dropped, see
-/// LayerPart.
+/// positions. Rows in flight that have not run through all layers cannot be committed, see LayerPart.
 class Session {
  public:
   const Model& model() const { return *model_; }
@@ -25,7 +24,7 @@ class Session {
   int in_flight() const { return static_cast<int>(parents_.size()); }
   std::span<const std::int32_t> parents_in_flight() const { return parents_; }  ///< as in Feed
   /// For each row in flight the layer at which it stopped (LayerPart::until, between); 0: it did not stop.
-  /// None is above the one before it.
+  /// These numbers never increase from one row to the next.
   std::span<const int> exits_in_flight() const { return exits_; }
 
   /// Appends and commits tokens, as a causal chain in chunks. `logits`, if not null, gets the last row's
@@ -57,7 +56,7 @@ class Session {
   /// An independent copy of the sequence, including its cache.
   std::unique_ptr<Session> fork() const;
   /// Replaces this sequence by the committed positions of `other`, a session of the same model. Throws Error
-  /// when they do not fit.
+  /// when they do not fit. With LongRoPE both sessions must use the same divisors.
   void copy(const Session& other);
 
   const KvStore& cache() const { return kv_; }

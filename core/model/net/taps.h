@@ -43,7 +43,8 @@ struct PromptStates {
 /// is in memory at a time.
 struct PromptTaps {
   std::span<const int> layers;                    ///< as Tap::layer
-  std::function<void(const PromptStates&)> take;  ///< called after each chunk; the states are valid during it
+  std::function<void(const PromptStates&)> take;  ///< called after each chunk; the states are valid until it
+                                                  ///< returns
 };
 
 }  // namespace speclab

@@ -120,7 +120,7 @@ struct Model::Workspace {
   std::vector<Placed> placed;      // [feeds with rows]
   std::vector<int> run;            // indices of the layers to run
   std::vector<StagedKeys> viewed;  // [feeds with a view][run]
-  std::vector<KeysInView> views;   // the same in the backend's memory
+  std::vector<KeysInView> views;   // the same, with pointers into `staged`
 };
 
 }  // namespace speclab

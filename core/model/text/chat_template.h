@@ -43,7 +43,7 @@ class ChatTemplate {
   static std::vector<std::string_view> names();
 
   /// Renders the prompt text. `add_generation_prompt` appends the head of the answer that the model is to
-  /// write. Throws Error for a system message when the family has no place for one, and for unknown roles.
+  /// write. Throws Error for a system message that the family has no place for, and for unknown roles.
   std::string render(std::span<const Message> messages, bool add_generation_prompt) const;
 
   bool is_plain() const { return form_ == nullptr; }

@@ -306,7 +306,7 @@ void Tokenizer::Data::encode_characters(std::string_view word, std::vector<Token
   if (pending) symbols.push_back(*spec.unk_symbol);
 }
 
-/// Encodes text without special tokens. `at_start` says that the text has nothing before it.
+/// Encodes the text between added tokens. `at_start` says that the text has nothing before it.
 void Tokenizer::Data::encode_ordinary(std::string_view text, bool at_start, std::vector<Token>& out) const {
   if (!spec.metaspace) {
     for (const std::string_view word : split_words(spec.steps, text)) encode_word(word, out);

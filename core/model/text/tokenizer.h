@@ -32,12 +32,12 @@ class Tokenizer {
  public:
   using Ids = TokenizerIds;
 
-  /// The keys tokenizer.ggml.* of a GGUF file. Missing keys are completed as llama.cpp does (but not the ids
-  /// of "gpt2"), and assumed() reports that.
+  /// The keys tokenizer.ggml.* of a GGUF file. Missing keys are completed as llama.cpp does, and assumed()
+  /// reports that. Only missing ids of the model "gpt2" stay missing.
   struct Parts {
     std::string file;            ///< the file's name in errors
-    std::string model = "gpt2";  ///< tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" or "t5"
-                                 ///< (SentencePiece: BPE, unigram)
+    std::string model = "gpt2";  ///< tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" (BPE of
+                                 ///< SentencePiece) or "t5" (unigram model of SentencePiece)
     std::string
         pre_tokenizer;  ///< tokenizer.ggml.pre: a name from gguf_tokenizer_rules.h; empty when missing
     std::vector<std::string> tokens;        ///< spelling by id

@@ -68,7 +68,7 @@ void mark_user_defined(std::vector<SentencePieceSpec::Piece>& pieces) {
   for (const auto& [text, at] : marked) pieces[at].text = text;
 }
 
-/// The library requires exactly one piece of type unknown. Converters call it a control token if
+/// The library requires exactly one piece of type unknown. Converters give this piece the type control if
 /// tokenizer_config.json lists it among the special tokens.
 void choose_unknown(std::vector<SentencePieceSpec::Piece>& pieces, std::optional<Token> unk) {
   for (std::size_t i = 0; i < pieces.size(); ++i) {

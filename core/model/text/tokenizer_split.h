@@ -25,7 +25,7 @@ enum class SplitStep {
   kThreeNumbers,      ///< DeepSeek V3: \p{N}{1,3}
   kHanAndKana,        ///< DeepSeek V3: runs of Han and kana characters
   kDeepSeek3,         ///< DeepSeek V3, last step: words, signs and white space
-  kSigns,             ///< llama.cpp's default, first step: runs of \p{P} and of $ + < = > ^ ~ |
+  kSigns,             ///< llama.cpp's default, first step: [\p{P}$+<=>^~|]+
   kNumbers,           ///< llama.cpp's default, step after kGpt2: \p{N}+
   kThreeDigits,       ///< llama.cpp's default, last step: three of the digits 0 to 9
 };

@@ -63,7 +63,7 @@ struct Finding {
   double cut = 0;                           ///< largest over the tables
   std::optional<double> golden_tau;         ///< E[tau] of a sampled draft on the golden pair (toy_step.h)
   std::optional<double> golden_optimum;     ///< for chains: best_tokens_of_chain() of the golden pair
-  std::optional<double> excess;    ///< for sampled chains: largest E[tau] minus its optimum over the tables
+  std::optional<double> excess;    ///< for sampled chains: E[tau] minus its optimum, largest over the tables
   std::optional<Failure> failure;  ///< on the first table that failed
   bool exact = true;               ///< no table failed
 };

@@ -212,6 +212,8 @@ TEST_F(OptimizeLayers, GoesOnFromTheSetsOfAnInterruptedSearch) {
   EXPECT_EQ(read_json_file(dir() / "part.json")["by_size"][0]["skip"], changed["skip"]);
   expect_error(optimize(search("part.json", {"--evaluations", "6", "--resume", "--tokens", "9"})),
                {"other settings"});
+  expect_error(optimize(search("part.json", {"--evaluations", "6", "--resume", "--per-layer", ".01"})),
+               {"other settings"});
 }
 
 TEST_F(OptimizeLayers, SaysWhatIsWrong) {

@@ -104,10 +104,10 @@ class CudaBackend : public Backend {
   CudaProgram program_;
   std::unique_ptr<DeviceStatus> status_;
   std::unique_ptr<CublasLt> library_;  // null without cublaslt and on a simulated GPU
-  // The numbers of rows for which prompt_linear() is used. It is faster only for many rows, because it must
-  // unpack the weights first. So each matrix moves through memory three times (read packed, written unpacked,
-  // read by the product), while linear() reads it once per kMostRows rows. With too many rows per call, the
-  // activations would be large compared with the weights.
+  // The numbers of rows for which prompt_linear() is used. prompt_linear() is faster than linear() only for
+  // many rows, because it must unpack the weights first. So each matrix moves through memory three times
+  // (read packed, written unpacked, read by the product), while linear() reads it once per kMostRows rows.
+  // With too many rows per call, the activations would be large compared with the weights.
   PromptRows prompt_rows_;
   ThreadPool pool_;  // its threads read weights
   // Pinned memory for rows of weights on their way to the device. A GPU copies pinned memory several times

@@ -1,5 +1,5 @@
-// Compiles the kernels of layers except linear layers (rows, norms, attention, the KV cache, weights), and
-// the kernels that measure the speed of a GPU.
+// Compiles the kernels of rows, norms, attention, the KV cache and weights, and the kernels that measure the
+// speed of a GPU. The kernels of linear layers are in host_linear.cpp.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

@@ -163,9 +163,9 @@ class Machine {
     }
     find_global(p, bytes, where);
   }
-  /// Checks an access to global memory. Fails if the access comes before wait_for_previous() and must not. If
-  /// blocks run together, also fails if no release and acquire order this access after a conflicting access
-  /// of another block, or if it reads constant memory that this launch has written.
+  /// Checks an access to global memory. Fails if the thread must first call wait_for_previous() and has not.
+  /// If blocks run together, also fails if no release and acquire order this access after a conflicting
+  /// access of another block, or if it reads constant memory that this launch has written.
   void watch_global(const void* p, std::size_t bytes, Access access, const std::source_location& where) {
     if (!self->waited) check_unwaited(p, access, where);
     if (access == Access::kWrite) note_write(p);
@@ -195,8 +195,8 @@ class Machine {
   void check_shared(int offset, int count, std::size_t size, std::size_t alignment,
                     const std::source_location& where);
   std::byte* touch_shared(int offset, int bytes, bool write, const std::source_location& where);
-  /// Deposits the lane's value and returns the values of all lanes. They are valid until the exchange after
-  /// the warp's next one.
+  /// Deposits the lane's value and returns the values of all lanes. They stay valid during the warp's next
+  /// exchange. The exchange after that overwrites them.
   const std::uint64_t* exchange(std::uint64_t value, const std::source_location& where);
   void block_sync(const std::source_location& where);
   void finish_products(const std::source_location& where);

@@ -131,7 +131,7 @@ std::byte* Machine::touch_shared(int offset, int bytes, bool write, const std::s
   return shared_.data() + offset;
 }
 
-// Returns whether `warp` alone has read the granule since the last barrier, which was in `epoch`.
+// Returns whether `warp` alone has read the granule since the last barrier. `epoch` began with that barrier.
 bool Machine::Shadow::read_by(int warp, std::uint64_t epoch) const {
   return read == epoch && reader < kOfMany && (reader & kOfWarp ? reader - kOfWarp : reader / kWarp) == warp;
 }

@@ -58,7 +58,7 @@ void add_bandwidth(std::vector<KernelTrial>& trials, const StandPtr& stand) {
         [=](int) { launch(ReadAll{data.get(), bytes / 16, blocks, out.get()}, stand->device().stream()); },
         {}};
   });
-  // The bytes of a copy are those that are read and those that are written.
+  // A copy reads all bytes and writes all bytes, so each byte counts twice.
   add(trials, stand, "copy", 2 * static_cast<double>(bytes), 0, [=] {
     const auto from = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16),
                to = filled<std::uint16_t>(stand->device(), bytes / 2, small_bf16);
@@ -88,10 +88,10 @@ LinearFree fastest(const Stand& stand, const Linear& layer,
   return best;
 }
 
-/// Adds trials of one linear layer for each number of rows. Its input is already rounded. There are two
-/// trials: the kernel that models run ("linear"), and the fastest form without row invariance
-/// ("linear_free"). The launches use several copies of the weights in turn, up to about 256 MiB, so that the
-/// weights come from memory and not from a cache.
+/// Adds two trials of one linear layer for each number of rows: the kernel that models run ("linear"), and
+/// the fastest form without row invariance ("linear_free"). The input of the layer is already rounded. The
+/// launches use several copies of the weights in turn, up to about 256 MiB, so that the weights come from
+/// memory and not from a cache.
 void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out, int in,
                 const std::vector<int>& all_rows) {
   using Weights = std::vector<std::shared_ptr<std::uint16_t>>;
@@ -137,9 +137,9 @@ void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out
 
 /// Adds a trial of the work that follows the target's forward in a step: compute the laws of all rows, verify
 /// the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by side. One
-/// of them is accepted, so half of the nodes have to be moved. Unless `greedy` is true, its last node is
-/// rejected: the token was drawn from a law of the draft, so the correction is drawn from a residual. This
-/// node is moved, too.
+/// of them is accepted, so half of the nodes have to be moved. Unless `greedy` is true or there are fewer
+/// than 3 rows, the last node of this chain is rejected: its token was drawn from a law of the draft, so the
+/// correction is drawn from a residual. This node is moved, too.
 void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int vocab, int rows, bool greedy) {
   const int layers = stand->simulated() ? 1 : 32, kv_heads = stand->simulated() ? 1 : 8,
             stride = kv_stride(128), slots = 256;
@@ -160,7 +160,7 @@ void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int voc
         if (last > 0) q_rows[static_cast<std::size_t>(last)] = 0;
         const auto q =
             filled<float>(device, static_cast<std::size_t>(vocab), [](std::uint32_t) { return 1e-6f; });
-        const float drawn = 1;  // the probability of the token in q; in p it is about 1 / vocab
+        const float drawn = 1;  // the weight of the token in q; its p is of the order of 1 / vocab
         const Law q_law{.sum = 1 + 1e-6 * vocab};
         device.upload(&drawn, sizeof drawn, q.get() + tokens[static_cast<std::size_t>(last)]);
         const std::shared_ptr<void> q_laws = device.allocate(sizeof q_law);
@@ -241,7 +241,7 @@ std::vector<KernelTrial> cuda_kernel_trials(const CudaBackendOptions& options) {
   const bool simulated = options.simulated;
   std::vector<KernelTrial> trials;
   add_bandwidth(trials, stand);
-  // The shapes of Llama-3.1-8B, then those of SmolLM2-135M.
+  // Shapes of layers of Llama-3.1-8B, then of SmolLM2-135M.
   const Shapes shapes = simulated ? Shapes{{48, 640}} : Shapes{{28672, 4096}, {4096, 14336}, {6144, 4096},
                                                                {4096, 4096},  {3072, 576},   {576, 1536}};
   const std::vector<int> rows =

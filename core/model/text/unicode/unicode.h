@@ -17,7 +17,7 @@ enum Class : std::uint8_t {
   kPunctuation = 16,  ///< \p{P}
   kSymbol = 32,       ///< \p{S}
   kMark = 64,         ///< \p{M}
-  kWord = 128,        ///< \w beside added tokens: Alphabetic, marks, Nd, Pc, U+200C, U+200D
+  kWord = 128,        ///< \w, for single_word of added tokens: Alphabetic, marks, Nd, Pc, U+200C, U+200D
 };
 
 /// The code points from `first` to just before the next run have these classes.
