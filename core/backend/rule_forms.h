@@ -24,6 +24,7 @@ enum class AcceptRule : std::int32_t {
   kPaths,          ///< judges whole paths from the leaves to the root (core/decoding/rules/rules_paths.cpp)
   kLongest,        ///< accepts the longest path whose tokens all meet a condition, see CriterionForm
   kKSeq,           ///< tests all children that were drawn from one row q in the same way, see GroupSearch
+  kMultiPath,      ///< chooses one of several paths and judges it as a block (core/backend/path_choice.h)
 };
 
 /// The function f(p) of a ratio rule. The rule accepts a token x ~ q with probability min(1, f(p(x)) / q(x)).

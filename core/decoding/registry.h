@@ -54,7 +54,7 @@ struct StrategyInfo {
   /// several draft models review each other's chains; empty when there is none. The option "max_gram" says
   /// whether copies are the last draft. The sources of a draft are "draft 1", "draft 2", ... and "max_gram".
   std::string_view length_matrix{};
-  bool is_baseline = false;   ///< exactly one strategy has this: it drafts nothing and is the reference
+  bool is_baseline = false;  ///< exactly one strategy has this: it drafts nothing and is the reference
   bool divides_over_devices = false;  ///< LoopOptions::devices may divide its steps
   bool guesses_whole_blocks = false;  ///< a draft guesses all tokens of a block at once (Jacobi
                                       ///< decoding); the metric misplaced_ngrams is computed then

@@ -154,8 +154,7 @@ std::vector<theory::Prediction> matrix_predictions(const CaseData& data) {
   for (const auto& [chain, count] : chains) {
     const int length = std::accumulate(chain.begin(), chain.end(), 0);
     const std::vector<double> of_drafts = theory::matrix_forwards(cascade, chain);
-    const double drafting =
-        std::inner_product(of_drafts.begin(), of_drafts.end(), cascade.c.begin(), 0.0);
+    const double drafting = std::inner_product(of_drafts.begin(), of_drafts.end(), cascade.c.begin(), 0.0);
     steps += count;
     tokens += count * theory::matrix_tokens(cascade, chain);
     for (std::size_t i = 0; i < models; ++i) forwards += count * of_drafts[i];

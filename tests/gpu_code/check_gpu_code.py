@@ -86,6 +86,7 @@ KERNELS = (
     "AcceptPaths",
     "AcceptLongest",
     "AcceptKSeq",
+    "AcceptMultiPath",
     "MoveAccepted",
     "Persistent",
 )

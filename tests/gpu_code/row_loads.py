@@ -26,6 +26,7 @@ PLACES = {
     "AcceptPaths": 10,
     "AcceptLongest": 19,
     "AcceptKSeq": 9,
+    "AcceptMultiPath": 9,
     "PersistentKernel": 8,
 }
 

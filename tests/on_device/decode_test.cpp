@@ -169,26 +169,31 @@ TEST_F(OnDeviceDecoding, PlannedStepsAreThoseOfTheHost) {
 }
 
 // Acceptance rules, among them those with kernels of their own, on drafts of a model: whole steps on the
-// device, on chains for rules that refuse trees.
+// device, on chains for rules that refuse trees. The host drafts independent paths for a rule that judges no
+// other trees, and the device verifies them.
 TEST_F(OnDeviceDecoding, RulesJudgeAsOnTheHost) {
   for (const Models& each : models()) {
     for (const AcceptanceRule& rule : acceptance_rules()) {
       const bool own_kernel = rule.name == "traversal" || rule.name == "block" ||
-                              rule.name == "typical_longest" || rule.name == "k_seq";
+                              rule.name == "typical_longest" || rule.name == "k_seq" ||
+                              rule.name == "multi_path_block";
       if (rule.device_form == nullptr || (!on_gpu() && !own_kernel)) continue;
       const Setting tree{"tree_speculation", {{"widths", {3, 2}}}},
-          chain{"speculative_sampling", {{"gamma", 3}}};
+          chain{"speculative_sampling", {{"gamma", 3}}},
+          paths{"tree_speculation", {{"sequences", 3}, {"length", 3}}};
       json options{{"temperature", .9}, {"top_p", .95}, {"rule", rule.name}};
       if (rule.coins == CoinUse::gumbel) options["coins"] = "gumbel";
       SCOPED_TRACE(fmt::format("{}, {}", each.name, rule.name));
-      Decode decoding = decode(each, rule.require == nullptr ? tree : chain, options);
+      const bool verifies = rule.independent_paths_only;
+      Decode decoding = decode(each, verifies ? paths : rule.require == nullptr ? tree : chain, options);
       const GenerationRecord expected = decoding.run();
       decoding.options["device_loop"] = "on";
       const GenerationRecord record = decoding.run();
       EXPECT_EQ(record.tokens, expected.tokens);
       EXPECT_EQ(record.row_hashes, expected.row_hashes);
       EXPECT_EQ(record.steps.size(), expected.steps.size());
-      EXPECT_EQ(record.planned_steps, static_cast<int>(record.steps.size()));
+      EXPECT_EQ(verifies ? record.verified_steps : record.planned_steps,
+                static_cast<int>(record.steps.size()));
     }
   }
 }

@@ -1,7 +1,13 @@
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "core/backend/cuda/runtime/gpu.h"
 #include "core/backend/device_program.h"
 #include "core/backend/device_status.h"
 #include "core/base/error.h"
@@ -58,6 +64,48 @@ TEST_F(OnDeviceOffers, ALoopEndsWithinARecordingOnly) {
   EXPECT_TRUE(graph->loop);
   ASSERT_EQ(graph->nodes.size(), 1u);
   EXPECT_EQ(graph->nodes[0].kernel, "continue_loop");
+}
+
+// Whatever would queue work, wait or allocate is an error after give_up(). Only destructors still work.
+TEST_F(OnDeviceOffers, NothingAfterTheDeviceWasGivenUp) {
+  std::unique_ptr<cuda::Device> device;
+  if (on_gpu()) device = std::make_unique<cuda::Gpu>(ordinal());
+  else device = cuda::make_simulated_device();
+  const std::shared_ptr<void> memory = device->allocate(64), other = device->allocate(64);
+  const std::unique_ptr<DeviceTimer> timer = device->make_timer();
+  timer->begin();
+  timer->stop();
+  std::shared_ptr<void> captured;
+  if (!on_gpu()) {  // a GPU does not replay nothing
+    device->begin_capture(false);
+    captured = device->end_capture(0);
+  }
+  std::vector<char> host(64);
+  const std::pair<const char*, std::function<void()>> calls[] = {
+      {"stream", [&] { device->stream(); }},
+      {"idle", [&] { device->idle(); }},
+      {"allocate", [&] { device->allocate(8); }},
+      {"allocate_shared", [&] { device->allocate_shared(8); }},
+      {"upload", [&] { device->upload(host.data(), 64, memory.get()); }},
+      {"upload_beside", [&] { device->upload_beside(host.data(), 64, memory.get()); }},
+      {"download", [&] { device->download(memory.get(), 64, host.data()); }},
+      {"copy", [&] { device->copy(memory.get(), 64, other.get()); }},
+      {"begin_capture", [&] { device->begin_capture(false); }},
+      {"begin_capture of a loop", [&] { device->begin_capture(true); }},
+      {"loop_problem", [&] { device->loop_problem(false); }},
+      {"replay", [&] { device->replay(captured.get()); }},
+      {"timer begin", [&] { timer->begin(); }},
+      {"timer stop", [&] { timer->stop(); }},
+      {"timer seconds", [&] { timer->seconds(); }}};
+  device->give_up();
+  for (const auto& [name, call] : calls) {
+    try {
+      call();
+      ADD_FAILURE() << name;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find("given up"), std::string::npos) << name << error.what();
+    }
+  }
 }
 
 }  // namespace

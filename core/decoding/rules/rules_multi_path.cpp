@@ -6,17 +6,20 @@
 //
 // The rule goes down from the pending token. At each position, m paths begin with the tokens chosen so far.
 // They share the rows p and q of the next position, and their next tokens are m independent draws from q.
-// With probability lambda the rule takes the token with the largest p/q (ties: the lowest id), else the token
-// of the first path. Then it keeps the paths with this token. So the next chosen token has the law
+// Tokens with almost the same p/q form a class (core/backend/path_choice.h), and the classes are ordered by
+// p/q. With probability lambda the rule takes the token with the highest class (ties: the token of the first
+// path), else the token of the first path. Then it keeps the paths with this token. So the next chosen token
+// has the law
 //
-//   q'(x) = (1 - lambda) q(x) + lambda (C(x)^m - c(x)^m),
+//   q'(x) = q(x) (1 - lambda + lambda (C^m - c^m) / (C - c)),
 //
-// where c(x) and C(x) are the sums of q over the tokens before x, and up to x, in ascending order of p/q.
-// With lambda = 1 and many paths, q' gives more mass to a few tokens than p does. So the rule takes the
-// lambda that maximises the sum of min(q', rho p), which is the mean of the next rho. m and the kind of
-// choice are random, but what follows depends on them only through q'. So the chosen path is a draw from rows
-// that are known, and block verification with q' in place of q is lossless for it (Sun et al. 2024, arXiv
-// 2403.10444; rules_paths.cpp explains rho and the residual). With K = 1, q' is q.
+// where c and C are the sums of q over the classes below that of x, and up to that of x. With lambda = 1 and
+// many paths, q' gives more mass to a few tokens than p does. So the rule takes the lambda that maximises the
+// sum over the classes of min(q', rho p). Up to the width of the classes, this sum is the mean of the next
+// rho. m and the kind of choice are random, but what follows depends on them only through q'. So the chosen
+// path is a draw from rows that are known, and block verification with q' in place of q is lossless for it
+// (Sun et al. 2024, arXiv 2403.10444; rules_paths.cpp explains rho and the residual). This holds for any
+// order of any classes and for any lambda. With K = 1, q' is q.
 //
 // At depth 1 the rule does not reach the optimum for K drafts (core/theory/verifier_bounds.h), because the
 // residual forgets the tokens of the paths that were not chosen.
@@ -24,10 +27,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <utility>
 
+#include "core/backend/path_choice.h"
 #include "core/base/error.h"
+#include "core/decoding/rows/row_kernels.h"
 #include "core/decoding/rules/rules.h"
 #include "core/decoding/rules/sibling_draws.h"
 
@@ -41,14 +45,35 @@ namespace {
                .advice = "Use the rule traversal, which judges every tree."});
 }
 
-/// b^m - a^m divided by b - a.
-double difference_quotient(double a, double b, int m) {
-  double sum = 0, power = 1;
-  for (int i = 0; i < m; ++i) {
-    sum = sum * b + power;
-    power *= a;
+/// Throws Error unless the draft consists of independent paths: only the pending token has several children,
+/// tokens after equal tokens were drawn from equal rows, and paths with equal tokens have equal lengths.
+void require_independent_paths(const Draft& draft) {
+  // The number of children of each node, and the first node whose path has the same tokens.
+  thread_local std::vector<int> children, same;
+  const TokenTree& tree = draft.tree;
+  const int nodes = tree.drafted() + 1;
+  children.assign(static_cast<std::size_t>(nodes), 0);
+  same.assign(static_cast<std::size_t>(nodes), 0);
+  const auto at = [](int node) { return static_cast<std::size_t>(node); };
+  for (int node = 1; node < nodes; ++node) ++children[at(tree.parent(node))];
+  for (int node = 1; node < nodes; ++node) {
+    if (children[at(node)] > 1) refuse(fmt::format("{} children of node {}", children[at(node)], node));
+    same[at(node)] = node;
+    bool compared = false;
+    for (int other = 1; other < node && same[at(node)] == node; ++other) {
+      if (same[at(tree.parent(other))] != same[at(tree.parent(node))]) continue;
+      const Distribution *a = draft.q_at(other), *b = draft.q_at(node);
+      if (a == nullptr || b == nullptr)
+        refuse("several paths with equal tokens and a copied token after them");
+      if (!compared && !same_row(*a, *b)) refuse("tokens after equal ones from different rows");
+      compared = true;
+      if (tree.token(other) == tree.token(node)) same[at(node)] = other;
+    }
   }
-  return sum;
+  for (int node = 1; node < nodes; ++node) {
+    if (children[at(node)] != children[at(same[at(node)])])
+      refuse("paths with equal tokens and different lengths");
+  }
 }
 
 /// One node of the chosen path, its parent's row p, and the law q' of its token.
@@ -56,8 +81,8 @@ struct ChosenNode {
   int node = 0;
   Token token = -1;
   TargetRow parent{};
-  std::vector<double> q;
-  double rho = 0;  ///< of the path to this node
+  std::vector<double> p, q;  ///< p and q' of all tokens
+  double rho = 0;            ///< of the path to this node
 };
 
 /// The chosen path. Nodes keep their memory between calls.
@@ -87,138 +112,110 @@ class ChosenPath {
     if (length == nodes.size()) nodes.emplace_back();
     ChosenNode& chosen = nodes[length++];
     chosen.parent = judged.rows(parent);
-    const Distribution& p = *chosen.parent.p;
-    set_drawn(draft, p);
-    const double lambda = alive_.size() > 1 ? set_best(p, rho) : 0;
-    chosen.q = drawn_;
-    if (lambda > 0) {
-      for (std::size_t i = 0; i < drawn_.size(); ++i) chosen.q[i] += lambda * (best_[i] - drawn_[i]);
-    }
+    chosen.parent.p->probabilities(chosen.p);
+    set_drawn(draft, alive_.front(), chosen);
+    const Distribution* drawn = draft.q_at(alive_.front());
+    const bool several = alive_.size() > 1 && !drawn->one_hot();
+    const double lambda = several ? set_choice(chosen, rho) : 0;
     const bool best = judged.coins.bernoulli(
         lambda, {judged.position, Purpose::accept, kFirstCoinOfChoice + static_cast<std::uint32_t>(parent)});
-    chosen.node = !best ? alive_.front() : *std::ranges::max_element(alive_, [&](int a, int b) {
-      return comes_before(draft.tree.token(a), draft.tree.token(b));
-    });
+    chosen.node = alive_.front();
+    if (best) {
+      chosen.node = *std::ranges::max_element(
+          alive_, {}, [&](int node) { return class_of_[static_cast<std::size_t>(draft.tree.token(node))]; });
+    }
     chosen.token = draft.tree.token(chosen.node);
-    const double q = chosen.q[static_cast<std::size_t>(chosen.token)];
-    SPECLAB_CHECK(q > 0, "token {} was drawn from a row that gives it no mass", chosen.token);
-    chosen.rho = std::min(1.0, rho * p.prob(chosen.token) / q);
+    const auto token = static_cast<std::size_t>(chosen.token);
+    SPECLAB_CHECK(drawn == nullptr || drawn->prob(chosen.token) > 0,
+                  "token {} was drawn from a row that gives it no mass", chosen.token);
+    if (lambda > 0) {
+      for (std::size_t x = 0; x < chosen.q.size(); ++x)
+        chosen.q[x] *= factor_at(classes_[static_cast<std::size_t>(class_of_[x])].factor, lambda);
+    }
+    chosen.rho = std::min(1.0, rho * chosen.p[token] / chosen.q[token]);
   }
 
-  /// Sets q, the law of the next token of each remaining path.
-  void set_drawn(const Draft& draft, const Distribution& p) {
-    const Distribution* q = draft.q_at(alive_.front());
-    for (const int node : alive_) {
-      const Distribution* other = draft.q_at(node);
-      if (alive_.size() > 1 && (q == nullptr || other == nullptr))
-        refuse("several paths with equal tokens and a copied token after them");
-      SPECLAB_CHECK(other == nullptr || other->vocab() == p.vocab(),
-                    "draft row of {} tokens, target row of {}", other->vocab(), p.vocab());
-      if (q != nullptr && !same_row(*q, *other)) refuse("tokens after equal ones from different rows");
-    }
-    if (q != nullptr) {
-      q->probabilities(drawn_);
+  /// Sets q of the node's token, which is q' without a choice.
+  static void set_drawn(const Draft& draft, int node, ChosenNode& chosen) {
+    if (const Distribution* q = draft.q_at(node)) {
+      SPECLAB_CHECK(q->vocab() == chosen.parent.p->vocab(), "draft row of {} tokens, target row of {}",
+                    q->vocab(), chosen.parent.p->vocab());
+      q->probabilities(chosen.q);
       return;
     }
-    drawn_.assign(static_cast<std::size_t>(p.vocab()), 0.0);
-    drawn_[static_cast<std::size_t>(draft.tree.token(alive_.front()))] = 1;
+    chosen.q.assign(chosen.p.size(), 0.0);
+    chosen.q[static_cast<std::size_t>(draft.tree.token(node))] = 1;
   }
 
-  /// Sets the law of the token with the largest p/q, and returns lambda.
-  double set_best(const Distribution& p, double rho) {
-    const auto paths = static_cast<int>(alive_.size());
-    ratio_.resize(drawn_.size());
-    order_.clear();
-    for (std::size_t i = 0; i < drawn_.size(); ++i) {
-      if (!(drawn_[i] > 0)) continue;
-      ratio_[i] = p.prob(static_cast<Token>(i)) / drawn_[i];
-      order_.push_back(static_cast<Token>(i));
+  /// Sets the classes of all tokens, and what the choice of the highest class changes. Returns lambda.
+  double set_choice(const ChosenNode& chosen, double rho) {
+    class_of_.assign(chosen.q.size(), 0);
+    q_masses_.assign(kRatioClasses, 0);
+    p_masses_.assign(kRatioClasses, 0);
+    std::uint64_t all = 0, before = 0;
+    for (std::size_t x = 0; x < chosen.q.size(); ++x) {
+      if (!(chosen.q[x] > 0)) continue;
+      class_of_[x] = ratio_class(chosen.p[x], chosen.q[x]);
+      const std::uint64_t mass = class_mass(chosen.q[x]);
+      all += mass;
+      q_masses_[static_cast<std::size_t>(class_of_[x])] += mass;
+      p_masses_[static_cast<std::size_t>(class_of_[x])] += class_mass(chosen.p[x]);
     }
-    std::ranges::sort(order_, [this](Token a, Token b) { return comes_before(a, b); });
-    best_.assign(drawn_.size(), 0.0);
-    double before = 0;
-    for (const Token x : order_) {
-      const auto i = static_cast<std::size_t>(x);
-      best_[i] = drawn_[i] * difference_quotient(before, before + drawn_[i], paths);
-      before += drawn_[i];
+    classes_.clear();
+    for (std::size_t i = 0; i < q_masses_.size(); ++i) {
+      classes_.push_back(
+          ratio_class_of(before, q_masses_[i], p_masses_[i], all, static_cast<int>(alive_.size()), rho));
+      before += q_masses_[i];
     }
-    return best_share(p, rho);
-  }
-  bool comes_before(Token a, Token b) const {
-    const double ra = ratio_[static_cast<std::size_t>(a)], rb = ratio_[static_cast<std::size_t>(b)];
-    return ra < rb || (ra == rb && a > b);
-  }
-
-  /// The lambda that maximises the sum over x of min(q'(x), rho p(x)). The sum is concave in lambda and
-  /// linear between the points where q'(x) = rho p(x) for some x. Its slope falls at each of them by |best -
-  /// q|.
-  double best_share(const Distribution& p, double rho) {
-    double slope = 0;
-    bends_.clear();
-    for (const Token x : order_) {
-      const auto i = static_cast<std::size_t>(x);
-      const double limit = rho * p.prob(x), step = best_[i] - drawn_[i];
-      if (step == 0) continue;
-      const bool below = drawn_[i] < limit || (drawn_[i] == limit && step < 0);
-      if (below) slope += step;
-      const double at = (limit - drawn_[i]) / step;
-      if (at > 0 && at < 1) bends_.push_back({at, std::abs(step)});
+    ShareSearch search;
+    while (!search.done()) {
+      row_kernels::FixedSum slope;
+      for (std::size_t i = 0; i < classes_.size(); ++i)
+        slope.add(i, slope_of(classes_[i].gain, classes_[i].room, search.share()));
+      search.tell(slope.total());
     }
-    std::ranges::sort(bends_);
-    for (const auto& [at, change] : bends_) {
-      if (!(slope > 0)) return 0;
-      slope -= change;
-      if (!(slope > 0)) return at;
-    }
-    return slope > 0 ? 1 : 0;
+    return search.found();
   }
 
-  /// Keeps the paths with the chosen token, and replaces their nodes by the children.
+  /// Keeps the paths with the chosen token that go on, and replaces their nodes by the children.
   void keep_chosen(const TokenTree& tree) {
     next_.clear();
-    std::size_t kept = 0;
     for (const int node : alive_) {
       if (tree.token(node) != nodes[length - 1].token) continue;
-      ++kept;
       tree.children(node, children_);
-      if (children_.size() > 1) refuse(fmt::format("{} children of node {}", children_.size(), node));
       if (!children_.empty()) next_.push_back(children_.front());
     }
-    if (!next_.empty() && next_.size() != kept) refuse("paths with equal tokens and different lengths");
     std::swap(alive_, next_);
   }
 
-  /// The choice has coins of its own: numbers beyond those of the nodes.
-  static constexpr std::uint32_t kFirstCoinOfChoice = 0x80000000;
-
   std::vector<int> alive_, next_, children_;  // one node of each remaining path
-  std::vector<double> drawn_, best_, ratio_;  // q, the law of the best token, p/q
-  std::vector<Token> order_;                  // the support of q, ascending in p/q
-  std::vector<std::pair<double, double>> bends_;
+  std::vector<int> class_of_;                 // [vocab]; only of tokens that q can draw
+  std::vector<std::uint64_t> q_masses_, p_masses_;
+  std::vector<RatioClass> classes_;
 };
 
 /// Writes (rho p - q')+, not normalised, to `left`, and returns its sum.
-double residual(double rho, const Distribution& p, const std::vector<double>& q, std::vector<double>& left) {
-  left.resize(q.size());
-  double sum = 0;
-  for (std::size_t i = 0; i < q.size(); ++i)
-    sum += left[i] = std::max(0.0, rho * p.prob(static_cast<Token>(i)) - q[i]);
-  return sum;
+double residual(double rho, const ChosenNode& node, std::vector<double>& left) {
+  left.resize(node.q.size());
+  row_kernels::FixedSum sum;
+  for (std::size_t x = 0; x < left.size(); ++x)
+    sum.add(x, left[x] = std::max(0.0, rho * node.p[x] - node.q[x]));
+  return sum.total();
 }
 
 /// P(the node's token is kept, given that its parent is): sum over x of min(q'(x), rho p(x)) / rho.
 double kept_share(double rho, const ChosenNode& node) {
   if (!(rho > 0)) return 0;
-  double kept = 0;
-  for (std::size_t i = 0; i < node.q.size(); ++i)
-    kept += std::min(node.q[i], rho * node.parent.p->prob(static_cast<Token>(i)));
-  return kept / rho;
+  row_kernels::FixedSum kept;
+  for (std::size_t x = 0; x < node.q.size(); ++x) kept.add(x, std::min(node.q[x], rho * node.p[x]));
+  return kept.total() / rho;
 }
 
 void verify_chosen_path(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
                         Acceptance& out) {
   thread_local ChosenPath path;
   thread_local std::vector<double> left;
+  require_independent_paths(judged.draft);
   path.choose(judged);
   out.path.clear();
   out.tested.clear();
@@ -227,8 +224,7 @@ void verify_chosen_path(const AcceptanceRule& rule, const RuleOptions& options, 
     const ChosenNode& node = path.nodes[length - 1];
     double pass = node.rho;
     if (length < path.length) {
-      const ChosenNode& next = path.nodes[length];
-      const double sum = residual(node.rho, *next.parent.p, next.q, left);
+      const double sum = residual(node.rho, path.nodes[length], left);
       pass = sum > 0 ? sum / (sum + (1 - node.rho)) : node.rho < 1 ? 0 : 1;
     }
     if (judged.coins.bernoulli(pass,
@@ -254,11 +250,15 @@ void verify_chosen_path(const AcceptanceRule& rule, const RuleOptions& options, 
     return;
   }
   const ChosenNode& failed = path.nodes[length];
-  const double sum = residual(length > 0 ? path.nodes[length - 1].rho : 1, *failed.parent.p, failed.q, left);
+  const double sum = residual(length > 0 ? path.nodes[length - 1].rho : 1, failed, left);
   const Coins::Address address{judged.position, Purpose::residual, static_cast<std::uint32_t>(last)};
   // With nothing left, p equals q' up to rounding, and the failure had probability 0 up to rounding.
   out.next = sum > 0 ? static_cast<Token>(judged.coins.categorical(left, address))
                      : failed.parent.p->sample(judged.coins, address);
+}
+
+DeviceRule multi_path_on_device(const RuleOptions&, const SamplingParams&) {
+  return {.rule = AcceptRule::kMultiPath};
 }
 
 double expected_of_path(const TargetRow& row, const Distribution* q, Token one_hot, const RuleOptions&) {
@@ -279,8 +279,10 @@ const std::array<AcceptanceRule, 1> kRules = {{
      .bonus = sample_target,
      .expected = expected_of_path,
      .output_law = law_of_target,
+     .device_form = multi_path_on_device,
      .independent_paths_only = true,
      .judges_whole_paths = true,
+     .require = require_independent_paths,
      .verify = verify_chosen_path},
 }};
 

@@ -89,7 +89,7 @@ TEST_F(Overlap, OnlyWeightsAreReadBeforeTheWait) {
   }
   for (const std::function<void()>& access : std::vector<std::function<void()>>{
            [&] { store(rows, 1u); }, [&] { store16(rows, Bytes16{}); }, [&] { atomic_add(rows, 1); },
-           [&] { atomic_max(wide, 1); }, [&] { add_release(wide, 1); }}) {
+           [&] { atomic_add(wide, 1); }, [&] { atomic_max(wide, 1); }, [&] { add_release(wide, 1); }}) {
     EXPECT_THAT(before(access), HasSubstr("memory is written before wait_for_previous()"));
   }
 }

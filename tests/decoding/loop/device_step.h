@@ -107,6 +107,7 @@ inline void accept_scripted(simt::Machine& machine, const cuda::Accept& a, const
   if (a.rule == AcceptRule::kPaths) run(cuda::AcceptPathsKernel<ScriptedCoins>{a, scripted});
   else if (a.rule == AcceptRule::kLongest) run(cuda::AcceptLongestKernel<ScriptedCoins>{a, scripted});
   else if (a.rule == AcceptRule::kKSeq) run(cuda::AcceptKSeqKernel<ScriptedCoins>{a, scripted});
+  else if (a.rule == AcceptRule::kMultiPath) run(cuda::AcceptMultiPathKernel<ScriptedCoins>{a, scripted});
   else run(cuda::AcceptKernel<ScriptedCoins>{a, scripted});
 }
 

@@ -105,8 +105,11 @@ TEST(PlannedTree, RulesThatRefuseTrees) {
   Decode decode{.target = target, .draft = draft, .strategy = tree_of({3, 2}, {{"children", "independent"}})};
   decode.options = {{"rule", "rejection_any_order"}, {"temperature", 1}, {"max_tokens", 24}};
   EXPECT_EQ(compare_verdicts(decode).tokens.size(), 24u);
+  decode.strategy = choose("tree_speculation", {{"sequences", 3}, {"length", 2}});
+  decode.options["rule"] = "multi_path_block";
+  EXPECT_EQ(compare_verdicts(decode).tokens.size(), 24u);
   decode.loop.hash_rows = decode.loop.details = false;  // for these the host runs the rule, too
-  for (const char* rule : {"rejection_any_order", "block"}) {
+  for (const char* rule : {"rejection_any_order", "block", "multi_path_block"}) {
     decode.options["rule"] = rule;
     decode.strategy = tree_of({3, 2});
     std::string refused[2];

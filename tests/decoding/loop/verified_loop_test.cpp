@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <random>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/decoding/loop/device_verifier.h"
@@ -19,8 +21,9 @@ namespace speclab::planned_loop_test {
 
 using ::testing::HasSubstr;
 
-/// The drafts of Guesses. alike: the children of a node are all drawn or all copied.
-enum class Form { any, alike, chains };
+/// The drafts of Guesses. alike: the children of a node are all drawn or all copied. paths: paths from the
+/// pending token, drawn independently.
+enum class Form { any, alike, chains, paths };
 
 /// Drafts trees of any form and size, also chains: right tokens, wrong tokens, and tokens drawn from laws
 /// that siblings may share. The text alone determines the draft.
@@ -40,6 +43,7 @@ struct Guesses final : Strategy {
     const int nodes = static_cast<int>(random() % kMost);
     const bool chain = random() % 3 == 0 || kForm == Form::chains;
     std::vector<char> right(1, 1);
+    if (kForm == Form::paths && !chain) return guess_paths(sequence, draft, random);
     std::vector<float> logits(static_cast<std::size_t>(vocab));
     while (draft.tree.size() <= nodes) {
       const int node = draft.tree.size(),
@@ -72,6 +76,31 @@ struct Guesses final : Strategy {
       }
       draft.add(token, parent, law, .25f);
       right.push_back(token == expected);
+    }
+    if (draft.tree.drafted() > 0) draft.source = "guesses";
+  }
+  /// Tokens after equal tokens are drawn from one law, which often gives few tokens all mass.
+  void guess_paths(const Sequence& sequence, Draft& draft, std::mt19937& random) const {
+    const int paths = 2 + static_cast<int>(random() % 2),
+              length = std::min(1 + static_cast<int>(random() % 3), sequence.depth_limit);
+    std::map<std::vector<Token>, int> laws;
+    std::vector<float> logits(static_cast<std::size_t>(vocab));
+    for (int path = 0; path < paths; ++path) {
+      std::vector<Token> tokens;
+      for (int depth = 1; depth <= length; ++depth) {
+        if (laws.count(tokens) == 0) {
+          const auto index = static_cast<std::size_t>(sequence.position() + depth - sequence.prompt_length);
+          for (float& z : logits) z = static_cast<float>(random() % 8) - 4;
+          if (index < sequence.reference.size())
+            logits[static_cast<std::size_t>(sequence.reference[index])] = 6;
+          draft.new_q(&laws[tokens]).assign_logits(logits, {.temperature = 1}, {}, vocab);
+        }
+        const int node = draft.tree.size(), law = laws[tokens];
+        const Token token = draft.q[static_cast<std::size_t>(law)].sample(
+            sequence.coins, {sequence.position() + depth, Purpose::draft, static_cast<std::uint32_t>(node)});
+        draft.add(token, depth == 1 ? 0 : node - 1, law, .25f);
+        tokens.push_back(token);
+      }
     }
     if (draft.tree.drafted() > 0) draft.source = "guesses";
   }
@@ -157,6 +186,7 @@ TEST_P(VerifiedRule, DecidesAsOnTheHost) {
     Decode decode{.target = table_on_device(90, 1), .strategy = guesses<8>()};
     if (entry.chains_only) decode.strategy = guesses<8, Form::chains>();
     if (entry.independent_children_only) decode.strategy = guesses<8, Form::alike>();
+    if (entry.independent_paths_only) decode.strategy = guesses<8, Form::paths>();
     decode.options = options.value(rule, json::object());
     decode.options.update({{"rule", rule}, {"temperature", temperature}, {"max_tokens", 30}});
     EXPECT_EQ(compare_verdicts(with_reference(decode)).tokens.size(), 30u);
@@ -497,6 +527,37 @@ TEST(VerifiedLoop, BrokenRowsBeyondTheAcceptedPathAreReported) {
       found = error.what();
     }
     EXPECT_EQ(found.find("logits of the target, entry 4") != std::string::npos, broken) << found;
+  }
+}
+
+// The rule that chooses a path needs the row after a token to judge the next one, and the row after the last
+// accepted token for the bonus.
+TEST(VerifiedLoop, BrokenRowsOfAChosenPathAreReported) {
+  const ModelPtr target = on_device(counting_table(true));
+  const auto session = target->open(64);
+  session->prefill(std::vector<Token>(20, 3));
+  for (const int tokens : {2, 1}) {
+    Draft draft;
+    draft.reset(6);
+    draft.add(7, 0);  // the row after token 7 holds no numbers
+    if (tokens == 2) draft.add(4, 1);
+    PlanShape shape;
+    shape.vocab = 20;
+    shape.target_capacity = 64;
+    shape.rule = AcceptRule::kMultiPath;
+    shape.target = {.greedy = false, .scale = .5f};  // about four of ten drafts are accepted
+    const auto verifier = DeviceVerifier::make(shape, *session, 4);
+    int found = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+      try {
+        verifier->verify(draft, 20, 3, Coins(seed, 1), RoundQueue::kLaunches);
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("logits of the target, entry 4"));
+        ++found;
+      }
+    }
+    EXPECT_GT(found, tokens == 2 ? 19 : 0);
+    EXPECT_LT(found, tokens == 2 ? 21 : 20);
   }
 }
 

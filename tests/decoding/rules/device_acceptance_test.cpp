@@ -32,8 +32,81 @@ TEST(DeviceAcceptance, ChainsAndTreesAreDecidedAsOnTheHost) {
     }
   }
   for (const AcceptanceRule& rule : acceptance_rules()) {
-    if (rule.device_form == nullptr || rule.chains_only || rule.name == "lenience") continue;
+    if (rule.chains_only || rule.independent_paths_only || rule.name == "lenience") continue;
     EXPECT_GE(judged[rule.name], 10) << rule.name;
+  }
+}
+
+// Several paths from the pending token, for the rule that chooses one of them.
+TEST(DeviceAcceptance, IndependentPaths) {
+  std::mt19937 random(25);
+  simt::Machine machine(26);
+  const AcceptanceRule& rule = find_acceptance_rule("multi_path_block");
+  int first = 0, later = 0, deep = 0, rejected = 0;
+  for (int kind = 0; kind < static_cast<int>(Kind::last); ++kind) {
+    for (const int vocab : {2, 3, 7, 65, 2050}) {
+      for (int repeat = 0; repeat < (vocab > 100 ? 1 : 3); ++repeat) {
+        SCOPED_TRACE(fmt::format("rows {}, vocabulary {}, repeat {}", kind, vocab, repeat));
+        const std::uint64_t seed = random();
+        const int paths = repeat == 0 ? 2 : 1 + static_cast<int>(random() % 5);
+        const Step step = random_paths(static_cast<Kind>(kind), vocab, paths, 3, Coins(seed + 1, 3), random);
+        ASSERT_FALSE(refuses(rule, step.draft));
+        ASSERT_NO_FATAL_FAILURE(compare(machine, step, seed, static_cast<std::int64_t>(random()) << 8));
+        Acceptance host;
+        const TargetRows rows = [&](int node) {
+          return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
+        };
+        accept(rule, {}, step.draft, rows, Coins(seed, 3), 40, host);
+        if (paths > 1 && !host.tested.empty()) ++(host.tested[0].node == 1 ? first : later);
+        deep += host.path.size() > 1 ? 1 : 0;
+        rejected += host.bonus ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GE(first, 10);
+  EXPECT_GE(later, 10);
+  EXPECT_GE(deep, 10);
+  EXPECT_GE(rejected, 10);
+}
+
+// As many paths, as long a path, and as many choices as a tree has room for.
+TEST(DeviceAcceptance, TheMostPathsAndTheLongest) {
+  simt::Machine machine(28);
+  const AcceptanceRule& rule = find_acceptance_rule("multi_path_block");
+  constexpr int kMost = cuda::kMostNodes - 1;
+  const struct {
+    int paths, length;
+    bool equal;  ///< all tokens of all paths are 0, so that the paths never part
+  } cases[] = {{kMost, 1, false}, {1, kMost, false}, {2, kMost / 2, true}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(fmt::format("{} paths of {}", c.paths, c.length));
+    Step step;
+    step.draft.reset(0);
+    int law = -1;
+    step.draft.new_q(&law).assign_weights(std::vector<double>{.9, .05, .05});
+    for (int path = 0; path < c.paths; ++path) {
+      for (int depth = 0; depth < c.length; ++depth) {
+        const int node = step.draft.tree.size();
+        const Token token =
+            step.draft.q[0].sample(Coins(3, 3), {0, Purpose::draft, static_cast<std::uint32_t>(node)});
+        step.draft.add(c.equal ? 0 : token, depth == 0 ? 0 : node - 1, law);
+      }
+    }
+    step.p.resize(static_cast<std::size_t>(step.draft.tree.size()));
+    for (Distribution& p : step.p) p.assign_weights(std::vector<double>{.92, .03, .05});
+    const TargetRows rows = [&](int node) {
+      return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
+    };
+    std::size_t longest = 0;
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      Acceptance host, device;
+      accept(rule, {}, step.draft, rows, Coins(seed, 3), 40, host);
+      ASSERT_NO_THROW(accept_on(machine, rule, {}, step.draft, rows, Coins(seed, 3), 40, device));
+      EXPECT_EQ(device.path, host.path) << seed;
+      EXPECT_EQ(device.next, host.next) << seed;
+      longest = std::max(longest, host.path.size());
+    }
+    EXPECT_GE(static_cast<int>(longest), (c.length + 1) / 2);
   }
 }
 
@@ -99,6 +172,21 @@ TEST(DeviceAcceptance, ARejectionIsSharedByTheBlocksOfARow) {
     }
   }
   EXPECT_GE(rejections, 10);
+  // Independent paths over the same vocabulary.
+  for (const Kind kind : {Kind::generic, Kind::zeros, Kind::near}) {
+    const Step step = random_paths(kind, kVocab, 3, 2, Coins(5, 3), random);
+    const TargetRows rows = [&](int node) {
+      return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
+    };
+    const AcceptanceRule& rule = find_acceptance_rule("multi_path_block");
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      Acceptance host, device;
+      accept(rule, {}, step.draft, rows, Coins(seed, 3), 40, host);
+      ASSERT_NO_THROW(accept_on(machine, rule, {}, step.draft, rows, Coins(seed, 3), 40, device));
+      EXPECT_EQ(device.path, host.path) << seed;
+      EXPECT_EQ(device.next, host.next) << seed;
+    }
+  }
 }
 
 // Only the first levels are summed ahead; the block that walks sums the others.
@@ -173,11 +261,13 @@ TEST(DeviceAcceptance, RulesWithSeveralBlocks) {
   EXPECT_EQ(blocks(a), 32 * 8);
   a.p = nullptr;  // all rows are one-hot
   EXPECT_EQ(blocks(a), 1);
+  a.p = &row;
+  a.rule = AcceptRule::kMultiPath;
+  EXPECT_EQ(blocks(a), 1);
 }
 
-TEST(DeviceAcceptance, EveryRuleRunsOnTheDeviceExceptTheChoiceAmongPaths) {
-  for (const AcceptanceRule& rule : acceptance_rules())
-    EXPECT_EQ(rule.device_form != nullptr, !rule.independent_paths_only) << rule.name;
+TEST(DeviceAcceptance, EveryRuleRunsOnTheDevice) {
+  for (const AcceptanceRule& rule : acceptance_rules()) EXPECT_NE(rule.device_form, nullptr) << rule.name;
 }
 
 // Ties in rank and at the bar, a best token of p that is not the best raw token, and a bar that no token
@@ -294,7 +384,8 @@ TEST(DeviceAcceptance, ADraftWhoseTokenHasNoMassIsReported) {
   const TargetRows rows = [&](int node) {
     return TargetRow{&step.p[static_cast<std::size_t>(node)], nullptr};
   };
-  for (const char* rule : {"rejection", "rejection_any_order", "block", "traversal", "k_seq"}) {
+  for (const char* rule :
+       {"rejection", "rejection_any_order", "block", "traversal", "k_seq", "multi_path_block"}) {
     EXPECT_THROW(accept_on(machine, find_acceptance_rule(rule), {}, step.draft, rows, Coins(1, 1), 0, out),
                  Bug)
         << rule;
@@ -313,7 +404,7 @@ TEST_P(DeviceLossless, EmitsTheTargetsJointLaw) {
   const struct {
     int vocab;
     enumerate::Shape shape;
-  } cases[] = {{5, {{1}}}, {4, {{3}}}, {3, {{1, 2}}}, {2, {{2, 1}}}};
+  } cases[] = {{5, {{1}}}, {3, {{1, 1}}}, {4, {{3}}}, {3, {{1, 2}}}, {2, {{2, 1}}}};
   std::mt19937 random(17);
   for (const auto& c : cases) {
     for (const enumerate::Rows kind : kAllRows) {
@@ -340,7 +431,7 @@ TEST_P(DeviceLossless, EmitsTheTargetsJointLaw) {
 INSTANTIATE_TEST_SUITE_P(Rules, DeviceLossless,
                          testing::Values("rejection", "one_hot_rejection", "sample_match", "non_iterative",
                                          "distillspec_exp", "rejection_any_order", "block", "traversal",
-                                         "k_seq"),
+                                         "k_seq", "multi_path_block"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

@@ -96,6 +96,54 @@ inline Step random_step(Kind kind, int vocab, int nodes, bool chain, const Coins
   return step;
 }
 
+/// A draft of independent paths that begin at the pending token, of at most `length` tokens. Nodes after
+/// equal tokens have rows q of equal bits, at one place or at several, and rows p of their own. Two of the
+/// paths often have equal tokens. Where q gives a drawn token little mass, a path ends early.
+inline Step random_paths(Kind kind, int vocab, int paths, int length, const Coins& coins,
+                         std::mt19937& random) {
+  Step step;
+  step.draft.reset(static_cast<Token>(random() % static_cast<unsigned>(vocab)));
+  const auto add_rows = [&] {
+    step.p.push_back(row_of(kind, vocab, false, nullptr, random));
+    step.raw.push_back(row_of(Kind::generic, vocab, false, nullptr, random));
+  };
+  add_rows();
+  struct After {
+    int law;      ///< of the token after these tokens
+    bool copied;  ///< a token that one path copies
+  };
+  std::map<std::vector<Token>, After> after;
+  const bool early = random() % 4 == 0;
+  for (int path = 0; path < paths; ++path) {
+    std::vector<Token> tokens;
+    int parent = 0;
+    for (int depth = 0; depth < length; ++depth) {
+      const int node = step.draft.tree.size();
+      auto found = after.find(tokens);
+      if (found == after.end()) {
+        int law = -1;
+        Distribution& q = step.draft.new_q(&law);
+        q = row_of(kind, vocab, true, &step.p[static_cast<std::size_t>(parent)], random);
+        found = after.emplace(tokens, After{law, paths == 1 && random() % 5 == 0}).first;
+      } else if (random() % 3 == 0) {
+        int law = -1;
+        Distribution& q = step.draft.new_q(&law);  // may move the rows
+        q = step.draft.q[static_cast<std::size_t>(found->second.law)];
+        found->second.law = law;
+      }
+      const Distribution& q = step.draft.q[static_cast<std::size_t>(found->second.law)];
+      const Token token = q.sample(
+          coins, {static_cast<std::int64_t>(node), Purpose::draft, static_cast<std::uint32_t>(node)});
+      step.draft.add(token, parent, found->second.copied ? Draft::kOneHot : found->second.law);
+      add_rows();
+      if (early && q.prob(token) < .2) break;
+      parent = node;
+      tokens.push_back(token);
+    }
+  }
+  return step;
+}
+
 inline bool refuses(const AcceptanceRule& rule, const Draft& draft) {
   try {
     if (rule.require != nullptr) rule.require(draft);

@@ -5,11 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 
+#include "core/backend/path_choice.h"
 #include "core/base/error.h"
 #include "core/theory/audit/toy_step.h"
 #include "core/theory/audit/verifier_audit.h"
@@ -169,6 +172,82 @@ TEST(MultiPathBlock, IsBlockVerificationOnAChain) {
   }
 }
 
+/// The golden world with other rows, the same after every text.
+World golden_world_with(const std::vector<double>& p, const std::vector<double>& q, int length) {
+  World world = golden_world(length);
+  for (auto& [context, row] : world.rows) {
+    row.p.assign_weights(p);
+    row.raw = row.p;
+    for (Distribution& of_q : row.q) of_q.assign_weights(q);
+  }
+  return world;
+}
+
+/// The largest share of one-token drafts that is accepted if the choice among k of them orders all tokens by
+/// p/q: the maximum over lambda of the sum of min(q', p). The sum is linear in lambda between the points at
+/// which some q'(x) is p(x).
+double accepted_without_classes(const std::vector<double>& p, const std::vector<double>& q, int k) {
+  std::vector<std::size_t> order(p.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, {}, [&](std::size_t x) { return p[x] / q[x]; });
+  std::vector<double> best(p.size()), lambdas{0, 1};
+  double below = 0;
+  for (const std::size_t x : order) {
+    best[x] = std::pow(below + q[x], k) - std::pow(below, k);
+    below += q[x];
+    const double lambda = (p[x] - q[x]) / (best[x] - q[x]);
+    if (lambda > 0 && lambda < 1) lambdas.push_back(lambda);
+  }
+  double most = 0;
+  for (const double lambda : lambdas) {
+    double sum = 0;
+    for (std::size_t x = 0; x < p.size(); ++x) sum += std::min(q[x] + lambda * (best[x] - q[x]), p[x]);
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+// Tokens 0 and 1 are in one class of p/q although they differ, token 2 is in a lower one, and token 3 is in
+// the highest one, far above the others. The law is the target's for every choice within a class, and the
+// classes cost less than 1 % of what is accepted.
+TEST(MultiPathBlock, ATieWithinAClassIsTheFirstPaths) {
+  const std::vector<double> p{.3003, .4, .1, .1997}, q{.25, .334, .416, 1e-4};
+  ASSERT_EQ(ratio_class(p[0], q[0]), ratio_class(p[1], q[1]));
+  ASSERT_NE(p[0] / q[0], p[1] / q[1]);
+  ASSERT_EQ(ratio_class(p[3], q[3]), kRatioClasses - 1);
+  const World world = golden_world_with(p, q, 3);
+  const AcceptanceRule& rule = find_acceptance_rule("multi_path_block");
+  for (const Shape& shape : {Shape{{2}}, Shape{{3}}, Shape{{2, 1}}}) {
+    const int length = static_cast<int>(shape.widths.size()) + 1;
+    double worst = 0;
+    const Law law =
+        law_of([&](const Coins& coins) { return emit(world, shape, Draws::iid, rule, {}, length, coins); });
+    for (const auto& [outcome, mass] : target_law(world, length))
+      worst = std::max(worst, std::abs(mass - law.mass.at(outcome)));
+    EXPECT_LE(worst, 1e-12);
+  }
+  for (const int paths : {2, 3}) {
+    Step step;
+    double accepted = 0;
+    walk([&](const Coins& coins) { run_step(world, {{paths}}, Draws::iid, rule, {}, coins, step); },
+         [&](double probability) { accepted += step.acceptance.path.empty() ? 0 : probability; });
+    const double best = accepted_without_classes(p, q, paths);
+    EXPECT_LE(accepted, best + 1e-6) << paths;
+    EXPECT_GE(accepted, .99 * best) << paths;
+  }
+  // Two paths: the first one decides within the class, whichever token it has.
+  int decided = 0;
+  for (std::uint64_t seed = 0; seed < 400; ++seed) {
+    Step step;
+    run_step(world, {{2}}, Draws::iid, rule, {}, Coins(seed, 4), step);
+    const Token a = step.draft.tree.token(1), b = step.draft.tree.token(2);
+    if (a + b != 1 || a == b) continue;
+    ASSERT_EQ(step.acceptance.tested.at(0).node, 1) << seed;
+    ++decided;
+  }
+  EXPECT_GT(decided, 30);
+}
+
 // Paths with equal tokens may be taken for each other, but not mixed: the accepted nodes are one path of the
 // tree.
 TEST(MultiPathBlock, AcceptsNodesOfOnePath) {
@@ -225,6 +304,22 @@ TEST(MultiPathBlock, RefusesWhatIsNotIndependentPaths) {
   refused({{2}}, Draws::swor, "different rows");
   refused({{2}}, Draws::one_hot, "a copied token");
   refused({{1, 2}}, Draws::iid, "2 children of node 1");
+  // Paths with equal tokens and different lengths.
+  Draft draft;
+  draft.reset(0);
+  int law = -1;
+  draft.new_q(&law).assign_weights(std::vector<double>{1, 1});
+  for (const int parent : {0, 0, 1}) draft.add(1, parent, law);
+  const AcceptanceRule& rule = find_acceptance_rule("multi_path_block");
+  EXPECT_THROW(rule.require(draft), Error);
+  draft.add(0, 2, law);
+  EXPECT_NO_THROW(rule.require(draft));
+  draft.reset(0);
+  draft.new_q(&law).assign_weights(std::vector<double>{1, 1});
+  draft.add(1, 0, law);
+  draft.add(0, 0, law);
+  draft.add(1, 1, law);
+  EXPECT_NO_THROW(rule.require(draft)) << "paths that part may have different lengths";
 }
 
 TEST(Block, RefusesATree) {

@@ -154,7 +154,8 @@ struct InnerBlock {
 //   Bytes16 load16_streamed(const void* p)   For read-only memory that is read once, such as weights.
 //                                            Bypasses L1.
 //   void prefetch(const void* p, u32 bytes)  Starts to load into the L2 cache. p, bytes: multiples of 16.
-//   u32 atomic_add(u32* p, u32 value)        Returns the old value. Orders no other access (relaxed).
+//   T atomic_add(T* p, T value)              T is u32 or u64. Returns the old value. Orders no other access
+//                                            (relaxed).
 //   u64 atomic_max(u64* p, u64 value)
 //   void add_in_any_order(float* p, float value)   For benchmarks.
 //   void add_release(u64* p, u64 value)      A block that reads the sum with load_acquire also sees all that

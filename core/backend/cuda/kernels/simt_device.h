@@ -123,6 +123,9 @@ SPECLAB_DEVICE void store16(void* p, Bytes16 v) {
                : "memory");
 }
 SPECLAB_DEVICE u32 atomic_add(u32* p, u32 value) { return atomicAdd(p, value); }
+SPECLAB_DEVICE u64 atomic_add(u64* p, u64 value) {
+  return atomicAdd(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
+}
 SPECLAB_DEVICE u64 atomic_max(u64* p, u64 value) {
   return atomicMax(reinterpret_cast<unsigned long long*>(p), static_cast<unsigned long long>(value));
 }

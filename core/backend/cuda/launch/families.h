@@ -16,7 +16,8 @@
   apply(Standardise) apply(LargestOfRows) apply(CutRows) apply(Sample) apply(Siblings) apply(LayRows) \
       apply(MoveAccepted) apply(Settle) apply(Stamp) apply(Continue)
 #define SPECLAB_ACCEPT_KERNELS(apply) apply(Accept)
-#define SPECLAB_ACCEPT_RULE_KERNELS(apply) apply(AcceptPaths) apply(AcceptLongest) apply(AcceptKSeq)
+#define SPECLAB_ACCEPT_RULE_KERNELS(apply) \
+  apply(AcceptPaths) apply(AcceptLongest) apply(AcceptKSeq) apply(AcceptMultiPath)
 
 #define SPECLAB_KERNELS(apply)       \
   SPECLAB_LAYER_KERNELS(apply)       \

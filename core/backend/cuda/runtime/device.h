@@ -61,8 +61,9 @@ class Device {
   virtual void explain() const {}
   /// True when the stream is empty. Throws Error when something in it has failed.
   virtual bool idle() const = 0;
-  /// Call it when the device does not answer any more. Later launches, copies and allocations throw Error.
-  /// Destructors do not wait for the stream and do not free memory of the device, because freeing waits, too.
+  /// Call it when the device does not answer any more. Everything that queues work, waits or allocates then
+  /// throws Error, timers and captures included. Destructors do not wait for the stream and do not free
+  /// memory of the device, because freeing waits, too.
   void give_up() { *given_up_ = true; }
   /// Throws Error when the device was given up.
   void require_answer() const;

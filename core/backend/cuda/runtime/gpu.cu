@@ -282,7 +282,8 @@ void Gpu::copy(const void* from, std::size_t bytes, void* to) {
 
 namespace {
 
-/// Measures with two events in the stream. The GPU must outlive it.
+/// Measures with two events in the stream. The GPU must outlive it. Its destructor does not wait, because
+/// destroying an event does not.
 class GpuTimer final : public DeviceTimer {
  public:
   explicit GpuTimer(const Gpu& gpu) : gpu_(gpu), stream_(static_cast<cudaStream_t>(gpu.stream().device)) {

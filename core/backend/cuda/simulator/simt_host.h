@@ -80,7 +80,9 @@ SPECLAB_DEVICE void store16(void* p, Bytes16 v, Where where = Where::current()) 
   self->machine->watch_global(p, 16, Machine::Access::kWrite, where);
   std::memcpy(p, &v, 16);
 }
-SPECLAB_DEVICE u32 atomic_add(u32* p, u32 value, Where where = Where::current()) {
+template <typename T>
+SPECLAB_DEVICE T atomic_add(T* p, std::type_identity_t<T> value, Where where = Where::current()) {
+  static_assert(std::is_same_v<T, u32> || std::is_same_v<T, u64>);
   self->machine->check_global(p, sizeof *p, where);
   self->machine->counted(p);
   self->machine->watch_atomic(p, Machine::Access::kWrite, where);

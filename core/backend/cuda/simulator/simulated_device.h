@@ -26,7 +26,10 @@ class SimulatedDevice : public Device {
   }
   void started(const char* /*kernel*/) override {}
   void explain_failures(std::function<void()> /*explain*/) override {}  // run_on_machine() explains them
-  bool idle() const override { return true; }
+  bool idle() const override {
+    require_answer();
+    return true;
+  }
   std::shared_ptr<void> allocate(std::size_t bytes) override;
   std::shared_ptr<void> allocate_shared(std::size_t bytes) override { return allocate(bytes); }
   void upload(const void* host, std::size_t bytes, void* to) override { copy(host, bytes, to); }

@@ -100,7 +100,8 @@ TEST_F(Budgets, ATableThatIsNoneIsRefused) {
   measure("other", {"--set", "cases.0.budget=fixed", "--set", "cases.1.budget=fixed"});
   expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "nowhere"}), {"nowhere"});
   expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "other"}), {"no \"step_costs\""});
-  expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "a.json"}), {"a.json", "no \"target_ns\""});
+  expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "a.json"}),
+               {"a.json", "no \"target_ns\""});
   for (const json& bad :
        {json{{"2", 5}}, json{{"1", 0}}, json{{"1", 3}, {"two", 4}}, json{{"1", "3"}}, json(3)}) {
     set_costs("first", bad);

@@ -4,6 +4,7 @@
 
 #include "core/backend/cuda/kernels/accept/k_seq_kernel.h"
 #include "core/backend/cuda/kernels/accept/longest_kernel.h"
+#include "core/backend/cuda/kernels/accept/multi_path_kernel.h"
 #include "core/backend/cuda/kernels/accept/paths_kernel.h"
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
@@ -19,6 +20,7 @@ void start_accept(const Accept& a, const Start& start) {
   if (a.rule == AcceptRule::kPaths) start("accept_paths", AcceptPaths{a});
   else if (a.rule == AcceptRule::kLongest) start("accept_longest", AcceptLongest{a});
   else if (a.rule == AcceptRule::kKSeq) start("accept_k_seq", AcceptKSeq{a});
+  else if (a.rule == AcceptRule::kMultiPath) start("accept_multi_path", AcceptMultiPath{a});
   else start("accept", a);
 }
 
@@ -26,6 +28,7 @@ void start_accept(const Accept& a, const Start& start) {
 inline std::size_t accept_scratch(AcceptRule rule, int nodes, int vocab, bool greedy) {
   const auto size = static_cast<std::size_t>(vocab);
   if (rule == AcceptRule::kLongest) return static_cast<std::size_t>(nodes);
+  if (rule == AcceptRule::kMultiPath) return choice_scratch(nodes);
   if (greedy) return 0;
   if (rule == AcceptRule::kKSeq) return 2 * size;
   if (rule != AcceptRule::kPaths) return size;
@@ -52,6 +55,10 @@ void with_kernel(const AcceptLongest& a, const Visit& visit) {
 template <typename Visit>
 void with_kernel(const AcceptKSeq& a, const Visit& visit) {
   with_accept_kernel(AcceptKSeqKernel<PhiloxCoins>{a.of, {a.of.key, a.of.key_at}}, visit);
+}
+template <typename Visit>
+void with_kernel(const AcceptMultiPath& a, const Visit& visit) {
+  with_accept_kernel(AcceptMultiPathKernel<PhiloxCoins>{a.of, {a.of.key, a.of.key_at}}, visit);
 }
 
 }  // namespace speclab::cuda
