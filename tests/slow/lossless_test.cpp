@@ -45,7 +45,7 @@ class Lossless : public ::testing::Test {
 
   /// Compares every case with its reference and reports the number of equal lines. Tokens must have been
   /// accepted and rejected in every case (`each_drafts`) or at least for every strategy, because equality
-  /// without drafts proves nothing.
+  /// without drafts proves nothing. A case whose budget follows the machine's times may draft nothing.
   static void compare(const SlowRun& run, bool each_drafts = true) {
     EXPECT_EQ(run.exit_code, 0) << "speclab run";
     ASSERT_FALSE(run.config.is_null()) << "nothing was run";
@@ -69,7 +69,8 @@ class Lossless : public ::testing::Test {
           "rejected: {}\n",
           good, run.prompts().size(), counts.emitted, counts.steps, counts.accepted, counts.rejected,
           spec["id"].get<std::string>());
-      if (!run.trial && each_drafts) {
+      const bool may_draft_nothing = spec["options"].value("budget", "") == "auto";
+      if (!run.trial && each_drafts && !may_draft_nothing) {
         EXPECT_GT(counts.accepted, 0) << spec["id"];
         EXPECT_GT(counts.rejected, 0) << spec["id"];
       }
