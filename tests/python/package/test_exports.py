@@ -126,6 +126,7 @@ class Export(unittest.TestCase):
         (responses,) = speclab.export(self.run_, self.to, "vllm", cases=[CHAIN])
         page, each = speclab.load_foreign(file), speclab.load_foreign(responses)
         self.assertEqual(page.tau().value, each.tau().value)
+        self.assertAlmostEqual(page.texts.seconds[0], each.texts.seconds.sum())
         self.assertLessEqual(page.alpha().lo, each.alpha().value)
         self.assertLessEqual(each.alpha().value, page.alpha().hi)
         histogram = theory.accepted_histogram(each.rounds())
