@@ -81,9 +81,9 @@ class DraftLevels {
  public:
   explicit DraftLevels(const Resources& resources);
   void begin(const Sequence& sequence);
-  /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. A
-  /// sequence has at most 127 fed nodes in a step. The function object holds one pointer at most, so that it
-  /// allocates nothing.
+  /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. In a
+  /// step a sequence has fewer fed nodes than Strategy::max_nodes(), or at most 127 if that is less. The
+  /// function object holds one pointer at most, so that it allocates nothing.
   using Grow = std::function<void(DraftLevel& level)>;
   /// Makes draft() call `guess` before each forward. `guess` may add nodes with DraftLevel::guess(). If a
   /// guess is right, that is, if the caller feeds this node later, its row is there already. A level whose
