@@ -107,6 +107,11 @@ class DynamicTree final : public Strategy {
     slots_.resize(static_cast<std::size_t>(resources.batch));
   }
 
+  // The fed nodes are rows in flight of the draft model, also those that are not kept.
+  int max_nodes() const override {
+    return 1 + std::max(options_.nodes, (options_.depth - 1) * options_.expand);
+  }
+
   void begin(const Sequence& sequence) override {
     Slot& s = slot_of(sequence);
     s.shares.fill({});

@@ -49,13 +49,14 @@
 #include "core/decoding/drafting/draft_levels.h"
 #include "core/decoding/drafting/ngrams/ngram_source.h"
 #include "core/decoding/drafting/suffix_memory.h"
+#include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {
 
 constexpr int kMostDrafts = 3;  // models
-constexpr int kMostNodes = 127;
+constexpr int kMostNodes = TreeShape::kMostDrafted;
 constexpr std::string_view kModels[kMostDrafts] = {"draft 1", "draft 2", "draft 3"};
 constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
 
@@ -151,7 +152,8 @@ class MergedTrees final : public Strategy {
     trust_ = one_each(options_.trust, models, 1.0, "trust");
     const int chains = std::accumulate(sequences_.begin(), sequences_.end(),
                                        options_.has(Source::ngram) ? options_.ngram_sequences : 0);
-    if (chains * options_.length > kMostNodes) {
+    most_drawn_ = chains * options_.length;
+    if (most_drawn_ > kMostNodes) {
       throw Error({"merged_trees: sequences, ngram_sequences, length",
                    fmt::format("{} x {} tokens", chains, options_.length),
                    fmt::format("at most {}", kMostNodes), "Use fewer or shorter chains."});
@@ -187,6 +189,9 @@ class MergedTrees final : public Strategy {
     }
     for (Slot& slot : slots_) slot.budget.emplace(costs_, slot.sources());
   }
+
+  // Tokens of temperature 0 beside tokens of a higher temperature may be more than `nodes`.
+  int max_nodes() const override { return 1 + std::max(options_.nodes, most_drawn_); }
 
   void begin(const Sequence& sequence) override {
     Slot& slot = slot_of(sequence);
@@ -342,14 +347,16 @@ class MergedTrees final : public Strategy {
   }
 
   // Draws the next token of the part of the current source, at a depth of its chain `chain`. Each source has
-  // addresses of its own, so that no coin is used twice.
+  // addresses of its own, so that no coin is used twice: a page of 128 numbers for its first nodes, then a
+  // page of 128 for its next ones after the first pages of all sources, and so on.
   Token draw(const Sequence& sequence, const Distribution& q, const Draft& own, int chain, int depth) const {
     if (sequence.coupled) {
       return q.sample_coupled(sequence.coins, sequence.position() + depth, chain % sequence.noise_streams);
     }
-    const auto number =
-        static_cast<std::uint32_t>(static_cast<int>(source_) * (kMostNodes + 1) + own.tree.size());
-    return q.sample(sequence.coins, {sequence.position(), Purpose::draft, number});
+    constexpr int kPage = 128;
+    const int node = own.tree.size(), page = node / kPage * kMostSources + static_cast<int>(source_);
+    return q.sample(sequence.coins, {sequence.position(), Purpose::draft,
+                                     static_cast<std::uint32_t>(page * kPage + node % kPage)});
   }
 
   // Draws one token after each fed node; at depth 0 one for each chain. Whether a token is drawn depends only
@@ -520,6 +527,7 @@ class MergedTrees final : public Strategy {
   Options options_;
   std::vector<int> sequences_;  // [models]
   std::vector<double> trust_;   // [models]
+  int most_drawn_ = 0;          // tokens of all chains
   std::optional<NgramSource> ngrams_;
   std::optional<SuffixMemory> memory_;
   SuffixSpeculationOptions copying_;

@@ -214,6 +214,8 @@ class Staged final : public Strategy {
     for (Slot& slot : slots_) slot.budget.emplace(costs_, growth_.shape(), options_.ahead, second_ns);
   }
 
+  int max_nodes() const override { return growth_.shape().nodes(); }
+
   void begin(const Sequence& sequence) override {
     growth_.begin(sequence);
     levels_.begin(sequence);

@@ -91,6 +91,8 @@ class TreeSpeculation final : public Strategy {
     return DevicePlan{std::move(*widths), sampling};
   }
 
+  int max_nodes() const override { return growth_.shape().nodes(); }
+
   void begin(const Sequence& sequence) override {
     growth_.begin(sequence);
     Slot& s = slot_of(sequence);

@@ -137,7 +137,7 @@ struct DevicePlan {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Largest number of nodes of a draft, the pending token included. 0 stands for at most 128.
+  /// Most nodes of a draft, or of those fed to a draft model; with the pending token. 0: at most 128.
   virtual int max_nodes() const { return 0; }
   /// Says which results of the target the strategy reads. Called once. By default a strategy reads
   /// none; rows and hidden states can then stay on a device, which verifies the drafts

@@ -14,6 +14,7 @@ namespace {
 
 constexpr double kNoTree = -std::numeric_limits<double>::infinity();
 constexpr int kMostSize = 4096;
+constexpr int kEachSize = 128, kCoarseSize = 8;  // sizes of a grid: each up to 128, then each eighth
 
 int require_size(const char* name, int value, int least) {
   if (value < least || value > kMostSize)
@@ -79,50 +80,64 @@ double tree_expected_tokens(const RankedTree& tree, const RankAcceptance& accept
   return sum;
 }
 
-TreeSearch::TreeSearch(const RankAcceptance& acceptance, int most_nodes, int most_depth) {
+TreeSearch::TreeSearch(const RankAcceptance& acceptance, int most_nodes, int most_depth)
+    : acceptance_(acceptance), measured_(static_cast<int>(acceptance.by_depth().size()) - 1) {
   require_size("nodes of a tree", most_nodes, 1);
   require_size("depth of a tree", most_depth, 0);
-  const auto sizes = static_cast<std::size_t>(most_nodes) + 1;
-  const auto levels = static_cast<std::size_t>(most_depth) + 1;
-  worth_.assign(levels, std::vector<double>(sizes, kNoTree));
-  children_.assign(levels, std::vector<int>(sizes, 0));
-  last_size_.assign(levels, {});
-  for (std::size_t depth = levels; depth-- > 0;) {
-    std::vector<double>& worth = worth_[depth];
-    worth[1] = 1;
-    if (depth + 1 == levels) continue;
-    const std::vector<double>& below = worth_[depth + 1];
-    std::vector<double> fewer(sizes, kNoTree), with(sizes);  // H with b - 1 and with b children
-    fewer[1] = 1;
-    last_size_[depth].emplace_back();  // no child, no last child
-    for (int b = 1; b <= acceptance.ranks(); ++b) {
-      const double p = acceptance.at(static_cast<int>(depth) + 1, b);
-      std::vector<int> last(sizes, 0);
-      std::fill(with.begin(), with.end(), kNoTree);
-      for (std::size_t n = 2; n < sizes; ++n) {
-        for (std::size_t m = 1; m < n; ++m) {
-          if (fewer[n - m] == kNoTree || below[m] == kNoTree) continue;
-          const double value = fewer[n - m] + p * below[m];
-          if (value > with[n]) with[n] = value, last[n] = static_cast<int>(m);
-        }
-        if (with[n] > worth[n]) worth[n] = with[n], children_[depth][n] = b;
+  sizes_ = static_cast<std::size_t>(most_nodes) + 1;
+  Level leaves{std::vector<double>(sizes_, kNoTree), std::vector<int>(sizes_, 0), {}};
+  leaves.worth[1] = 1;
+  deeper_.push_back(std::move(leaves));
+  allow_depth(most_depth);
+}
+
+void TreeSearch::allow_depth(int most_depth) {
+  most_depth_ = require_size("depth of a tree", most_depth, 0);
+  while (static_cast<int>(deeper_.size()) <= most_depth - measured_)
+    deeper_.push_back(level_above(deeper_.back(), measured_));
+  upper_.resize(static_cast<std::size_t>(std::min(measured_, most_depth)));
+  for (int depth = static_cast<int>(upper_.size()) - 1; depth >= 0; --depth)
+    upper_[static_cast<std::size_t>(depth)] = level_above(level(depth + 1), depth);
+}
+
+const TreeSearch::Level& TreeSearch::level(int depth) const {
+  if (depth < static_cast<int>(upper_.size())) return upper_[static_cast<std::size_t>(depth)];
+  return deeper_[static_cast<std::size_t>(most_depth_ - depth)];
+}
+
+TreeSearch::Level TreeSearch::level_above(const Level& under, int depth) const {
+  Level out{std::vector<double>(sizes_, kNoTree), std::vector<int>(sizes_, 0), {}};
+  out.worth[1] = 1;
+  const std::vector<double>& below = under.worth;
+  std::vector<double> fewer(sizes_, kNoTree), with(sizes_);  // H with b - 1 and with b children
+  fewer[1] = 1;
+  out.last_size.emplace_back();  // no child, no last child
+  for (int b = 1; b <= acceptance_.ranks(); ++b) {
+    const double p = acceptance_.at(depth + 1, b);
+    std::vector<int> last(sizes_, 0);
+    std::fill(with.begin(), with.end(), kNoTree);
+    for (std::size_t n = 2; n < sizes_; ++n) {
+      for (std::size_t m = 1; m < n; ++m) {
+        if (fewer[n - m] == kNoTree || below[m] == kNoTree) continue;
+        const double value = fewer[n - m] + p * below[m];
+        if (value > with[n]) with[n] = value, last[n] = static_cast<int>(m);
       }
-      last_size_[depth].push_back(std::move(last));
-      std::swap(fewer, with);
+      if (with[n] > out.worth[n]) out.worth[n] = with[n], out.children[n] = b;
     }
+    out.last_size.push_back(std::move(last));
+    std::swap(fewer, with);
   }
+  return out;
 }
 
 RankedTree TreeSearch::tree(int nodes) const {
-  if (nodes < 1 || nodes >= static_cast<int>(worth_[0].size()) || expected_tokens(nodes) == kNoTree) {
+  if (nodes < 1 || nodes >= static_cast<int>(sizes_) || expected_tokens(nodes) == kNoTree) {
     throw Error({"nodes of a tree", fmt::format("{}", nodes),
-                 fmt::format("a number of nodes for which a tree exists, from 1 to {}", worth_[0].size() - 1),
-                 ""});
+                 fmt::format("a number of nodes for which a tree exists, from 1 to {}", sizes_ - 1), ""});
   }
   RankedTree out;
   struct Subtree {
-    int node, size;
-    std::size_t depth;
+    int node, size, depth;
   };
   std::vector<Subtree> open = {{0, nodes, 0}};
   std::vector<int> sizes;
@@ -130,8 +145,9 @@ RankedTree TreeSearch::tree(int nodes) const {
     const Subtree at = open[i];
     sizes.clear();
     int left = at.size;
-    for (int b = children_[at.depth][static_cast<std::size_t>(at.size)]; b > 0; --b) {
-      sizes.push_back(last_size_[at.depth][static_cast<std::size_t>(b)][static_cast<std::size_t>(left)]);
+    const Level& best = level(at.depth);
+    for (int b = best.children[static_cast<std::size_t>(at.size)]; b > 0; --b) {
+      sizes.push_back(best.last_size[static_cast<std::size_t>(b)][static_cast<std::size_t>(left)]);
       left -= sizes.back();
     }
     std::reverse(sizes.begin(), sizes.end());
@@ -150,9 +166,11 @@ std::vector<TreeChoice> tree_grid(const RankAcceptance& acceptance, const RowTim
   require_size("nodes of a tree", most_nodes, 1);
   require_size("depth of a tree", most_depth, 0);
   std::vector<TreeChoice> grid;
+  TreeSearch search(acceptance, most_nodes, 0);
   for (int depth = 1; depth <= most_depth; ++depth) {
-    const TreeSearch search(acceptance, most_nodes, depth);
+    search.allow_depth(depth);
     for (int nodes = depth + 1; nodes <= most_nodes; ++nodes) {
+      if (nodes > kEachSize && nodes % kCoarseSize != 0 && nodes != most_nodes) continue;
       const double tokens = search.expected_tokens(nodes);
       if (tokens == kNoTree) continue;
       RankedTree tree = search.tree(nodes);

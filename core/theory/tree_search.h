@@ -54,15 +54,31 @@ class TreeSearch {
   /// Takes O(most_depth * most_nodes^2 * ranks) steps. Throws Error unless most_nodes is 1 to 4096 and
   /// most_depth 0 to 4096.
   TreeSearch(const RankAcceptance& acceptance, int most_nodes, int most_depth);
+  /// From now on, trees may have this many levels. Subtrees below the measured depths depend only on how many
+  /// levels they may have. So for one level more than before, only one such level is computed, and the
+  /// measured depths again.
+  void allow_depth(int most_depth);
   /// F of the best tree with exactly this number of nodes; -infinity if no such tree exists.
-  double expected_tokens(int nodes) const { return worth_[0][static_cast<std::size_t>(nodes)]; }
+  double expected_tokens(int nodes) const { return level(0).worth[static_cast<std::size_t>(nodes)]; }
   /// The best tree with this number of nodes, level by level. Throws Error if no such tree exists.
   RankedTree tree(int nodes) const;
 
  private:
-  std::vector<std::vector<double>> worth_;                // [depth][nodes], G
-  std::vector<std::vector<int>> children_;                // [depth][nodes], the best b
-  std::vector<std::vector<std::vector<int>>> last_size_;  // [depth][b][nodes], the best m
+  /// The best subtrees whose roots are at one depth.
+  struct Level {
+    std::vector<double> worth;                // [nodes], G
+    std::vector<int> children;                // [nodes], the best b
+    std::vector<std::vector<int>> last_size;  // [b][nodes], the best m
+  };
+  Level level_above(const Level& below, int depth) const;
+  const Level& level(int depth) const;
+
+  RankAcceptance acceptance_;
+  std::size_t sizes_ = 0;  // 1 + most_nodes
+  int most_depth_ = 0;
+  int measured_;               // the first depth from which on p(d + 1, k) no longer depends on d
+  std::vector<Level> upper_;   // [depth], of the depths before that one; without the last level
+  std::vector<Level> deeper_;  // [number of levels below the root], of the other depths
 };
 
 /// A tree that was chosen for a machine.
@@ -73,10 +89,10 @@ struct TreeChoice {
 };
 
 /// The best tree of every size and depth: one entry for each depth from 1 to most_depth and each n <=
-/// most_nodes (rows of the target's forward, with node 0), in this order. An entry is left out if no tree has
-/// this size, or if the best tree within this depth has fewer levels, because that tree is the entry of a
-/// smaller depth. c is the time of the draft's forward of one level in units of target.at(1), and t(n) =
-/// target.ratio(n).
+/// most_nodes (rows of the target's forward, with node 0), in this order. Above n = 128 only each eighth n
+/// and most_nodes have entries. An entry is left out if no tree has this size, or if the best tree within
+/// this depth has fewer levels, because that tree is the entry of a smaller depth. c is the time of the
+/// draft's forward of one level in units of target.at(1), and t(n) = target.ratio(n).
 std::vector<TreeChoice> tree_grid(const RankAcceptance& acceptance, const RowTimes& target, double c,
                                   int most_nodes, int most_depth);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
 #include "core/base/files.h"
 #include "core/base/standard_streams.h"
@@ -70,8 +71,8 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
                   const BackendChoice& backend, TreeWish wish) {
   wish.width = whole_number(values, "width", 2, 64);
   wish.measured_depth = whole_number(values, "measured-depth", 1, 16);
-  wish.nodes = whole_number(values, "nodes", 2, 128);
-  wish.depth = whole_number(values, "depth", 1, 127);
+  wish.nodes = whole_number(values, "nodes", 2, TreeShape::kMostDrafted + 1);
+  wish.depth = whole_number(values, "depth", 1, TreeShape::kMostDrafted);
   if (values.count("t") > 0) wish.target = parse_row_times(values["t"].as<std::string>());
   if (values.count("c") > 0) wish.c = values["c"].as<double>();
   const bool measured = path_exists(source / "config.json");

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/options_json.h"
 #include "core/base/utf8.h"
+#include "core/decoding/drafting/tree_shape.h"
 #include "core/measure/run_result.h"
 
 namespace speclab {
@@ -31,8 +32,9 @@ LossClass CaseSpec::loss_class() const {
 void CalibrationOptions::fields(OptionVisitor& visit) {
   visit("enabled", enabled,
         "measure t(n) and the costs of drafting and acceptance separately from the cases");
-  visit("rows", rows, Range<int>{1, 128}, "t(n) for n = 1 .. rows");
-  visit("draft_rows", draft_rows, Range<int>{2, 128},
+  visit("rows", rows, Range<int>{1, TreeShape::kMostDrafted + 1},
+        "t(n) for n = 1 .. rows; above 128 only for each 64th n and for `rows` itself");
+  visit("draft_rows", draft_rows, Range<int>{2, TreeShape::kMostDrafted + 1},
         "forwards of each draft model over 1, 2, 4, ... up to this many rows");
   visit("context", context, Range<int>{0, 1 << 20},
         "committed positions before the measured rows; 0: the mean context of the run");

@@ -121,7 +121,7 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
   const int narrow = std::min(kNarrow, rows_);
   for (int n = rows_; n > narrow; --n) {  // wide forwards first: they suffer least while the machine wakes up
     if (interrupted()) return;
-    if (measured_in(done_, rounds_, samples_of(n, rounds_), n))
+    if (is_measured_size(n, rows_) && measured_in(done_, rounds_, samples_of(n, rounds_), n))
       put(round["t_n_ns"], on_device, n, timer("").time(n));
   }
   std::vector<ForwardTime> sums(static_cast<std::size_t>(narrow) + 1);

@@ -70,6 +70,13 @@ class Calibration {
   std::map<std::string, ForwardTimer> timers_;  ///< by draft; "": the target
 };
 
+/// Whether forwards of n rows are measured, if the largest measured one has `most` rows: all up to 128, then
+/// each 64th and the largest. Predictions interpolate between them. Forwards of many rows take long, and
+/// their time per row hardly changes with n.
+constexpr bool is_measured_size(int n, int most) {
+  return n <= most && (n <= 128 || n % 64 == 0 || n == most);
+}
+
 /// Spreads `wanted` measurements evenly over `rounds` rounds. Returns true if a measurement is made in round
 /// `round`. This is true for exactly `wanted` rounds, or for all rounds if there are no more than `wanted`.
 /// `phase` shifts these rounds.

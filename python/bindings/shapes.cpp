@@ -105,6 +105,8 @@ acceptance as in tree_expected_tokens. Source: Sequoia, Section 3.1.)");
       "acceptance"_a, "target"_a, "c"_a, "most_nodes"_a, "most_depth"_a,
       R"(The tree that maximises E[tau] / (t(n) + depth c). c: time of a draft forward of one level / of a target forward of one row.
 
+Above 128 nodes each eighth number of nodes is tried.
+
 Source: Sequoia, Section 3.3.)");
 }
 

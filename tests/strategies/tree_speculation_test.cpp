@@ -357,8 +357,8 @@ TEST(TreeSpeculation, BadTreeFilesAreRefused) {
   EXPECT_THAT(error_of(tree_json({0}, {0})), HasSubstr("rank 0 of node 1"));
   EXPECT_THAT(error_of(tree_json({0, 0}, {1})), HasSubstr("2 parents and 1 ranks"));
   EXPECT_THAT(error_of(tree_json({}, {})), HasSubstr("0 nodes"));
-  EXPECT_THAT(error_of(tree_json(std::vector<int>(128, 0), std::vector<int>(128, 1))),
-              HasSubstr("128 nodes"));
+  EXPECT_THAT(error_of(tree_json(std::vector<int>(1024, 0), std::vector<int>(1024, 1))),
+              HasSubstr("1024 nodes"));
   json text = tree_json({0}, {1});
   text["parents"][0] = "0";
   EXPECT_THAT(error_of(text), HasSubstr("/parents/0: got \"0\" for node 1"));
@@ -455,9 +455,9 @@ TEST(TreeSpeculation, RefusesTreesThatNoSessionHasRoomFor) {
   };
   EXPECT_EQ(error_with({1, 63, 1}), "no error");
   EXPECT_EQ(error_with({1, 2, 4, 2, 1, 1}), "no error");
-  EXPECT_THAT(error_with({64, 1}), HasSubstr("more than 127 tokens"));
+  EXPECT_THAT(error_with({64, 15}), HasSubstr("more than 1023 tokens"));
   EXPECT_THAT(error_with({127, 127, 127, 127, 127, 127, 127, 127, 127, 127}),
-              HasSubstr("more than 127 tokens"));
+              HasSubstr("more than 1023 tokens"));
   EXPECT_THAT(error_with({}), HasSubstr("no widths"));
   Decode wide{.target = target,
               .draft = target,

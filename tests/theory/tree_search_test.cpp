@@ -189,6 +189,40 @@ TEST(TreeCosts, AStepIsTheSumOfItsParts) {
   EXPECT_NEAR(measured_cost_speedup(2.5, tree_step_times(tree, 2.5, forwards)), 2.5 / (1.6 + 3 * .1), 1e-12);
 }
 
+// The search is deepened level by level. It has the values of a search that starts with this depth.
+TEST(TreeSearch, DeepensToTheSameTrees) {
+  for (const RankAcceptance& p :
+       {kGolden, RankAcceptance({{.5, .3}, {.4, .1, .2}, {.6, .05}, {.3, .3, .3}})}) {
+    TreeSearch search(p, 40, 0);
+    for (const int depth : {1, 2, 3, 4, 5, 9, 2}) {
+      search.allow_depth(depth);
+      const TreeSearch fresh(p, 40, depth);
+      for (int nodes = 1; nodes <= 40; ++nodes) {
+        EXPECT_EQ(search.expected_tokens(nodes), fresh.expected_tokens(nodes)) << depth << " " << nodes;
+        if (std::isinf(fresh.expected_tokens(nodes))) continue;
+        EXPECT_EQ(search.tree(nodes).parents, fresh.tree(nodes).parents);
+        EXPECT_LE(search.tree(nodes).depth(), depth);
+        EXPECT_NEAR(tree_expected_tokens(search.tree(nodes), p), search.expected_tokens(nodes), 1e-12);
+      }
+    }
+  }
+}
+
+TEST(TreeGrid, HasEachEighthSizeAboveTheSmallOnes) {
+  const std::vector<TreeChoice> grid = tree_grid(kGolden, RowTimes(), 0, 1021, 24);
+  std::map<int, double> best;  // by size
+  for (const TreeChoice& cell : grid) {
+    const int nodes = cell.tree.nodes();
+    EXPECT_TRUE(nodes <= 128 || nodes % 8 == 0 || nodes == 1021) << nodes;
+    best[nodes] = std::max(best[nodes], cell.expected_tokens);
+  }
+  EXPECT_EQ(best.size(), 127u + (1016 - 128) / 8 + 1);
+  for (const int nodes : {64, 128, 136, 512, 1016, 1021}) {
+    ASSERT_TRUE(best.contains(nodes)) << nodes;
+    EXPECT_NEAR(best[nodes], highest_nodes(kGolden, nodes), 1e-9) << nodes;
+  }
+}
+
 TEST(TreeSearch, BadArgumentsThrow) {
   EXPECT_THROW(RankAcceptance(Table{}), Error);
   EXPECT_THROW(RankAcceptance(Table(1, {.5, 1.2})), Error);

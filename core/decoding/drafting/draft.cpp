@@ -17,6 +17,11 @@ void Draft::reset(Token pending) {
   q_of.assign(1, kOneHot);
   confidence.assign(1, -1.0f);
   q_used = 0;
+  rests_.clear();
+  taken_.clear();
+  thin_row_ = kOneHot;
+  thin_weights_.clear();
+  copies_used_ = 0;
   source = {};
   contributions.clear();
   contributions.reserve(kMostSources);
@@ -31,6 +36,11 @@ void Draft::reset(Token pending) {
 int Draft::add(Token token, int parent, int q_index, float token_confidence) {
   SPECLAB_CHECK(q_index == kOneHot || (q_index >= 0 && q_index < q_used), "q {} of {}", q_index, q_used);
   const int node = tree.add(token, parent);
+  if (q_index != kOneHot && q_index == thin_row_) {
+    q_index = kOneHot - 1 - static_cast<int>(rests_.size());
+    rests_.push_back({thin_row_, thin_first_, static_cast<int>(thin_weights_.size()),
+                      q[static_cast<std::size_t>(thin_row_)].sum()});
+  }
   q_of.push_back(q_index);
   confidence.push_back(token_confidence);
   return node;
@@ -72,6 +82,46 @@ void Draft::keep(std::span<const char> keep) {
   confidence.resize(static_cast<std::size_t>(tree.size()));
   contributions.resize(left);
   if (tree.drafted() == 0) source = {};
+}
+
+bool Draft::take_out(int row, Token token) {
+  SPECLAB_CHECK(row >= 0 && row < q_used && (thin_row_ == kOneHot || thin_row_ == row),
+                "a token of row {} of {}, while row {} lacks tokens", row, q_used, thin_row_);
+  Distribution& from = q[static_cast<std::size_t>(row)];
+  if (thin_row_ == kOneHot) {
+    thin_row_ = row;
+    thin_first_ = static_cast<int>(taken_.size());
+    thin_sum_ = from.sum();
+  }
+  thin_weights_.push_back(from.take_out(token));
+  taken_.push_back(token);
+  return from.sum() > 0;
+}
+
+void Draft::put_back() {
+  if (thin_row_ == kOneHot) return;
+  for (std::size_t i = thin_weights_.size(); i-- > 0;)
+    q[static_cast<std::size_t>(thin_row_)].put_back(taken_[static_cast<std::size_t>(thin_first_) + i],
+                                                    thin_weights_[i], thin_sum_);
+  thin_weights_.clear();
+  thin_row_ = kOneHot;
+}
+
+const Distribution* Draft::q_at(int node) const {
+  const int index = q_of[static_cast<std::size_t>(node)];
+  if (index == kOneHot) return nullptr;
+  if (index >= 0) return &q[static_cast<std::size_t>(index)];
+  SPECLAB_CHECK(thin_row_ == kOneHot, "the row of node {} while row {} lacks tokens", node, thin_row_);
+  const Rest& rest = rests_[static_cast<std::size_t>(kOneHot - 1 - index)];
+  if (rest.copy < 0) {
+    if (copies_used_ == copies_.size()) copies_.emplace_back();
+    rest.copy = static_cast<int>(copies_used_);
+    copies_[copies_used_++].assign_without(
+        q[static_cast<std::size_t>(rest.row)],
+        std::span(taken_).subspan(static_cast<std::size_t>(rest.first), static_cast<std::size_t>(rest.count)),
+        rest.sum);
+  }
+  return &copies_[static_cast<std::size_t>(rest.copy)];
 }
 
 Distribution& Draft::new_q(int* index) {

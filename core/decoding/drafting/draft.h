@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -16,8 +18,10 @@ namespace speclab {
 struct Draft {
   static constexpr int kOneHot = -1;
 
-  TokenTree tree;               ///< the loop puts the pending token at node 0
-  std::vector<int> q_of;        ///< [tree.size()], index into q or kOneHot; entry 0 unused
+  TokenTree tree;  ///< the loop puts the pending token at node 0
+  /// [tree.size()], index into q, or kOneHot; entry 0 unused. A number below kOneHot stands for a row of q
+  /// without some tokens, see take_out().
+  std::vector<int> q_of;
   std::vector<Distribution> q;  ///< reused between steps; the first `q_used` are valid
   int q_used = 0;
   std::string_view source;  ///< static string: "draft", "lookup", ...; empty when nothing was drafted
@@ -62,9 +66,34 @@ struct Draft {
   /// must be kept, and the draft must not have probes.
   void keep(std::span<const char> keep);
   Distribution& new_q(int* index);  ///< next free entry of `q`; the reference is valid until the next call
-  const Distribution* q_at(int node) const { return q_of[node] == kOneHot ? nullptr : &q[q_of[node]]; }
+
+  /// Draws without replacement. Takes a token out of q[row], so that the next siblings are drawn from the
+  /// rest of this row. The q of a node that is added with this row is the row as it is then. So all children
+  /// of a node share one row. q[row] must not be one-hot. Call put_back() after the last child, and before
+  /// tokens are taken out of another row. Returns false if no mass is left; then draw no more from this row.
+  bool take_out(int row, Token token);
+  void put_back();
+
+  /// The distribution that the node's token was drawn from; null: one-hot. The pointer is valid until the
+  /// draft changes. If other tokens had been taken out of the row, the first call copies the row.
+  const Distribution* q_at(int node) const;
+  /// Number of rows that q_at() has copied in this step.
+  std::size_t rows_copied() const { return copies_used_; }
 
  private:
+  // A row without `count` tokens of taken_, from `first` on.
+  struct Rest {
+    int row, first, count;
+    double sum;
+    mutable int copy = -1;  // in copies_; -1: not made yet
+  };
+  std::vector<Rest> rests_;                  // q_of has kOneHot - 1 - index
+  std::vector<Token> taken_;                 // tokens that were taken out of rows
+  int thin_row_ = kOneHot, thin_first_ = 0;  // the row that tokens are taken out of, and the first of them
+  double thin_sum_ = 0;                      // sum of that row with all tokens
+  std::vector<float> thin_weights_;          // weights of its tokens that were taken out
+  mutable std::deque<Distribution> copies_;  // reused between steps; rows keep their addresses
+  mutable std::size_t copies_used_ = 0;
   std::vector<int> moved_;  // scratch of keep(): the new number of each node
 };
 

@@ -81,9 +81,9 @@ class DraftLevels {
  public:
   explicit DraftLevels(const Resources& resources);
   void begin(const Sequence& sequence);
-  /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. It
-  /// may feed at most 127 nodes of a sequence in a step. The function object should hold at most one pointer,
-  /// so that it allocates nothing.
+  /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. In a
+  /// step it feeds fewer nodes of a sequence than Strategy::max_nodes(), or at most 127 if that is less. The
+  /// function object should hold at most one pointer, so that it allocates nothing.
   using Grow = std::function<void(DraftLevel& level)>;
   /// Makes draft() call `guess` before each forward. `guess` may add nodes with DraftLevel::guess(). If a
   /// guess is right, that is, if the caller feeds the guessed node later, its row is there already. A level

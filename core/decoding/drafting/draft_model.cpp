@@ -109,22 +109,25 @@ void SiblingDraw::add(Draft& draft, int parent, int count, std::span<const float
   draft.new_q(&index).assign_logits(logits, sampling, ids, vocab);
   for (int child = 0; child < count; ++child) {
     if (child > 0 && index != Draft::kOneHot) {
-      const int before = index;
-      draft.new_q(&index);  // may reallocate draft.q
-      Distribution& q = draft.q[static_cast<std::size_t>(index)];
-      if (!q.assign_without(draft.q[static_cast<std::size_t>(before)], taken_.back()) &&
-          !(uniform_rest && assign_rest(q, ids, vocab))) {
-        --draft.q_used;
+      const bool left =
+          !draft.q[static_cast<std::size_t>(index)].one_hot() && draft.take_out(index, taken_.back());
+      if (!left) {
+        draft.put_back();
         index = Draft::kOneHot;
+        if (uniform_rest && !assign_rest(draft.new_q(&index), ids, vocab)) {
+          --draft.q_used;
+          index = Draft::kOneHot;
+        }
       }
     }
     const Distribution* q = index == Draft::kOneHot ? nullptr : &draft.q[static_cast<std::size_t>(index)];
     const Token token = q != nullptr ? draw(*q) : by_logit();
-    if (token < 0) return;
+    if (token < 0) break;
     draft.add(token, parent, index,
               q == nullptr || q->one_hot() ? -1.0f : static_cast<float>(q->prob(token)));
     taken_.push_back(token);
   }
+  draft.put_back();
 }
 
 }  // namespace speclab

@@ -67,10 +67,11 @@ class DraftCache {
 
 /// Adds several children of one node, drawn from the draft's row without replacement (tree sampling of Chen
 /// et al. 2024, Sequoia). The first is drawn from q. Each further one is drawn from q without the earlier
-/// tokens, renormalised, and its node gets that distribution as its q. When no mass is left, and at
-/// temperature 0, the next best token by logit is added instead. It was not drawn, so it is one-hot
-/// (expansion by top-k: Miao et al. 2024, Section 3). Children that are drawn one after the other have the
-/// same law as those of Sequoia's exponential race, which draws all of them at once.
+/// tokens, renormalised, and its node gets that distribution as its q. All children share one row
+/// (Draft::take_out). When no mass is left, and at temperature 0, the next best token by logit is added
+/// instead. It was not drawn, so it is one-hot (expansion by top-k: Miao et al. 2024, Section 3). Children
+/// that are drawn one after the other have the same law as those of Sequoia's exponential race, which draws
+/// all of them at once.
 class SiblingDraw {
  public:
   /// Draws the token of a child from its distribution.

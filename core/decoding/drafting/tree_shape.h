@@ -13,9 +13,10 @@ namespace speclab {
 /// 0 is the pending token. The children of a node have consecutive numbers, in draw order.
 class TreeShape {
  public:
-  /// Largest number of drafted tokens: by default a session has room for 128 rows in flight, and one of them
-  /// is the pending token.
-  static constexpr int kMostDrafted = 127;
+  /// Largest number of tokens that a draft model drafts in one step. With the pending token they are 1,024
+  /// rows of the target. A strategy whose trees may have more than 127 says so in Strategy::max_nodes(). A
+  /// GPU that judges drafts or runs whole steps takes smaller trees (kMostPlanNodes in core/backend/plan.h).
+  static constexpr int kMostDrafted = 1023;
 
   /// Every node at depth d has widths[d] children (expansion <k1, ..., km>: Miao et al. 2024, Section 3).
   /// Throws Error, which names `where`, for an empty list and for more than kMostDrafted tokens.

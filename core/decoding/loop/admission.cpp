@@ -72,7 +72,8 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::vector<std::sha
   resources.open_draft_at = [this](std::size_t i) {
     SPECLAB_CHECK(i < draft_models_.size() && opening_ != nullptr,
                   "open_draft() outside begin(), or without a draft model");
-    auto session = draft_models_[i]->open(std::min(capacity_, draft_models_[i]->config().context));
+    auto session = draft_models_[i]->open(std::min(capacity_, draft_models_[i]->config().context),
+                                          std::max(kLeastRowsInFlight, strategy_->max_nodes()));
     opening_->draft_sessions.push_back(session.get());
     opening_->draft_of_session.push_back(i);
     return session;

@@ -85,6 +85,8 @@ std::string DeviceStepsExecutor::begin(RunningSequence& sequence) {
     return fmt::format("rule {} does not judge every tree, and the host checks each draft",
                        sequence.rule->name);
   shape->widths = plan->widths;
+  if (shape->depth() >= kMostPlanNodes || shape->nodes() > kMostPlanNodes)
+    return fmt::format("{} drafts trees of more than {} nodes", setting_.strategy_name, kMostPlanNodes);
   Session* const draft = plan->widths.empty() ? nullptr : sequence.draft_sessions.front();
   if (draft != nullptr) {
     const ModelConfig& config = draft->model().config();

@@ -24,8 +24,6 @@ SPECLAB_EXECUTORS(SPECLAB_DECLARE)
 
 namespace {
 
-constexpr int kLeastRowsInFlight = 128;
-
 #define SPECLAB_KIND(name, on_device) ExecutorKind{#name, on_device, make_##name##_executor},
 constexpr std::array kKinds = {SPECLAB_EXECUTORS(SPECLAB_KIND)};
 

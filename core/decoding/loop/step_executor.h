@@ -62,6 +62,9 @@ class StepExecutor {
   virtual void finish(RunningSequence& sequence);
 };
 
+/// Every session has room for at least this many rows in flight.
+inline constexpr int kLeastRowsInFlight = 128;
+
 /// What an executor may know of its loop. Everything outlives the executor.
 struct ExecutorSetting {
   const Model* target = nullptr;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/exp_log.h"
@@ -74,14 +75,25 @@ void Distribution::assign_one_hot(Token token, int vocab) {
   vocab_ = vocab;
 }
 
-bool Distribution::assign_without(const Distribution& other, Token token) {
-  if (other.one_hot()) return false;
-  weights_ = other.weights_;
-  weights_[static_cast<std::size_t>(token)] = 0;
+float Distribution::take_out(Token token) {
+  SPECLAB_CHECK(!one_hot() && token >= 0 && token < vocab_, "token {} of {}, one-hot {}", token, vocab_,
+                one_hot());
+  const float weight = std::exchange(weights_[static_cast<std::size_t>(token)], 0.0f);
   sum_ = row_kernels::sum(weights_);
+  return weight;
+}
+
+void Distribution::put_back(Token token, float weight, double sum) {
+  weights_[static_cast<std::size_t>(token)] = weight;
+  sum_ = sum;
+}
+
+void Distribution::assign_without(const Distribution& other, std::span<const Token> tokens, double sum) {
+  weights_ = other.weights_;
+  for (const Token token : tokens) weights_[static_cast<std::size_t>(token)] = 0;
+  sum_ = sum;
   one_hot_ = -1;
   vocab_ = other.vocab_;
-  return sum_ > 0;
 }
 
 void Distribution::assign_weights(std::span<const double> weights) {

@@ -54,9 +54,13 @@ class Distribution {
                      int vocab);
   void assign_weights(std::span<const double> weights);  ///< non-negative, with sum > 0; stored as float
   void assign_one_hot(Token token, int vocab);
-  /// Becomes `other` under the condition that `token` is not drawn; `token` has a positive probability in
-  /// `other`. If no mass is left, returns false and holds no valid distribution.
-  bool assign_without(const Distribution& other, Token token);
+  /// Becomes the distribution under the condition that `token` is not drawn, and returns the token's weight.
+  /// If sum() is 0 afterwards, nothing is left to draw. The distribution must not be one_hot().
+  float take_out(Token token);
+  /// Undoes take_out(): the token has this weight again, and the weights have this sum.
+  void put_back(Token token, float weight, double sum);
+  /// Becomes `other` after take_out() of these tokens; `sum` is the sum that was left.
+  void assign_without(const Distribution& other, std::span<const Token> tokens, double sum);
 
   int vocab() const { return vocab_; }
   bool one_hot() const { return one_hot_ >= 0; }  ///< all mass on one token by construction (temperature 0)

@@ -18,6 +18,9 @@
 // the next group. The groups are this project's addition. They are exact by induction, like the rule
 // "rejection", which is the case of groups of one. So the rule also judges copied tokens and draws without
 // replacement. The number of children of a node must not depend on the tokens that were drawn there.
+//
+// Several children may have the accepted token. The step goes on at the first of them, whichever passed: in
+// trees of chains that share equal tokens, what was drawn after equal ones hangs below the first.
 #include <algorithm>
 #include <array>
 
@@ -62,6 +65,12 @@ int group_size(std::span<const NodeTest::Child> children, std::size_t first) {
   return static_cast<int>(end - first);
 }
 
+/// The first child with the token of this child.
+int first_equal(std::span<const NodeTest::Child> children, std::size_t child) {
+  const auto equal = std::ranges::find(children, children[child].token, &NodeTest::Child::token);
+  return static_cast<int>(equal - children.begin());
+}
+
 void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
   thread_local std::vector<double> law, drawn, spare;
   node.row.p->probabilities(law);
@@ -73,7 +82,7 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
     if (!node.coins->bernoulli(probability,
                                {node.position, Purpose::accept, static_cast<std::uint32_t>(child)}))
       return false;
-    out.accepted = static_cast<int>(child);
+    out.accepted = first_equal(node.children, child);
     return true;
   };
   for (std::size_t child = 0; child < node.children.size();) {

@@ -127,6 +127,36 @@ TEST(PlannedTree, RulesThatRefuseTrees) {
   }
 }
 
+// A device takes up to 128 nodes. With more, "auto" lets the host run the steps, and "on" is an error.
+TEST(PlannedTree, LargerTreesAreLeftToTheHost) {
+  const ModelPtr target = table_on_device(90, 1), draft = table_on_device(90, 2, 1);
+  for (const std::vector<int>& widths : {std::vector<int>{10, 20}, std::vector<int>(130, 1)}) {
+    Decode decode{.target = target,
+                  .draft = draft,
+                  .strategy = tree_of(widths),
+                  .options = {{"temperature", 1}, {"max_tokens", 12}}};
+    decode.options["device_loop"] = "off";
+    const GenerationRecord host = decode.run();
+    decode.options["device_loop"] = "auto";
+    const GenerationRecord left = decode.run();
+    expect_equal(left, host);
+    EXPECT_EQ(left.planned_steps + left.verified_steps, 0);
+    decode.options["device_loop"] = "on";
+    try {
+      decode.run();
+      ADD_FAILURE() << "a device ran steps of " << widths.size() << " levels";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("tree_speculation drafts up to"));
+    }
+  }
+  // The largest tree that a device takes.
+  Decode decode{.target = target,
+                .draft = draft,
+                .strategy = tree_of({1, 63, 1}),
+                .options = {{"temperature", 0}, {"max_tokens", 8}}};
+  EXPECT_EQ(compare(decode).tokens.size(), 8u);
+}
+
 TEST(PlannedTree, EndsWhereTheHostEnds) {
   const ModelPtr target = table_on_device(40, 3), draft = table_on_device(40, 3, 1.7);
   Decode decode{.target = target,

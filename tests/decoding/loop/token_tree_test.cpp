@@ -107,5 +107,58 @@ TEST(Draft, PoolsItsRowsAndKnowsWhichNodeHasOne) {
   EXPECT_EQ(draft.q.size(), 1u);  // the pool is kept
 }
 
+// The bits are those of rows of their own. A row is copied when it is asked for, once.
+TEST(Draft, DrawsWithoutReplacementShareARow) {
+  Distribution whole, without_two, without_both;
+  whole.assign_weights(std::vector<double>{.41, .29, .2, .1});
+  without_two = whole;
+  without_two.take_out(2);
+  without_both = without_two;
+  without_both.take_out(0);
+  const auto expect_row = [](const Distribution* q, const Distribution& expected) {
+    ASSERT_NE(q, nullptr);
+    EXPECT_EQ(std::vector<float>(q->weights().begin(), q->weights().end()),
+              std::vector<float>(expected.weights().begin(), expected.weights().end()));
+    EXPECT_EQ(q->sum(), expected.sum());
+    EXPECT_EQ(q->vocab(), expected.vocab());
+  };
+  Draft draft;
+  for (int step = 0; step < 2; ++step) {
+    draft.reset(1);
+    std::vector<int> nodes;
+    for (int family = 0; family < 2; ++family) {
+      int row = -1;
+      draft.new_q(&row) = whole;
+      nodes.push_back(draft.add(2, family, row));
+      EXPECT_TRUE(draft.take_out(row, 2));
+      nodes.push_back(draft.add(0, family, row));
+      EXPECT_TRUE(draft.take_out(row, 0));
+      nodes.push_back(draft.add(3, family, row));
+      EXPECT_EQ(draft.q[static_cast<std::size_t>(row)].prob(0), 0);
+      draft.put_back();
+      nodes.push_back(draft.add(1, family));
+    }
+    EXPECT_EQ(draft.q_used, 2);
+    for (const std::size_t first : {std::size_t{4}, std::size_t{0}}) {
+      expect_row(draft.q_at(nodes[first]), whole);
+      EXPECT_EQ(draft.rows_copied(), first == 4 ? 0u : 2u);
+      const Distribution* const second = draft.q_at(nodes[first + 1]);
+      expect_row(draft.q_at(nodes[first + 2]), without_both);
+      expect_row(second, without_two);
+      EXPECT_EQ(draft.q_at(nodes[first + 1]), second);
+      EXPECT_EQ(draft.q_at(nodes[first + 3]), nullptr);
+      EXPECT_EQ(draft.rows_copied(), first == 4 ? 2u : 4u);
+    }
+  }
+  int one = -1, other = -1;
+  draft.new_q(&one).assign_weights(std::vector<double>{0, .5, 0, 0});
+  draft.new_q(&other) = whole;
+  EXPECT_FALSE(draft.take_out(one, 1)) << "no mass is left";
+  EXPECT_THROW(draft.take_out(other, 1), Bug);
+  draft.put_back();
+  EXPECT_EQ(draft.q[static_cast<std::size_t>(one)].prob(1), 1);
+  EXPECT_THROW(draft.take_out(99, 1), Bug);
+}
+
 }  // namespace
 }  // namespace speclab

@@ -87,6 +87,58 @@ TEST_F(Markov, TruncatedRowsAndEndTokens) {
   }
 }
 
+/// E[accepted tokens] of SpecTr's K-SEQ for two independent chains of two tokens: of a step whose pending
+/// token the target draws after the token `last`.
+double accepted_by_spectr(const ModelPtr& target, const ModelPtr& draft, Token last) {
+  using Row = std::vector<double>;
+  const auto row_after = [](const ModelPtr& model, Token token) {
+    Row row(kVocab);
+    for (const auto& [text, p] : chain_law(model, {.temperature = 1, .top_k = 0, .top_p = 1}, token, 1))
+      row[static_cast<std::size_t>(text.front())] += p;
+    return row;
+  };
+  const auto beta = [](const Row& p, const Row& q, double rho) {
+    double mass = 0;
+    for (std::size_t x = 0; x < q.size(); ++x) mass += std::min(q[x], p[x] / rho);
+    return mass;
+  };
+  const auto best_rho = [&](const Row& p, const Row& q) {  // for two drafts
+    double low = 1, high = 2;
+    for (int i = 0; i < 60; ++i) {
+      const double rho = (low + high) / 2, accepted = beta(p, q, rho);
+      (1 - (1 - accepted) * (1 - accepted) <= rho * accepted ? high : low) = rho;
+    }
+    return high;
+  };
+  // P(a child is accepted after this token) by the number of chains that go on.
+  const auto next_accepted = [&](Token token, int chains) {
+    const Row p = row_after(target, token), q = row_after(draft, token);
+    if (chains == 1) return beta(p, q, 1);
+    const double failed = 1 - beta(p, q, best_rho(p, q));
+    return 1 - failed * failed;
+  };
+  double expected = 0;
+  const Row pending = row_after(target, last);
+  for (Token token = 0; token < kVocab; ++token) {
+    const Row p = row_after(target, token), q = row_after(draft, token);
+    const double rho = best_rho(p, q);
+    for (Token first = 0; first < kVocab; ++first) {
+      for (Token second = 0; second < kVocab; ++second) {
+        const auto passes = [&](Token x) {
+          const auto i = static_cast<std::size_t>(x);
+          return std::min(1.0, p[i] / (rho * q[i]));
+        };
+        const double drawn = pending[static_cast<std::size_t>(token)] * q[static_cast<std::size_t>(first)] *
+                             q[static_cast<std::size_t>(second)];
+        const int chains = first == second ? 2 : 1;
+        expected += drawn * passes(first) * (1 + next_accepted(first, chains));
+        expected += drawn * (1 - passes(first)) * passes(second) * (1 + next_accepted(second, chains));
+      }
+    }
+  }
+  return expected;
+}
+
 // K-SEQ goes on with all chains that begin with the accepted token (SpecTr: Sun et al. 2023, arXiv
 // 2310.15141). merged_trees hangs the tokens that follow equal ones below the first of them, so both go on.
 // tree_speculation keeps equal tokens apart, so one goes on and the step keeps fewer tokens.
@@ -111,6 +163,7 @@ TEST_F(Markov, KSeqKeepsMoreOfChainsThatShareTheirFirstTokens) {
   const double apart = kept("tree_speculation", {{"sequences", 2}, {"length", 2}});
   const double together = kept("merged_trees", {{"sequences", {2}}, {"length", 2}, {"sources", {"draft"}}});
   EXPECT_GT(together, apart + .02);
+  EXPECT_NEAR(together, accepted_by_spectr(target, draft, 1), 1e-6);
 }
 
 TEST_F(Markov, ALossyRuleIsSeen) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/sha256.h"
+#include "core/decoding/drafting/tree_shape.h"
 #include "core/theory/tree_search.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
@@ -69,6 +70,18 @@ TEST_F(Optimize, MeasuresChoosesAndWritesATreeThatCanBeDrafted) {
   const json chosen = json::parse(large.out);
   EXPECT_LE(chosen["nodes"], 12);
   EXPECT_FALSE(chosen["t"].contains("16")) << large.out;
+  // A machine whose rows are free: a large tree.
+  const std::vector<std::string> free = {"--draft", "skip",  "--t",       "1:1",    "--c",
+                                         ".0001",   "--out", "free.json", "--nodes"};
+  words = free;
+  for (const char* word : {"1024", "--depth", "14"}) words.push_back(word);
+  const Result huge = optimize("tree.json.run", words);
+  ASSERT_EQ(huge.code, 0) << huge.err;
+  EXPECT_GT(tree("free.json")["nodes"], 128);
+  EXPECT_EQ(TreeShape::read(dir() / "free.json").nodes(), tree("free.json")["nodes"].get<int>());
+  words = free;
+  words.emplace_back("1025");
+  EXPECT_THAT(optimize("tree.json.run", words).err, HasSubstr("--nodes: got 1025, expected 2 to 1024"));
   // A draft that costs too much.
   const Result none = optimize("tree.json.run", {"--draft", "skip", "--c", "50", "--out", "none.json"});
   EXPECT_EQ(none.code, 1) << none.err;

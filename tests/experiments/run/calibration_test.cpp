@@ -43,6 +43,20 @@ TEST(MeasuredIn, AsOftenAsWantedAndEvenly) {
   EXPECT_NE(measured_in(0, 120, 60, 6), measured_in(0, 120, 60, 7)) << "neighbours take turns";
 }
 
+TEST(IsMeasuredSize, FewSizesAbove128) {
+  const auto sizes = [](int most) {
+    std::vector<int> out;
+    for (int n = 1; n <= 2000; ++n) {
+      if (is_measured_size(n, most)) out.push_back(n);
+    }
+    return out;
+  };
+  EXPECT_EQ(sizes(128).size(), 128u);
+  const std::vector<int> large = sizes(300);
+  EXPECT_EQ(std::vector<int>(large.begin() + 127, large.end()), (std::vector<int>{128, 192, 256, 300}));
+  EXPECT_EQ(sizes(1024).size(), 128u + 14);
+}
+
 json step(int drafted, int accepted, double draft, double accept, double other) {
   return {{"drafted", drafted},
           {"accepted", accepted},

@@ -357,7 +357,7 @@ TEST(MergedTrees, RefusesWhatItCannotDraft) {
   EXPECT_THAT(message({{"sequences", {1, 1}}}, {models.one}), HasSubstr("2 entries"));
   EXPECT_THAT(message({{"trust", {1}}}, {models.one, models.two}),
               HasSubstr("one for each of the 2 draft models"));
-  EXPECT_THAT(message({{"sequences", {16}}, {"length", 8}}, {models.one}), HasSubstr("at most 127"));
+  EXPECT_THAT(message({{"sequences", {16}}, {"length", 64}}, {models.one}), HasSubstr("at most 1023"));
   EXPECT_THAT(message(json::object(), {models.one, models.one, models.one, models.one}),
               HasSubstr("at most 3"));
   EXPECT_THAT(message({{"sources", {"draft", "ngrams"}}}, {models.one}),
@@ -375,8 +375,8 @@ TEST(MergedTrees, RefusesWhatItCannotDraft) {
   EXPECT_THAT(message({{"sources", {"draft", "ngram"}}, {"ngram_counts", "file"}}, {models.one}),
               HasSubstr("merged_trees: ngram_file: got none"));
   EXPECT_THAT(
-      message({{"sources", {"draft", "ngram"}}, {"ngram_sequences", 16}, {"length", 8}}, {models.one}),
-      HasSubstr("17 x 8 tokens"));
+      message({{"sources", {"draft", "ngram"}}, {"ngram_sequences", 16}, {"length", 64}}, {models.one}),
+      HasSubstr("17 x 64 tokens"));
   EXPECT_THAT(message_of([&] {
                 DecodeLoop(models.target, nullptr, choose("merged_trees", {{"sources", {"draft"}}}),
                            {.capacity = 64});

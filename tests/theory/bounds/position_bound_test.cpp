@@ -27,8 +27,11 @@ struct DrawnChildren {
     rows.reserve(static_cast<std::size_t>(k));
     Token next = 0;
     for (int i = 0; i < k; ++i) {
-      if (i == 0 || drawn == DraftedSet::iid) rows.push_back(q);
-      else if (!rows.emplace_back().assign_without(rows[rows.size() - 2], children.back().token)) break;
+      rows.push_back(i == 0 ? q : rows.back());
+      if (i > 0 && drawn == DraftedSet::without_replacement) {
+        rows.back().take_out(children.back().token);
+        if (!(rows.back().sum() > 0)) break;
+      }
       while (!(rows.back().prob(next) > 0)) ++next;
       children.push_back({next, &rows.back()});
       if (drawn == DraftedSet::without_replacement) ++next;

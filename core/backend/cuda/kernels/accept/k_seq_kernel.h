@@ -118,6 +118,13 @@ struct AcceptKSeqKernel {
     return count;
   }
 
+  /// The first child of the node with the token of this child.
+  SPECLAB_DEVICE int first_equal(const TreeFacts& facts, int node, int child) const {
+    int equal = facts.first_child(node);
+    while (facts.token(equal) != facts.token(child)) equal = facts.next_sibling(equal);
+    return equal;
+  }
+
   SPECLAB_DEVICE void operator()() const {
     const LawSpace space(a.vocab);
     const TreeFacts facts(facts_at(a.vocab));
@@ -179,6 +186,7 @@ struct AcceptKSeqKernel {
         next = row.one_hot >= 0 ? row.one_hot : sample(space, law, position);
         break;
       }
+      accepted = first_equal(facts, node, accepted);
       if (writes) simt::store(&a.verdict->path[depth], accepted);
       ++depth;
       if (accepted != depth) {
