@@ -8,7 +8,7 @@ namespace {
 // Two slots of a batch. The tokens after the first two of a text are its answer.
 class TwoSlots : public ::testing::Test {
  protected:
-  TwoSlots() : memory_(16, SuffixMemory::Remember::outputs, 1000, {.batch = 2, .capacity = 64}) {
+  TwoSlots() : memory_(16, SuffixMemory::Remember::outputs, 1000, two_slots()) {
     options_.length = 3, options_.factor = 4;
     for (int slot = 0; slot < 2; ++slot) {
       sequences_[slot].slot = slot;
@@ -33,6 +33,11 @@ class TwoSlots : public ::testing::Test {
   const std::vector<Token> copied_{2, 3, 4};
 
  private:
+  static Resources two_slots() {
+    Resources resources;
+    resources.batch = 2, resources.capacity = 64;
+    return resources;
+  }
   SuffixMemory memory_;
   SuffixSpeculationOptions options_;
   SuffixSpeculation found_;
