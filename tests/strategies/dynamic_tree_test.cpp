@@ -137,7 +137,7 @@ TEST(DynamicTree, RefusesOptionsThatContradictEachOther) {
   EXPECT_EQ(error_with(json::object()), "no error");
   EXPECT_THAT(error_with({{"rows", {1, 2}}, {"times", {1}}}), HasSubstr("2 and 1 entries"));
   EXPECT_THAT(error_with({{"rows", {2}}, {"times", {1}}}), HasSubstr("1"));
-  EXPECT_THAT(error_with({{"depth", 6}, {"expand", 26}}), HasSubstr("5 levels of 26 nodes"));
+  EXPECT_THAT(error_with({{"depth", 42}, {"expand", 25}}), HasSubstr("41 levels of 25 nodes"));
 }
 
 }  // namespace

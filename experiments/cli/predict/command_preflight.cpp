@@ -117,7 +117,7 @@ int run_preflight(const Command& command, const std::vector<std::string>& argume
       "per-category", po::value<int>(), "prompts of each category in each of the two runs; default 1")(
       "tokens", po::value<int>(), "new tokens of each turn; default 64")(
       "gamma", po::value<int>(), "longest draft that is considered; default 8")(
-      "device", po::value(&words.devices)->composing(),
+      "simulate", po::value(&words.devices)->composing(),
       "also simulate this device, as speclab simulate does; any number of times")(
       "no-check", "only predict; do not run the recommended draft length on other prompts")(
       "config", po::value(&words.config)->default_value("configs/preflight.json"),

@@ -212,7 +212,7 @@ double accepted_without_classes(const std::vector<double>& p, const std::vector<
 // classes cost less than 1 % of what is accepted. Here they even gain, because an order of tokens 0 and 1
 // would give one of them too much mass.
 TEST(MultiPathBlock, ATieWithinAClassIsTheFirstPaths) {
-  const std::vector<double> p{.3003, .4, .1, .1997}, q{.25, .334, .416, 1e-4};
+  const std::vector<double> p{.3003, .4, .1, .1997}, q{.25, .334, .4159, 1e-4};
   ASSERT_EQ(ratio_class(p[0], q[0]), ratio_class(p[1], q[1]));
   ASSERT_NE(p[0] / q[0], p[1] / q[1]);
   ASSERT_EQ(ratio_class(p[3], q[3]), kRatioClasses - 1);

@@ -35,14 +35,14 @@ bool any(const Experiment& experiment, const std::function<bool(const CaseSpec&)
   return std::any_of(experiment.cases.begin(), experiment.cases.end(), holds);
 }
 
-TEST(SlowConfigs, SixtyPromptsOf128TokensUnderEveryStrategy) {
+TEST(SlowConfigs, SixtyPromptsOf64TokensUnderEveryStrategy) {
   const Experiment experiment = load("lossless");
   EXPECT_EQ(experiment.prompts.size(), 60u);
   std::set<std::string> categories;
   for (const PromptSpec& prompt : experiment.prompts) categories.insert(prompt.category);
   EXPECT_EQ(categories.size(), 7u);
   for (const CaseSpec& spec : experiment.cases) {
-    EXPECT_EQ(spec.generation.max_tokens, 128) << spec.id;
+    EXPECT_EQ(spec.generation.max_tokens, 64) << spec.id;
     EXPECT_EQ(spec.generation.ignore_eos, greedy(spec)) << spec.id;
     EXPECT_NE(spec.loss_class(), LossClass::l3) << spec.id;
     EXPECT_TRUE(greedy(spec) || coupled(spec)) << spec.id;
@@ -119,7 +119,7 @@ TEST(SlowConfigs, RandomOptionsLeaveNoOptionOut) {
   shape.layers = 6;
   const auto target = fixtures::load_tiny(fixtures::random_llama(shape, 1));
   for (const CaseSpec& spec : experiment.cases) {
-    EXPECT_EQ(spec.generation.max_tokens, 64) << spec.id;
+    EXPECT_EQ(spec.generation.max_tokens, 40) << spec.id;
     EXPECT_TRUE(greedy(spec) && spec.loss_class() == LossClass::l2) << spec.id;
     const StrategyInfo& info = spec.strategy.info();
     const bool names_file = !info.may_name_file.empty() &&

@@ -108,12 +108,12 @@ TEST_F(Preflight, ResumesWithTheLinesThatAreThere) {
 
 TEST_F(Preflight, SimulatesDevices) {
   const Result result =
-      preflight({"target", "draft", "--out", "out", "--no-check", "--device", "device.json"});
+      preflight({"target", "draft", "--out", "out", "--no-check", "--simulate", "device.json"});
   expect_error(result, {"device.json"});
   std::ofstream(dir() / "device.json") << R"({"name": "toy", "kind": "table", "step_us": 1,
     "target_us": {"1": 100, "2": 101, "8": 107}, "drafts_us": {"draft": {"1": 1, "2": 1}}})";
   const Result good =
-      preflight({"target", "draft", "--out", "out", "--no-check", "--device", "device.json", "--json"});
+      preflight({"target", "draft", "--out", "out", "--no-check", "--simulate", "device.json", "--json"});
   ASSERT_EQ(good.code, 0) << good.err;
   const json devices = json::parse(good.out)["devices"];
   ASSERT_EQ(devices.size(), 1u);
