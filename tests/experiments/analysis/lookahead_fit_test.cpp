@@ -105,7 +105,9 @@ TEST(LookaheadFits, OneFitForCasesThatDifferInWNGAlone) {
   EXPECT_NE(text.find("over 8 cases: alpha 0.4"), std::string::npos) << text;
   EXPECT_NE(text.find("all cells with the same W"), std::string::npos) << text;
   EXPECT_NE(text.find("half of the prompts"), std::string::npos) << text;
-  EXPECT_NE(text.find("G = 15 divided over 1 to 8 devices: "), std::string::npos) << text;
+  EXPECT_NE(text.find("G = 15 divided over 1 to 8 devices, if their exchange takes no time: "),
+            std::string::npos)
+      << text;
   EXPECT_EQ(lookahead_text(json::object()), "");
   EXPECT_EQ(lookahead_fits(cases, nullptr)[0]["machines"].size(), 1u);
   EXPECT_TRUE(lookahead_fits(std::span(cases).first(2), calibration).empty());
