@@ -171,14 +171,19 @@ struct LongestChain {
   int gamma = 0;
 };
 
-/// For each draft model: the case with the longest chains of constant length that this model alone drafts.
+/// For each draft model: the case with the longest chains of constant length that this model alone drafts. A
+/// trace counts with its longest drafts.
 std::map<std::string, LongestChain> longest_chains(const RunData& run, const std::vector<json>& metrics) {
   std::map<std::string, LongestChain> chains;
   for (std::size_t i = 0; i < run.cases.size(); ++i) {
     const CaseData& data = *run.cases[i];
     const std::vector<std::string> names = draft_names(data.config);
     if (names.size() != 1 || !data.reference || feeds_probes(data) || data.rounds().empty()) continue;
-    const auto gamma = constant_gamma(data, theory::draft_length_counts(data.rounds()));
+    const theory::DraftLengths lengths = theory::draft_length_counts(data.rounds());
+    // A trace drafts at every position, also near the end of a text, where drafts are short.
+    const bool trace = data.options().value("emit_at_most", 0) == 1;
+    const auto gamma =
+        trace ? std::optional(static_cast<int>(lengths.size()) - 1) : constant_gamma(data, lengths);
     if (!gamma || draft_work(data).calls == 0 || !metrics[i].value("acceptance_at", json()).is_array())
       continue;
     LongestChain& chain = chains[names.front()];
