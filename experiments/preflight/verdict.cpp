@@ -151,7 +151,8 @@ json preflight_verdict(const RunData& run, const std::vector<SimulatedDevice>& d
   std::sort(out["others"].begin(), out["others"].end(),
             [](const json& a, const json& b) { return a["speedup"] > b["speedup"]; });
   for (const SimulatedDevice& device : devices) {
-    for (json row : repriced(run, device, {1})["drafts"]) {
+    const json simulation = repriced(run, device, {1});
+    for (json row : simulation["drafts"]) {
       row["device"] = device.name;
       out["devices"].push_back(row);
     }
