@@ -11,7 +11,7 @@ const BuildInfo& build_info() {
     build.dirty = SPECLAB_DIRTY;
     build.build_type = SPECLAB_BUILD_TYPE;
     build.compiler = std::string("gcc ") + __VERSION__;
-#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__)
+#if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     build.optimised = false;
 #endif
     return build;

@@ -1,6 +1,6 @@
 // One libFuzzer target; SPECLAB_FUZZ_TARGET is its name, SPECLAB_FUZZ_READ its entry point. Besides findings
 // of the sanitizers, an input must take less than a second of processor time (not wall time, because the
-// machine may be busy), hold at most four times its own size plus kAllowance in memory, and leak nothing.
+// machine may be busy), hold at most memory_limit() bytes, and leak nothing.
 // libFuzzer's own counting of allocations takes a tenth of the time and is off (-detect_leaks=0, which also
 // turns -malloc_limit_mb off); the hooks here do both.
 #include <sanitizer/allocator_interface.h>
@@ -16,6 +16,7 @@
 #include <string_view>
 
 #include "tests/fuzz/entry_points.h"
+#include "tests/fuzz/memory_limit.h"
 #include "tests/fuzz/mutate.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size);
@@ -23,11 +24,6 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 namespace {
 
 constexpr std::string_view kTarget = SPECLAB_FUZZ_TARGET;
-constexpr std::int64_t
-    kAllowance =  // tables of constants, the message of an error, the pieces of a vocabulary
-    kTarget == "safetensors" ? 64 << 10
-    : kTarget == "gguf"      ? 512 << 10
-                             : 1 << 20;
 constexpr std::size_t kMostAtOnce = 256 << 20;  // most memory in a single request
 constexpr double kSeconds = 1;
 constexpr int kMostLeakChecks =
@@ -76,7 +72,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const double start = processor_seconds();
   speclab::fuzz::SPECLAB_FUZZ_READ(input);
   const double seconds = processor_seconds() - start;
-  const std::int64_t bytes = most_held - before, limit = 4 * static_cast<std::int64_t>(size) + kAllowance;
+  const std::int64_t bytes = most_held - before, limit = speclab::fuzz::memory_limit(kTarget, size);
   if (warm && seconds > kSeconds) {
     std::fprintf(stderr, "finding: %.1f seconds for %zu bytes\n", seconds, size);
     std::abort();

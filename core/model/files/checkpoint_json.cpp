@@ -82,7 +82,7 @@ std::string ConfigValues::text_or(const char* key, std::string absent) const {
 }
 
 void ConfigValues::refuse(const char* key, std::string expected, std::string advice) const {
-  fail(name(key), value_text(at(key)), std::move(expected), std::move(advice));
+  fail(name(key), has(key) ? value_text(json_[key]) : "nothing", std::move(expected), std::move(advice));
 }
 
 }  // namespace speclab

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 #include <string_view>
-#include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
@@ -18,8 +18,9 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t kLengthBytes = 8;
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // the limit of the format's reference reader
-// Limits far above real files, for tensors, entries of __metadata__, dimensions, and bytes of a name or text.
-// Without them, a file with nothing but a header could take twenty times its size in memory.
+// These limits are far above real files. They hold for tensors, entries of __metadata__, dimensions, and
+// bytes of a name or text. Without them, a file with nothing but a header could take twenty times its size in
+// memory.
 constexpr JsonLimits kHeaderLimits{
     .depth = 4, .members = 65'536, .inner_members = 4096, .items = 8, .token_bytes = 1 << 20};
 constexpr const char* kFetchWhole = "The file is damaged or not safetensors; fetch it again.";
@@ -50,7 +51,7 @@ const std::map<std::string, Dtype, std::less<>>& dtypes() {
   return table;
 }
 
-/// Reads a list of non-negative integers. Throws Error naming `what` otherwise.
+/// Reads a list of non-negative integers. Throws Error naming `what` for any other value.
 std::vector<std::uint64_t> numbers(const Json& value, const std::string& what) {
   const auto fail = [&](std::string got) {
     throw Error(
@@ -66,13 +67,8 @@ std::vector<std::uint64_t> numbers(const Json& value, const std::string& what) {
   return out;
 }
 
-struct FileEntry {
-  StoredTensor tensor;
-  std::uint64_t begin, end;
-};
-
-FileEntry read_entry(const std::string& tensor_name, const Json& json, std::span<const std::byte> data,
-                     const std::string& file_name) {
+StoredTensor read_entry(const std::string& tensor_name, const Json& json, std::span<const std::byte> data,
+                        const std::string& file_name) {
   const std::string what = fmt::format("{}: tensor {}", file_name, tensor_name);
   if (!json.is_object() || !json.contains("dtype") || !json["dtype"].is_string() || !json.contains("shape") ||
       !json.contains("data_offsets") || json.size() != 3) {
@@ -109,9 +105,7 @@ FileEntry read_entry(const std::string& tensor_name, const Json& json, std::span
                  .advice = kFetchWhole});
   }
   return {
-      {tensor_name, dtype, known->second.type, {shape.begin(), shape.end()}, data.subspan(offsets[0], bytes)},
-      offsets[0],
-      offsets[1]};
+      tensor_name, dtype, known->second.type, {shape.begin(), shape.end()}, data.subspan(offsets[0], bytes)};
 }
 
 }  // namespace
@@ -134,25 +128,28 @@ std::vector<StoredTensor> read_safetensors(std::span<const std::byte> file, cons
   }
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
   const std::span<const std::byte> data = file.subspan(kLengthBytes + length);
-  std::vector<FileEntry> entries;
+  std::vector<StoredTensor> tensors;
   parse_json_members(header, name + ": header", kHeaderLimits,
                      [&](const std::string& tensor_name, const Json& entry) {
                        if (tensor_name != "__metadata__")
-                         entries.push_back(read_entry(tensor_name, entry, data, name));
+                         tensors.push_back(read_entry(tensor_name, entry, data, name));
                      });
-  std::sort(entries.begin(), entries.end(), [](const FileEntry& a, const FileEntry& b) {
-    return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
+  const auto begin_of = [&](const StoredTensor& tensor) {
+    return static_cast<std::uint64_t>(tensor.data.data() - data.data());
+  };
+  std::sort(tensors.begin(), tensors.end(), [&](const StoredTensor& a, const StoredTensor& b) {
+    return std::pair(begin_of(a), a.data.size()) < std::pair(begin_of(b), b.data.size());
   });
   std::uint64_t at = 0;
-  for (const FileEntry& entry : entries) {
-    if (entry.begin != at) {
+  for (const StoredTensor& tensor : tensors) {
+    if (begin_of(tensor) != at) {
       throw Error(
-          {.what = fmt::format("{}: tensor {}", name, entry.tensor.name),
-           .got = fmt::format("data from byte {}", entry.begin),
+          {.what = fmt::format("{}: tensor {}", name, tensor.name),
+           .got = fmt::format("data from byte {}", begin_of(tensor)),
            .expected = fmt::format("byte {}, where the tensor before it ends", at),
            .advice = "Tensors overlap or leave a hole; write the file again with a safetensors library."});
     }
-    at = entry.end;
+    at += tensor.data.size();
   }
   if (at != data.size()) {
     throw Error({.what = name,
@@ -160,9 +157,6 @@ std::vector<StoredTensor> read_safetensors(std::span<const std::byte> file, cons
                  .expected = fmt::format("{}, the end of the last tensor", at),
                  .advice = kFetchWhole});
   }
-  std::vector<StoredTensor> tensors;
-  tensors.reserve(entries.size());
-  for (FileEntry& entry : entries) tensors.push_back(std::move(entry.tensor));
   return tensors;
 }
 

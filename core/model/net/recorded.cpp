@@ -23,7 +23,8 @@ bool Model::repeats(std::span<const Feed> feeds, const Inputs& in) const {
   DeviceProgram* const program = weights_->backend->device_program();
   return program != nullptr && program->records_forwards() && feeds.size() == 1 && in.n <= kMostRows &&
          in.wanted_count > 0 && !in.prompt && in.taps.empty() && in.embedded.empty() &&
-         in.part == LayerPart() && feeds[0].embeddings == nullptr && feeds[0].view == nullptr;
+         in.part == LayerPart() && feeds[0].embeddings == nullptr && feeds[0].view == nullptr &&
+         feeds[0].attention == nullptr;
 }
 
 // Like compute() of one sequence. A forward is recorded when its key comes for the second time.

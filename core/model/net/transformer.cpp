@@ -1,5 +1,6 @@
 #include "core/model/net/transformer.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/backend/device_timer.h"
@@ -7,6 +8,27 @@
 #include "core/model/net/session.h"
 
 namespace speclab {
+namespace {
+
+/// The largest position of a row of the feed. Looks at the depths of the rows only if some row might be
+/// beyond the context; otherwise returns the position of a chain, which is deepest.
+int last_position(const Feed& feed) {
+  const std::span<const std::int32_t> in_flight = feed.session->parents_in_flight();
+  const int earlier = feed.continues ? static_cast<int>(in_flight.size()) : 0;
+  const int committed = feed.session->length() + feed.after, of_chain = committed + earlier + feed.size() - 1;
+  if (of_chain < feed.session->model().config().context) return of_chain;
+  int deepest = -1;
+  for (int node = earlier; node < earlier + feed.size(); ++node) {
+    int depth = -1;
+    for (int at = node, parent = 0; at >= 0; at = parent < at ? parent : -1, ++depth)
+      parent = at < earlier ? in_flight[static_cast<std::size_t>(at)]
+                            : feed.parents[static_cast<std::size_t>(at - earlier)];
+    deepest = std::max(deepest, depth);
+  }
+  return committed + deepest;
+}
+
+}  // namespace
 
 // The decoder, written once for all model families (see ModelConfig): embedding, layers of attention and
 // feed-forward, output head.
@@ -35,19 +57,31 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                     wanted_rows = 5 * n + 1, tapped_rows = wanted_rows + wanted,
                     given_rows = tapped_rows + tapped, lengths = given_rows + given,
                     paths = lengths + feeds.size();
+  // All feeds are checked before rows of the first one are in flight. So an Error leaves the sessions as they
+  // were.
+  for (const Feed& feed : feeds) {
+    const Session& session = *feed.session;
+    SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
+    SPECLAB_CHECK(feed.tokens.size() == (feed.embeddings == nullptr ? feed.parents.size() : 0),
+                  "{} tokens, {} parents", feed.tokens.size(), feed.size());
+    SPECLAB_CHECK(feed.layers == part, "feeds of one forward with different layers");
+    if (part.rest()) check_taps_of_rest(feed);
+    SPECLAB_CHECK(feed.attention == nullptr || (feed.view == nullptr && reads_attention()),
+                  "the attention of a forward with a view, or on backend {}", device.name());
+    for (const Token token : feed.tokens) check_token(token);
+    // The rest of an early exit runs rows whose positions were checked when they began.
+    const int position = part.rest() ? 0 : last_position(feed);
+    if (position >= c.context && c.layers > 0) {
+      throw Error({"position of a token fed to " + name(), std::to_string(position),
+                   "a position below its context of " + std::to_string(c.context), ""});
+    }
+  }
   numbers.resize(paths);
   numbers[path_begin] = 0;
   std::size_t at = 0, out = 0, tapped_out = tapped_rows, given_out = given_rows, next_length = lengths;
   for (const Feed& feed : feeds) {
     Session& session = *feed.session;
     const int count = feed.size(), committed = session.length_ + feed.after;
-    SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
-    SPECLAB_CHECK(feed.tokens.size() == (feed.embeddings == nullptr ? feed.parents.size() : 0),
-                  "{} tokens, {} parents", feed.tokens.size(), count);
-    SPECLAB_CHECK(feed.layers == part, "feeds of one forward with different layers");
-    if (part.rest()) check_taps_of_rest(feed);
-    SPECLAB_CHECK(feed.attention == nullptr || (feed.view == nullptr && reads_attention()),
-                  "the attention of a forward with a view, or on backend {}", device.name());
     numbers[next_length++] = committed;
     const int earlier = session.fly(feed.parents, {s.run, static_cast<int>(feed.rows.size()), feed.continues,
                                                    feed.after, feed.layers, feed.view});
@@ -57,14 +91,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     if (feed.embeddings != nullptr && feed.embeddings_in == Memory::kBackend)
       for (int i = 0; i < count; ++i) numbers[given_out++] = i;
     for (int i = 0; i < count; ++i, ++at) {
-      const Token token = feed.embeddings == nullptr ? feed.tokens[static_cast<std::size_t>(i)] : 0;
-      if (feed.embeddings == nullptr) check_token(token);
       const int depth = session.depths_[static_cast<std::size_t>(earlier + i)], position = committed + depth;
-      if (position >= c.context && c.layers > 0) {
-        throw Error({"position of a token fed to " + name(), std::to_string(position),
-                     "a position below its context of " + std::to_string(c.context), ""});
-      }
-      numbers[at] = token;
+      numbers[at] = feed.embeddings == nullptr ? feed.tokens[static_cast<std::size_t>(i)] : 0;
       numbers[position_rows + at] = position + c.position_offset;
       numbers[positions + at] = position;
       numbers[slots + at] = committed + earlier + i;

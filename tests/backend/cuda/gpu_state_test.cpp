@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <thread>
 
 #include "core/backend/cuda/runtime/gpu_watch.h"
+#include "core/backend/cuda/runtime/nvml.h"
 
 namespace speclab::cuda {
 namespace {
@@ -44,6 +46,23 @@ TEST(GpuState, SaysWhetherMpsRunsAndHowThatIsKnown) {
   EXPECT_EQ(mps()["why"], "NVML lists 3 of its processes");
   unsetenv("FAKE_NVML_MPS");
   unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+}
+
+// The array for the list begins with 64 entries. NVML says how many it needs.
+TEST(GpuState, CountsMoreProcessesThanFitIntoTheFirstArray) {
+  const nvml::Library library(SPECLAB_FAKE_NVML);
+  const nvml::Device device = library.device("0000:65:00.0");
+  for (const char* processes : {"0", "64", "65", "1000"}) {
+    setenv("FAKE_NVML_PROCESSES", processes, 1);
+    setenv("FAKE_NVML_MPS", processes, 1);
+    EXPECT_EQ(std::to_string(nvml::compute_processes(library, device)), processes);
+    EXPECT_EQ(std::to_string(nvml::mps_processes(library, device)), processes);
+  }
+  GpuWatch watch("0000:65:00.0", SPECLAB_FAKE_NVML);
+  watch.begin();
+  EXPECT_EQ(watch.end().other_processes, 999);
+  unsetenv("FAKE_NVML_PROCESSES");
+  unsetenv("FAKE_NVML_MPS");
 }
 
 TEST(GpuState, SaysWhyThereIsNothing) {

@@ -89,6 +89,23 @@ TEST(GivenUpDevice, RefusesAllThatCouldWait) {
     EXPECT_THAT(fixtures::message_of(call), HasSubstr("given up")) << name;
 }
 
+// As on a GPU, a recording that is not what the caller says is an Error, and the next recording is not
+// affected.
+TEST(SimulatedCapture, OfOtherLaunchesIsAnError) {
+  SimulatedDevice device;
+  EXPECT_THAT(fixtures::message_of([&] { device.end_capture(0); }), HasSubstr("got no recording"));
+  device.begin_capture(false);
+  EXPECT_THAT(fixtures::message_of([&] { device.end_capture(2); }),
+              HasSubstr("a recorded graph: got 0 nodes with 0 edges, expected a chain of 2 kernels"));
+  EXPECT_EQ(device.captured_launches(), nullptr);
+  device.begin_capture(true);
+  device.captured_launches()->assign(3, [] {});
+  EXPECT_THAT(fixtures::message_of([&] { device.end_capture(2); }),
+              HasSubstr("got 3 nodes with 2 edges, expected a chain of 2 kernels"));
+  device.begin_capture(false);
+  EXPECT_NE(device.end_capture(0), nullptr);
+}
+
 /// A simulated GPU whose blocks have as much shared memory as on sm_89.
 class SmallDevice final : public SimulatedDevice {
  public:

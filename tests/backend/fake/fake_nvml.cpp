@@ -1,9 +1,25 @@
 // Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature.
 // Its energy counter grows by 1.5 J with every reading, and is missing if FAKE_NVML_NO_COUNTER is set.
-// FAKE_NVML_MPS is the number of its MPS processes; without it NVML does not list them.
+// FAKE_NVML_MPS is the number of its MPS processes; without it NVML does not list them. FAKE_NVML_PROCESSES
+// is the number of processes that compute, by default 2.
 
 #include <cstdlib>
 #include <cstring>
+
+struct Process {  // nvmlProcessInfo_t
+  unsigned pid;
+  unsigned long long memory;
+  unsigned gpu_instance, compute_instance;
+};
+
+/// Fills the array, or says how long it must be.
+static int list(unsigned processes, unsigned* count, Process* out) {
+  const unsigned room = *count;
+  *count = processes;
+  if (processes > room) return 7;  // NVML_ERROR_INSUFFICIENT_SIZE
+  for (unsigned i = 0; i < processes; ++i) out[i] = {i + 1, 0, 0, 0};
+  return 0;
+}
 
 extern "C" {
 
@@ -44,16 +60,15 @@ int nvmlDeviceGetMemoryInfo(void*, unsigned long long* memory) {
   memory[0] = 1000, memory[1] = 600, memory[2] = 400;
   return 0;
 }
-int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, void*) {
+int nvmlDeviceGetComputeRunningProcesses_v3(void*, unsigned* count, Process* out) {
   if (std::getenv("FAKE_NVML_NO_PROCESSES") != nullptr) return 3;  // NVML_ERROR_NOT_SUPPORTED
-  *count = 2;
-  return 0;
+  const char* processes = std::getenv("FAKE_NVML_PROCESSES");
+  return list(processes == nullptr ? 2 : static_cast<unsigned>(std::atoi(processes)), count, out);
 }
-int nvmlDeviceGetMPSComputeRunningProcesses_v3(void*, unsigned* count, void*) {
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(void*, unsigned* count, Process* out) {
   const char* processes = std::getenv("FAKE_NVML_MPS");
   if (processes == nullptr) return 13;  // NVML_ERROR_FUNCTION_NOT_FOUND
-  *count = static_cast<unsigned>(std::atoi(processes));
-  return 0;
+  return list(static_cast<unsigned>(std::atoi(processes)), count, out);
 }
 int nvmlSystemGetCudaDriverVersion_v2(int* version) {
   *version = 12040;

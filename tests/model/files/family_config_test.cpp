@@ -62,6 +62,27 @@ TEST(FamilyConfig, ModelTypeAndArchitectureMustAgree) {
   EXPECT_EQ(config("qwen2", [](Json& c) { c.erase("model_type"); }).family, "qwen2");
 }
 
+// A member may be absent and still be what is wrong. The error then says what was expected, and not that the
+// file is incomplete.
+TEST(FamilyConfig, AnAbsentMemberThatMeansTheWrongValueIsNamed) {
+  EXPECT_THAT(
+      error("llama",
+            [](Json& c) {
+              c["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 2}};
+              c["rope_parameters"] = {{"rope_theta", 10000.0}};
+            }),
+      HasSubstr("rope_parameters: type: got nothing, expected the same as in rope_scaling. Correct one "
+                "of the two."));
+  EXPECT_THAT(
+      error("gemma2",
+            [](Json& c) {
+              c.erase("tie_word_embeddings");  // Gemma ties them by default
+              c["speclab_draft"] = {{"embedding", "target"}, {"embedding_dim", 32}};
+            }),
+      HasSubstr("tie_word_embeddings: got nothing, expected false with speclab_draft. A draft has its "
+                "own output head."));
+}
+
 TEST(FamilyConfig, RopeScalingIsReadFromEitherPlace) {
   const auto old_style = [](Json scaling) {
     return [scaling](Json& c) {

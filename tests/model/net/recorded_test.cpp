@@ -1,8 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <numeric>
 #include <vector>
 
+#include "core/backend/attention_reader.h"
+#include "core/backend/cuda/runtime/cuda_backend.h"
 #include "tests/model/net/session_life.h"
 
 // Forwards that are recorded once and replayed have the bits of forwards that are launched kernel by kernel.
@@ -134,6 +137,39 @@ TEST(RecordedForwards, ContinueOthers) {
   }
   EXPECT_EQ(all[1], all[0]);
   EXPECT_EQ(graphs.session(0).replayed_forwards(), 3 + 1 + 1);
+}
+
+/// A simulated GPU whose backend tells the attention. No backend of a device does so today.
+class ReadingBackend final : public cuda::CudaBackend, public AttentionReader {
+ public:
+  ReadingBackend() : CudaBackend({.simulated = true}, CudaKernels::kGraphs) {}
+  void read_attention(const float*, int, const KvStore&, int, const RowsInFlight& rows, const AttentionForm&,
+                      float*) override {
+    committed.push_back(rows.committed);
+  }
+  std::vector<int> committed;
+};
+
+// A replay would neither read the attention nor know the number of committed keys.
+TEST(RecordedForwards, AttentionIsReadInEveryForward) {
+  TempDir dir;
+  write_huggingface(dir.path(), random_llama(tiny_shape(), 3));
+  const auto backend = std::make_shared<ReadingBackend>();
+  const auto model = Model::load(Checkpoint::open(dir.path()), backend, {});
+  const auto session = model->open(40);
+  session->prefill(std::vector<Token>(20, 5));
+  std::vector<float> logits(static_cast<std::size_t>(model->config().head_rows())), mass(2 * 300);
+  for (int step = 0; step < 4; ++step) {
+    const Token token = 3;
+    const std::int32_t root = -1, row = 0;
+    Feed feed{session.get(), {&token, 1}, {&root, 1}, {&row, 1}, logits.data()};
+    feed.attention = mass.data();
+    backend->committed.clear();
+    model->forward({&feed, 1});
+    EXPECT_EQ(backend->committed, std::vector<int>(model->layers().size(), 20 + step));
+    session->commit(std::vector<int>{0});
+  }
+  EXPECT_EQ(session->replayed_forwards(), 0);
 }
 
 class RecordedLife : public ::testing::TestWithParam<std::size_t> {};

@@ -286,6 +286,41 @@ TEST(Session, RefusesWhatDoesNotFit) {
   EXPECT_EQ(small->length(), 8);
 }
 
+// The first feed is in order. The second one has a token that does not exist, or one beyond the context.
+TEST(Session, AForwardThatIsRefusedLeavesNoRowsInFlight) {
+  Shape shape = tiny_shape();
+  shape.context = 10;
+  const auto model = load(random_llama(shape, 17));
+  const auto first = model->open(10, 8), second = model->open(10, 8);
+  first->prefill(std::vector<Token>{1, 2, 3});
+  second->prefill(std::vector<Token>{1, 2, 3, 4, 5, 6, 7, 8});
+  const std::vector<Token> tree{4, 5, 6};
+  first->forward(tree, std::vector<std::int32_t>{-1, 0, 0}, {}, nullptr);
+  const std::vector<Token> good{7}, wrong{9, shape.vocab, 9}, chain{9, 9, 9};
+  const std::vector<std::int32_t> child{2}, of_chain{-1, 0, 1};
+  for (const std::vector<Token>& tokens : {wrong, chain}) {
+    const std::int64_t calls = first->work().calls + second->work().calls;
+    std::vector<Feed> feeds{{first.get(), good, child, {}}, {second.get(), tokens, of_chain, {}}};
+    feeds[0].continues = true;
+    EXPECT_THROW(model->forward(feeds), Error);
+    EXPECT_EQ(first->in_flight(), 3);
+    EXPECT_EQ(second->in_flight(), 0);
+    EXPECT_EQ(first->work().calls + second->work().calls, calls) << "nothing ran";
+  }
+  // Rows that are not deeper fit, however many they are. A row below them does not.
+  const std::vector<Token> wide{1, 2, 3, 4};
+  EXPECT_NO_THROW(second->forward(wide, std::vector<std::int32_t>{-1, 0, 0, -1}, {}, nullptr));
+  std::vector<Feed> below{{second.get(), good, child, {}}};
+  below[0].continues = true;
+  EXPECT_THROW(model->forward(below), Error);
+  EXPECT_EQ(second->in_flight(), 4);
+  // The tree of the first session can still be committed. Its cache is that of a fresh prefill.
+  first->commit(std::vector<int>{0, 2});
+  const auto fresh = model->open(10, 8);
+  fresh->prefill(std::vector<Token>{1, 2, 3, 4, 6});
+  EXPECT_EQ(chain_logits(*first, good), chain_logits(*fresh, good));
+}
+
 TEST(Session, CommitTakesOnlyAPathFromARoot) {
   const auto model = load(random_llama(tiny_shape(), 17));
   const auto session = model->open(64);

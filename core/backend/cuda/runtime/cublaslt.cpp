@@ -94,7 +94,10 @@ struct CublasLt::Library {
 // The library stores matrices by columns, so a row-major matrix [a, b] of ours is a matrix [b, a] for the
 // library.
 struct CublasLt::Shape {
-  Shape(const Library& library, int out, int in, int rows) : library(library) {
+  explicit Shape(const Library& library) : library(library) {}
+  // If this constructor throws, the destructor runs, because the other constructor is done. So no handle is
+  // left.
+  Shape(const Library& library, int out, int in, int rows) : Shape(library) {
     require(library.MatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     const cublasOperation_t transposed = CUBLAS_OP_T;
     require(
@@ -108,7 +111,6 @@ struct CublasLt::Shape {
     layout(weights, CUDA_R_16BF, in, out);
     layout(x, CUDA_R_16BF, in, rows);
     layout(y, CUDA_R_32F, out, rows);
-    cublasLtMatmulPreference_t preference = nullptr;
     require(library.MatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     const std::size_t most = kWorkspace;
     const std::uint32_t aligned = 16;
@@ -126,7 +128,6 @@ struct CublasLt::Shape {
     const cublasStatus_t status =
         library.MatmulAlgoGetHeuristic(library.handle, product, weights, x, y, y, preference,
                                        static_cast<int>(proposed.size()), proposed.data(), &count);
-    library.MatmulPreferenceDestroy(preference);
     proposed.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
     if (proposed.empty())
       fail_library(
@@ -135,11 +136,17 @@ struct CublasLt::Shape {
           "at least one algorithm");
   }
   ~Shape() {
-    for (const cublasLtMatrixLayout_t layout : {weights, x, y}) library.MatrixLayoutDestroy(layout);
-    library.MatmulDescDestroy(product);
+    for (const cublasLtMatrixLayout_t layout : {weights, x, y}) {
+      if (layout != nullptr) library.MatrixLayoutDestroy(layout);
+    }
+    if (preference != nullptr) library.MatmulPreferenceDestroy(preference);
+    if (product != nullptr) library.MatmulDescDestroy(product);
   }
+  Shape(const Shape&) = delete;
+  Shape& operator=(const Shape&) = delete;
   const Library& library;
   cublasLtMatmulDesc_t product = nullptr;
+  cublasLtMatmulPreference_t preference = nullptr;  // for the question which algorithms there are
   cublasLtMatrixLayout_t weights = nullptr, x = nullptr, y = nullptr;
   std::vector<cublasLtMatmulHeuristicResult_t> proposed;
   std::size_t chosen = 0;

@@ -31,8 +31,8 @@ void plain_product(const PlainProduct& a);
 
 /// Loads the first of these libraries that is found. Throws Error that names them if there is none.
 void* load_library(const std::vector<std::string>& files);
-/// Loads libcublasLt of the toolkit that this program was built with. Throws Error if it was built without
-/// one, or if the library is not found.
+/// Loads libcublasLt, if possible the version of the toolkit that this program was built with. Throws Error
+/// if the program was built without a toolkit, or if no libcublasLt is found.
 void* load_cublaslt();
 
 /// cuBLASLt on one GPU: bf16 input, float sums in the library's own order, which may depend on the number of
@@ -48,7 +48,8 @@ class CublasLt {
 
   /// Queues the product in the GPU's stream. Throws Error if the library refuses it.
   void product(const PlainProduct& a);
-  /// Number of algorithms that the library proposes for a shape, the one that it expects to be fastest first.
+  /// Number of algorithms that the library proposes for a shape, at most 8. It expects proposal 0 to be the
+  /// fastest.
   int proposals(int out, int in, int rows);
   /// Makes product() use proposal `which` for this shape; 0 is the default.
   void choose(int out, int in, int rows, int which);

@@ -59,7 +59,7 @@ void Device::require_answer() const {
 
 void fail_topology(std::size_t nodes, std::size_t edges, std::size_t kernels) {
   throw Error({"a recorded graph", fmt::format("{} nodes with {} edges", nodes, edges),
-               fmt::format("{} kernels in a row", kernels), ""});
+               fmt::format("a chain of {} kernels", kernels), ""});
 }
 
 #if !defined(SPECLAB_CUDA)

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "core/backend/cuda/runtime/nvml.h"
 
@@ -45,6 +46,20 @@ json mps_state(int processes) {
              fmt::format("there is no {}, but NVML cannot say whether processes of MPS run", pipe.string())}};
   return {{"runs", "no"},
           {"why", fmt::format("NVML lists no process of it, and there is no {}", pipe.string())}};
+}
+
+/// The number of processes that a function of NVML lists; -1: unknown. If the array is too small, NVML says
+/// how long it must be. More processes may have started until the next call, so the array gets some more.
+int listed_processes(const Library& library, const char* function, Device device) {
+  std::vector<Process> processes(64);
+  for (int calls = 0; calls < 5; ++calls) {
+    auto count = static_cast<unsigned>(processes.size());
+    const int result = library.result(function, device, &count, processes.data());
+    if (result == kSuccess) return static_cast<int>(count);
+    if (result != kInsufficientSize || count <= processes.size()) break;
+    processes.resize(std::size_t{count} + 16);
+  }
+  return -1;
 }
 
 json read(const Library& library, Device device) {
@@ -86,21 +101,11 @@ json read(const Library& library, Device device) {
 }  // namespace
 
 int nvml::compute_processes(const Library& library, Device device) {
-  Process processes[64] = {};
-  unsigned count = std::size(processes);
-  return library.call("nvmlDeviceGetComputeRunningProcesses_v3", device, &count,
-                      static_cast<Process*>(processes))
-             ? static_cast<int>(count)
-             : -1;
+  return listed_processes(library, "nvmlDeviceGetComputeRunningProcesses_v3", device);
 }
 
 int nvml::mps_processes(const Library& library, Device device) {
-  Process processes[64] = {};
-  unsigned count = std::size(processes);
-  return library.call("nvmlDeviceGetMPSComputeRunningProcesses_v3", device, &count,
-                      static_cast<Process*>(processes))
-             ? static_cast<int>(count)
-             : -1;
+  return listed_processes(library, "nvmlDeviceGetMPSComputeRunningProcesses_v3", device);
 }
 
 std::optional<std::vector<std::string>> nvml::slowed_by(const Library& library, Device device) {

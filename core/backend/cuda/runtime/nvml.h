@@ -31,6 +31,8 @@ struct Process {
   unsigned gpu_instance, compute_instance;
 };
 inline constexpr int kSuccess = 0;
+inline constexpr int kInsufficientSize = 7;  ///< an array is too small; its length is set to what is needed
+inline constexpr int kFunctionNotFound = 13;
 inline constexpr int kSmClock = 1, kMemoryClock = 2;
 inline constexpr int kGpuTemperature = 0;
 inline constexpr const char* kComputeModes[] = {"default", "exclusive thread", "prohibited",
@@ -61,10 +63,16 @@ class Library {
   Library& operator=(const Library&) = delete;
 
   const std::string& problem() const { return problem_; }  ///< "" if it works
+  /// Calls a function and returns its result.
+  template <typename... Arguments>
+  int result(const char* name, Arguments... arguments) const {
+    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(handle_.get(), name));
+    return function != nullptr ? function(arguments...) : kFunctionNotFound;
+  }
+  /// Whether a call succeeds.
   template <typename... Arguments>
   bool call(const char* name, Arguments... arguments) const {
-    const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(handle_.get(), name));
-    return function != nullptr && function(arguments...) == kSuccess;
+    return result(name, arguments...) == kSuccess;
   }
   /// `bus_id`: "0000:65:00.0". Null if there is no such GPU.
   Device device(const std::string& bus_id) const {
@@ -104,7 +112,8 @@ static_assert(sizeof(nvmlProcessInfo_t) == sizeof(Process) &&
               offsetof(nvmlProcessInfo_t, usedGpuMemory) == offsetof(Process, memory) &&
               offsetof(nvmlProcessInfo_t, gpuInstanceId) == offsetof(Process, gpu_instance) &&
               offsetof(nvmlProcessInfo_t, computeInstanceId) == offsetof(Process, compute_instance));
-static_assert(same<kSuccess, NVML_SUCCESS> && same<kSmClock, NVML_CLOCK_SM> &&
+static_assert(same<kSuccess, NVML_SUCCESS> && same<kInsufficientSize, NVML_ERROR_INSUFFICIENT_SIZE> &&
+              same<kFunctionNotFound, NVML_ERROR_FUNCTION_NOT_FOUND> && same<kSmClock, NVML_CLOCK_SM> &&
               same<kMemoryClock, NVML_CLOCK_MEM> && same<kGpuTemperature, NVML_TEMPERATURE_GPU>);
 static_assert(same<kReasons[0].first, nvmlClocksThrottleReasonApplicationsClocksSetting> &&
               same<kReasons[1].first, nvmlClocksThrottleReasonSwPowerCap> &&

@@ -2,7 +2,9 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
+#include "core/backend/cuda/runtime/gpu_error.h"
 #include "core/backend/device_status.h"
 #include "core/base/cpu_topology.h"
 #include "core/base/error.h"
@@ -11,7 +13,7 @@
 namespace speclab::cuda {
 namespace {
 
-/// The device must outlive it.
+/// Measures with the host's clock. The device must outlive the timer.
 class HostTimer final : public DeviceTimer {
  public:
   explicit HostTimer(const Device& device) : device_(device) {}
@@ -62,8 +64,9 @@ std::uint64_t SimulatedDevice::begin_capture(bool loop) {
 
 std::shared_ptr<void> SimulatedDevice::end_capture(std::size_t kernels) {
   const std::shared_ptr<Capture> captured = std::exchange(capture_, nullptr);
-  SPECLAB_CHECK(captured->launches.size() == kernels, "{} launches were captured, expected {}",
-                captured->launches.size(), kernels);
+  if (!captured) throw Error({"the end of a recording", "no recording", "a recording that has begun", ""});
+  const std::size_t launches = captured->launches.size();
+  if (launches != kernels) fail_topology(launches, launches == 0 ? 0 : launches - 1, kernels);
   return captured;
 }
 

@@ -15,7 +15,7 @@ class SimulatedDevice : public Device {
   PersistentLimits persistent_limits() const override {
     return {.multiprocessors = 3, .resident = 1, .cooperative = true};
   }
-  /// Launches never overlap here, but Machine checks the rules for launches that may.
+  /// Launches never overlap here, but Machine checks the rules for overlapping launches.
   bool overlaps() const override { return true; }
   int most_shared_bytes() const override { return 227 << 10; }  // as on sm_90
   std::unique_ptr<DeviceStatus> make_status() const override;
