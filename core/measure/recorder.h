@@ -54,6 +54,7 @@ struct DraftedToken {
   bool tested = false;  ///< the rule reached the token's parent and tested this token
   bool accepted = false;
   float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
+  float entropy = -1;     ///< entropy in nats of the drafter's row, if the drafter computed it; -1: unknown
   double p = -1;          ///< target probability; -1 unless tested
   /// Probability of the token in the distribution that it was drawn from; 1 for a one-hot q, -1 unless
   /// tested.
@@ -103,10 +104,13 @@ struct StepRecord {
   int rows = 0;
   int draft_calls = 0;          ///< Work::calls of the draft in this step
   std::int64_t pool_size = -1;  ///< n-grams that the strategy could copy when it drafted; -1: it has no pool
+  /// The largest probability of the draft model's distribution after the pending token; -1: not computed.
+  float root_confidence = -1;
+  int tree_number = -1;  ///< which of several trees was drafted, from 0; -1: the strategy has no such choice
   PhaseTimes times;
   std::vector<DraftedToken> drafted;        ///< in node order
   std::vector<Contribution> contributions;  ///< empty when `source` drafted all nodes
-  std::vector<DraftReview> reviews;         ///< of draft models among themselves; empty without any
+  std::vector<DraftReview> reviews;         ///< of chains of one draft model by another; may be empty
   std::vector<DevicePart> parts;            ///< by device; empty when there is only one
   std::vector<ProbedToken>
       probes;  ///< the nodes after `drafted`, in node order; kept for the first steps of a text only
@@ -130,12 +134,13 @@ struct GenerationRecord {
   /// loops share one prefill, each of them records the time of that prefill.
   std::int64_t prefill_ns = 0;
   std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's observe_prompt() and begin()
-  /// The part of draft_prefill_ns that observe_prompt() took. It comes before the first token, begin() after.
+  /// The part of draft_prefill_ns that observe_prompt() took. observe_prompt() runs before the first token is
+  /// known, begin() after.
   std::int64_t observe_prompt_ns = 0;
   std::int64_t decode_ns = 0;  ///< wall time of all steps
   std::int64_t cpu_ns = 0;     ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
-  std::vector<Work> drafts;  ///< `draft` by draft model, in the order of the case; empty with one or none
+  std::vector<Work> drafts;  ///< `draft` by draft model, in the case's order; empty with fewer than two
   int planned_steps = 0;     ///< whole steps that a device ran without the host (core/backend/plan.h)
   int verified_steps = 0;    ///< steps that the host drafted and a device verified
   /// How the planned steps were queued: "off", "round" or "loop" (option device_graph); "" without any.

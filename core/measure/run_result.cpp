@@ -34,8 +34,8 @@ json to_json(const Work& passes) {
 /// Upper limit of a number in a record, so that sums stay far within 64 bits.
 constexpr std::int64_t kMostNumber = 1'000'000'000'000'000;
 
-/// Reads a whole number and checks its range. The library itself would convert
-/// 1e300 to an int and -1 to a size.
+/// Reads a whole number and checks its range. nlohmann::json itself would convert 1e300 to an int and -1 to a
+/// size.
 template <class T>
 T whole(const json& value, const char* name, std::int64_t least, std::int64_t most) {
   const bool fits = value.is_number_unsigned()
@@ -49,6 +49,8 @@ T whole(const json& value, const char* name, std::int64_t least, std::int64_t mo
   }
   return value.get<T>();
 }
+/// Upper limit of the number of a drafted tree, so that readers can count by it.
+constexpr std::int64_t kMostTreeNumber = 1023;
 template <class T>
 constexpr std::int64_t kMostOf = std::cmp_less(std::numeric_limits<T>::max(), kMostNumber)
                                      ? static_cast<std::int64_t>(std::numeric_limits<T>::max())
@@ -85,6 +87,7 @@ json to_json(const DraftedToken& token, int node) {
                 {"rank", token.rank}, {"tested", token.tested},  {"accepted", token.accepted}};
   if (token.parent != node - 1) value["parent"] = token.parent;
   if (token.confidence >= 0) value["confidence"] = shortened(token.confidence);
+  if (token.entropy >= 0) value["entropy"] = shortened(token.entropy);
   if (token.tested) value["expected"] = shortened(token.expected);
   if (token.distance >= 0) value["distance"] = shortened(token.distance);
   return value;
@@ -101,6 +104,7 @@ DraftedToken drafted_from_json(const json& value, int node) {
   token.parent = node - 1;
   if (value.contains("parent")) read(value, "parent", token.parent, 0, node - 1);
   token.confidence = value.value("confidence", -1.0f);
+  token.entropy = value.value("entropy", -1.0f);
   token.expected = value.value("expected", -1.0);
   token.distance = value.value("distance", -1.0);
   return token;
@@ -121,6 +125,8 @@ json to_json(const StepRecord& step) {
                 {"ns", step.times.ns},
                 {"tokens", std::move(tokens)}};
   if (step.pool_size >= 0) value["pool"] = step.pool_size;
+  if (step.root_confidence >= 0) value["root_confidence"] = shortened(step.root_confidence);
+  if (step.tree_number >= 0) value["tree"] = step.tree_number;
   for (const ProbedToken& probe : step.probes)
     value["probes"].push_back({probe.id, probe.parent, probe.best});
   for (const Contribution& part : step.contributions) value["sources"].push_back({part.first, part.source});
@@ -171,6 +177,8 @@ StepRecord step_from_json(const json& value) {
   for (std::size_t phase = 0; phase < step.times.ns.size(); ++phase)
     step.times.ns[phase] = whole<std::int64_t>(ns.at(phase), "ns", 0, kMostNumber);
   if (value.contains("pool")) read(value, "pool", step.pool_size);
+  step.root_confidence = value.value("root_confidence", -1.0f);
+  if (value.contains("tree")) read(value, "tree", step.tree_number, 0, kMostTreeNumber);
   if (const auto probes = value.find("probes"); probes != value.end()) {
     const auto at = [](const json& probe, std::size_t i) {
       return whole<int>(probe.at(i), "probes", -1, std::numeric_limits<int>::max());
@@ -178,7 +186,11 @@ StepRecord step_from_json(const json& value) {
     for (const json& probe : *probes) step.probes.push_back({at(probe, 0), at(probe, 1), at(probe, 2)});
   }
   if (const auto parts = value.find("sources"); parts != value.end()) {
-    for (const json& part : *parts) step.contributions.push_back({part.at(0), part.at(1)});
+    std::int64_t least = 1;  // the nodes of a contribution begin where those of the one before end
+    for (const json& part : *parts) {
+      step.contributions.push_back({whole<int>(part.at(0), "sources", least, node + 1), part.at(1)});
+      least = step.contributions.back().first;
+    }
   }
   if (const auto reviews = value.find("reviews"); reviews != value.end()) {
     for (const json& review : *reviews) {
@@ -188,7 +200,9 @@ StepRecord step_from_json(const json& value) {
     }
   }
   if (const auto parts = value.find("parts"); parts != value.end()) {
-    for (const json& part : *parts) step.parts.push_back({part.at(0), part.at(1)});
+    for (const json& part : *parts)
+      step.parts.push_back({whole<int>(part.at(0), "parts", 0, kMostOf<int>),
+                            whole<std::int64_t>(part.at(1), "parts", 0, kMostNumber)});
   }
   return step;
 }
@@ -385,8 +399,8 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
     GenerationRecord turn;
     read(entry, "context_length", turn.context_length);
     if (entry.contains("context")) turn.context = read_all<Token>(entry, "context");
-    // The line holds the tokens and steps of all turns in one list each. Each turn takes the next part of
-    // them.
+    // The line holds one list of the tokens of all turns and one of their steps. Each turn takes the next
+    // part of both lists.
     std::size_t token_count = 0, step_count = 0;
     read(entry, "tokens", token_count, 0, static_cast<std::int64_t>(tokens.size() - token));
     read(entry, "steps", step_count, 0, static_cast<std::int64_t>(steps.size() - step));

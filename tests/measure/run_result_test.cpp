@@ -67,6 +67,7 @@ LineRecord example() {
                             .tested = true,
                             .accepted = true,
                             .confidence = .5f,
+                            .entropy = .75f,
                             .p = .25,
                             .q = .5,
                             .expected = .75,
@@ -77,6 +78,7 @@ LineRecord example() {
     step.probes = {{7, 0, -1}, {8, 3, 12}};
     if (t == 1) step.parts = {{4, 800}, {5, 900}}, step.contributions = {{1, "draft"}, {2, "text"}};
     if (t == 1) step.reviews = {{"draft", "text", 5, 3}};
+    if (t == 1) step.root_confidence = .375f, step.tree_number = 2;
     turn.steps.push_back(step);
     line.turns.push_back(turn);
   }
@@ -103,6 +105,8 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].observe_prompt_ns, 15);
   EXPECT_FALSE(json["turns"][0].contains("observe_prompt_ns"));
   EXPECT_EQ(back.turns[1].steps[0].drafted[1].parent, 0);
+  EXPECT_EQ(back.turns[1].steps[0].drafted[0].entropy, .75f);
+  EXPECT_EQ(back.turns[1].steps[0].drafted[1].entropy, -1);
   EXPECT_EQ(back.turns[1].steps[0].pool_size, 41);
   ASSERT_EQ(back.turns[1].steps[0].probes.size(), 2u);
   EXPECT_EQ(back.turns[1].steps[0].probes[1].id, 8);
@@ -114,6 +118,13 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].steps[0].contributions[1].first, 2);
   EXPECT_EQ(back.turns[1].steps[0].contributions[1].source, "text");
   ASSERT_EQ(back.turns[1].steps[0].parts.size(), 2u);
+  EXPECT_EQ(json["steps"][1]["root_confidence"], .375);
+  EXPECT_EQ(json["steps"][1]["tree"], 2);
+  EXPECT_EQ(back.turns[1].steps[0].root_confidence, .375f);
+  EXPECT_EQ(back.turns[1].steps[0].tree_number, 2);
+  EXPECT_FALSE(json["steps"][0].contains("root_confidence"));  // as in older records
+  EXPECT_EQ(back.turns[0].steps[0].root_confidence, -1);
+  EXPECT_EQ(back.turns[0].steps[0].tree_number, -1);
   EXPECT_TRUE(back.turns[0].steps[0].reviews.empty());
   ASSERT_EQ(back.turns[1].steps[0].reviews.size(), 1u);
   EXPECT_EQ(back.turns[1].steps[0].reviews[0].source, "text");
@@ -211,6 +222,22 @@ TEST_F(RunResult, HashesAreCheckedAtEveryRead) {
   json = to_json(example());
   json.erase("output_hash");
   EXPECT_THAT(refusal(json), testing::HasSubstr("output_hash"));
+}
+
+TEST_F(RunResult, PlacesOfSourcesAndPartsOfDevicesAreChecked) {
+  const nlohmann::json good = to_json(example());
+  const std::size_t step = good["steps"].size() - 1;  // two drafted nodes, two sources, two parts
+  for (const nlohmann::json& places :
+       {nlohmann::json{0, 2}, {1, 4}, {2, 1}, {1, 1e300}, {-1, 2}, {1, "2"}, {1, 2.5}}) {
+    nlohmann::json json = good;
+    for (std::size_t i = 0; i < 2; ++i) json["steps"][step]["sources"][i][0] = places[i];
+    EXPECT_THAT(refusal(json), testing::HasSubstr("sources: got ")) << places;
+  }
+  for (std::size_t i = 0; i < 2; ++i) {
+    nlohmann::json json = good;
+    json["steps"][step]["parts"][1][i] = -1;
+    EXPECT_THAT(refusal(json), testing::HasSubstr("parts: got -1")) << i;
+  }
 }
 
 TEST_F(RunResult, ALineStandsOnceInTheFileOfItsCase) {

@@ -16,6 +16,7 @@ void Draft::reset(Token pending) {
   tree.reset(pending);
   q_of.assign(1, kOneHot);
   confidence.assign(1, -1.0f);
+  entropy.assign(1, -1.0f);
   q_used = 0;
   rests_.clear();
   taken_.clear();
@@ -29,11 +30,13 @@ void Draft::reset(Token pending) {
   reviews.reserve(kMostSources);
   pool_size = -1;
   ended_by_schedule = false;
+  root_confidence = -1;
+  tree_number = -1;
   evidence = 0;
   must_keep = 0;
 }
 
-int Draft::add(Token token, int parent, int q_index, float token_confidence) {
+int Draft::add(Token token, int parent, int q_index, float token_confidence, float row_entropy) {
   SPECLAB_CHECK(q_index == kOneHot || (q_index >= 0 && q_index < q_used), "q {} of {}", q_index, q_used);
   const int node = tree.add(token, parent);
   if (q_index != kOneHot && q_index == thin_row_) {
@@ -43,6 +46,7 @@ int Draft::add(Token token, int parent, int q_index, float token_confidence) {
   }
   q_of.push_back(q_index);
   confidence.push_back(token_confidence);
+  entropy.push_back(row_entropy);
   return node;
 }
 
@@ -62,6 +66,7 @@ int Draft::add_probe(Token token, int parent, NodeKind kind) {
   const int node = tree.add(token, parent, kind);
   q_of.push_back(kOneHot);
   confidence.push_back(-1.0f);
+  entropy.push_back(-1.0f);
   return node;
 }
 
@@ -73,6 +78,7 @@ void Draft::keep(std::span<const char> keep) {
     const auto to = static_cast<std::size_t>(moved_[node]);
     q_of[to] = q_of[node];
     confidence[to] = confidence[node];
+    entropy[to] = entropy[node];
     while (next + 1 < contributions.size() && contributions[next + 1].first <= static_cast<int>(node)) ++next;
     if (next < contributions.size() &&
         (left == 0 || contributions[left - 1].source != contributions[next].source))
@@ -80,6 +86,7 @@ void Draft::keep(std::span<const char> keep) {
   }
   q_of.resize(static_cast<std::size_t>(tree.size()));
   confidence.resize(static_cast<std::size_t>(tree.size()));
+  entropy.resize(static_cast<std::size_t>(tree.size()));
   contributions.resize(left);
   if (tree.drafted() == 0) source = {};
 }

@@ -44,8 +44,16 @@ struct Draft {
   std::vector<Review> reviews;
   std::int64_t pool_size = -1;     ///< n-grams in the strategy's pool, for the record; -1: no pool
   bool ended_by_schedule = false;  ///< a schedule stopped the draft before its maximum
-  /// Confidence q(x) of each node, for the record and for budgets; -1: unknown. [tree.size()]
+  /// The largest probability of the draft model's distribution after the pending token, for the record; -1:
+  /// not computed.
+  float root_confidence = -1;
+  /// Which of several trees this draft is, from 0, for the record; -1: the strategy has no such choice.
+  int tree_number = -1;
+  /// Confidence of each node if its parent is right: q(x), or a share of copies; -1: unknown. [tree.size()]
   std::vector<float> confidence;
+  /// Entropy in nats of the row that each node's token was drawn from, for the record; -1: not computed.
+  /// [tree.size()]. It belongs to the distribution of the confidence.
+  std::vector<float> entropy;
   /// How good the evidence for the whole draft is, in a measure of the strategy, such as the length of the
   /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each
   /// value.
@@ -57,7 +65,7 @@ struct Draft {
   void reset(Token pending);
   /// Appends a node and returns its index. `q_index` is that of a Distribution from new_q(), which the caller
   /// has filled, or kOneHot.
-  int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f);
+  int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f, float entropy = -1.0f);
   /// Adds one test to the entry of `reviews` for this pair of names.
   void add_review(std::string_view reviewer, std::string_view source, bool kept);
   /// Appends a probe or a relay, see NodeKind. All candidates must have been added before.
@@ -68,9 +76,10 @@ struct Draft {
   Distribution& new_q(int* index);  ///< next free entry of `q`; the reference is valid until the next call
 
   /// Draws without replacement. Takes a token out of q[row], so that the next siblings are drawn from the
-  /// rest of this row. The q of a node that is added with this row is the row as it is then. So all children
-  /// of a node share one row. q[row] must not be one-hot. Call put_back() after the last child, and before
-  /// tokens are taken out of another row. Returns false if no mass is left; then draw no more from this row.
+  /// rest of this row. A node that is added with this row gets as its q the row as it is at that moment. So
+  /// all children of a node share one row. q[row] must not be one-hot. Call put_back() after the last child,
+  /// and before tokens are taken out of another row. Returns false if no mass is left; then draw no more from
+  /// this row.
   bool take_out(int row, Token token);
   void put_back();
 

@@ -47,6 +47,8 @@ void record_step(RunningSequence& sequence) {
   for (const DevicePart& part : sequence.parts) step.rows += part.rows;
   step.draft_calls = static_cast<int>((sequence.draft_work() - sequence.draft_before).calls);
   step.pool_size = sequence.draft.pool_size;
+  step.root_confidence = sequence.draft.root_confidence;
+  step.tree_number = sequence.draft.tree_number;
   if (sequence.limited) step.ended_by = EndedBy::length;
   else if (cut) step.ended_by = out.finish == Finish::eos ? EndedBy::eos : EndedBy::length;
   else if (sequence.draft.tree.drafted() == 0) step.ended_by = EndedBy::none;
@@ -60,6 +62,7 @@ void record_step(RunningSequence& sequence) {
     token.id = tree.token(node);
     token.parent = tree.parent(node);
     token.confidence = sequence.draft.confidence[node];
+    token.entropy = sequence.draft.entropy[node];
   }
   for (const Acceptance::Tested& tested : acceptance.tested) {
     if (cut && tree.depth(tested.node) > sequence.emitted) continue;  // after the end of the text
@@ -122,7 +125,7 @@ void show_judged_step(RunningSequence& sequence, const std::function<void(const 
   const TargetRows rows = [&](int node) { return sequence.target_row(node); };
   const std::vector<int>& path = sequence.acceptance.path;
   const auto accepted = std::min(static_cast<std::size_t>(sequence.emitted), path.size());
-  // Logits processors look at the text before the draft, and the step has been emitted.
+  // Logits processors need the text before the step. So the emitted tokens are removed during the call.
   std::vector<Token>& text = sequence.sequence.tokens;
   const std::vector<Token> emitted(text.end() - sequence.emitted, text.end());
   text.resize(text.size() - emitted.size());

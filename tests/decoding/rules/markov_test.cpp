@@ -193,6 +193,7 @@ class WrongQ final : public Strategy {  // hands over the argmax as if it had be
     draft.tree.reset(pending);
     draft.q_of.resize(1);
     draft.confidence.resize(1);
+    draft.entropy.resize(1);
     draft.add(best, 0, 0);
   }
 
