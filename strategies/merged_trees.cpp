@@ -15,13 +15,14 @@
 // that this source gives the node's path. At every temperature a chain stops when its weight is below
 // `worth`. Temperature 0: the nodes of least weight are pruned. Higher temperatures: a drawn token must not
 // be left out because of its value, so nothing is pruned, and all chains stop when `nodes` tokens have been
-// drawn.
+// drawn. Only a model's chain whose next q is one-hot then goes on.
 //
-// With "budget": "auto" these options are upper limits. Before a token is drawn, a step chooses the length of
-// the chains of each draft model, of the chains of the n-gram model and of each copy. It chooses the lengths
-// that give the most tokens per time, by the measured times of all models and by how often the sources were
-// right so far, alone and together (UnionBudget). N-grams and copies cost no forward of their own, only rows
-// of the target's forward. A source that adds nothing to the others then does not draft.
+// With "budget": "auto" the options `length`, `copies` and `nodes` are upper limits. Before a token is drawn,
+// a step chooses the length of the chains of each draft model, of the chains of the n-gram model and of each
+// copy. It chooses the lengths that give the most tokens per time, by the measured times of all models and by
+// how often the sources were right so far, alone and together (UnionBudget). N-grams and copies cost no
+// forward of their own, only rows of the target's forward. A source that adds nothing to the others then does
+// not draft.
 //
 // Paper:       Miao et al. 2024, "SpecInfer" (arXiv 2305.09781): merge-based tree construction (Section 3),
 //              token trees from several small models, multi-step speculative sampling (Algorithm 2).
@@ -98,7 +99,7 @@ struct Options {
     visit("length", length, Range<int>{1, 64}, "tokens of a chain");
     visit("trust", trust, Range<double>{0, 1},
           "factor on the weights of each draft model, [drafts]; empty: 1 each");
-    visit("worth", worth, Range<double>{0, 1}, "a chain grows no further below a node of less weight");
+    visit("worth", worth, Range<double>{0, 1}, "a chain ends at a node whose weight is less than this");
     visit("nodes", nodes, Range<int>{1, kMostNodes}, "largest number of nodes of the tree");
     ngrams.fields(visit, "ngram_");
     visit("ngram_sequences", ngram_sequences, Range<int>{1, 16},
@@ -190,7 +191,8 @@ class MergedTrees final : public Strategy {
     for (Slot& slot : slots_) slot.budget.emplace(costs_, slot.sources());
   }
 
-  // Tokens of temperature 0 beside tokens of a higher temperature may be more than `nodes`.
+  // The tree may have more than `nodes` drafted tokens if some q are one-hot and others are not: one-hot
+  // tokens are drafted beyond this number, and beside drawn tokens nothing is pruned.
   int max_nodes() const override { return 1 + std::max(options_.nodes, most_drawn_); }
 
   void begin(const Sequence& sequence) override {
@@ -346,9 +348,9 @@ class MergedTrees final : public Strategy {
     return part;
   }
 
-  // Draws the next token of the part of the current source, at a depth of its chain `chain`. Each source has
-  // addresses of its own, so that no coin is used twice: a page of 128 numbers for its first nodes, then a
-  // page of 128 for its next ones after the first pages of all sources, and so on.
+  // Draws the next token of the part of the current source, at a depth of its chain `chain`. The coins of a
+  // step are numbered in pages of 128, and the sources take the pages in turn: page `s` is for the first 128
+  // nodes of source s, page kMostSources + s for its next 128, and so on. So no coin is used twice.
   Token draw(const Sequence& sequence, const Distribution& q, const Draft& own, int chain, int depth) const {
     if (sequence.coupled) {
       return q.sample_coupled(sequence.coins, sequence.position() + depth, chain % sequence.noise_streams);
@@ -388,7 +390,7 @@ class MergedTrees final : public Strategy {
       }
       if (index == Draft::kOneHot) continue;
       const Distribution& q = own.q[static_cast<std::size_t>(index)];
-      if (!q.one_hot() && slot.drawn == options_.nodes) break;
+      if (!q.one_hot() && slot.drawn >= options_.nodes) break;
       const Token token = draw(sequence, q, own, static_cast<int>(i), level.depth() + 1);
       ++slot.drawn;
       const double sure = (q.one_hot() ? soft_ : q).prob(token),
@@ -415,7 +417,7 @@ class MergedTrees final : public Strategy {
       int node = 0;
       prefix_.clear();
       for (int depth = 1; depth <= limit; ++depth) {
-        if (slot.sampling.temperature > 0 && slot.drawn == options_.nodes) return;
+        if (slot.sampling.temperature > 0 && slot.drawn >= options_.nodes) return;
         if (!ngrams_->enough(ngrams_->condition(sequence, prefix_))) break;
         const auto next =
             ngrams_->add(sequence, prefix_, slot.sampling, own, node,

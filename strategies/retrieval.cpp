@@ -1,6 +1,7 @@
 // Retrieval: looks up the longest suffix of the text that occurs in a datastore of other texts. The
 // continuations found there form a tree. The weight of a node is the share of the continuations that begin
-// with the path to it. The nodes of the largest weights are drafted, with one-hot q.
+// with the path to it. The nodes of the largest weights are drafted, with one-hot q. The confidence of a node
+// is its weight divided by that of its parent.
 //
 // Paper:       He et al. 2024, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
 //              token for each path and drops the token if it does not match the path. That is biased. Here
@@ -42,8 +43,10 @@ class Retrieval final : public Strategy {
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       tree_.run(store_, sequences[i]->tokens, sequences[i]->depth_limit);
-      for (const RetrievalTree::Node& node : tree_.nodes())  // node 0 is the pending token
-        drafts[i]->add(node.token, node.parent + 1, Draft::kOneHot, static_cast<float>(node.share));
+      for (const RetrievalTree::Node& node : tree_.nodes()) {  // node 0 is the pending token
+        const double above = node.parent < 0 ? 1 : tree_.nodes()[static_cast<std::size_t>(node.parent)].share;
+        drafts[i]->add(node.token, node.parent + 1, Draft::kOneHot, static_cast<float>(node.share / above));
+      }
       if (!tree_.nodes().empty()) drafts[i]->source = "retrieval";
     }
   }

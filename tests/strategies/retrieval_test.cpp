@@ -130,6 +130,19 @@ TEST_F(RetrievalTest, TheMostFrequentBeginningsAsATree) {
               HasSubstr("at most ngram_max"));
 }
 
+// Four continuations follow "1 2": three go on with 3, of which two go on with 4, and one goes on with 7.
+TEST_F(RetrievalTest, TheConfidenceOfATokenIsItsShareBelowItsParent) {
+  const std::string path =
+      write({{1, 2, 3, 4}, {5, 1, 2, 3, 4}, {1, 2, 3, 6}, {1, 2, 7}, {2, 8}}, vocab, tokenizer);
+  StepByStep steps("retrieval", {{"datastore", path}, {"nodes", 9}}, target);
+  steps.begin({0, 1, 2});
+  ASSERT_THAT(steps.nodes(), ElementsAre(TreeNode{0, 3}, TreeNode{1, 4}, TreeNode{0, 7}, TreeNode{1, 6}));
+  const std::vector<float>& confidence = steps.draft().confidence;
+  const std::vector<double> expected{3. / 4, 2. / 3, 1. / 4, 1. / 3};
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_FLOAT_EQ(confidence[i + 1], static_cast<float>(expected[i])) << i;
+}
+
 TEST_F(RetrievalTest, WithoutADatastoreOrWithAnEmptyOneThereIsNothingToRetrieve) {
   EXPECT_THAT(message_of([&] { drafted_after({1, 2}, json::object()); }), HasSubstr("no \"datastore\""));
   const std::string path = (dir_.path() / "nothing").string();

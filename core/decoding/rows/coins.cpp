@@ -17,7 +17,8 @@ PhiloxCounter counter_of(const Coins::Address& address) {
 }
 
 /// Returns the index of the first of `count` masses at which the running sum exceeds `wanted`. If it never
-/// does, returns the index of the last positive mass. `running` becomes the sum before the returned mass.
+/// does, returns the index of the last positive mass. `running` is the sum before the first mass, and becomes
+/// the sum before the returned mass.
 template <class Mass>
 std::size_t pass(std::size_t count, double wanted, double& running, const Mass& mass_of) {
   std::size_t chosen = 0;
@@ -34,11 +35,11 @@ std::size_t pass(std::size_t count, double wanted, double& running, const Mass& 
   return chosen;
 }
 
-/// Returns the index at which the running sum of the weights exceeds u * sum, never an index of weight 0. The
-/// search has three levels: it finds the chunk by the sums of chunks, then the group of entries in the chunk,
-/// then the entry in the group. Rounding can make the running sum of a level stay below the wanted value. The
-/// search then takes the last chunk, group or entry of that level that has a positive weight. A GPU finds the
-/// same index (core/backend/cuda/kernels/law.h).
+/// Returns the first index at which the running sum of the weights exceeds u * sum, never an index of weight
+/// 0. The search has three levels: it finds the chunk by the sums of chunks, then the group of entries in the
+/// chunk, then the entry in the group. Rounding can make the running sum of a level stay below the wanted
+/// value. The search then takes the last chunk, group or entry of that level that has a positive weight. A
+/// GPU finds the same index (core/backend/cuda/kernels/law.h).
 template <class T>
 std::size_t search(std::span<const T> weights, double u) {
   using row_kernels::kSumChunk;
@@ -115,6 +116,7 @@ std::size_t Coins::categorical(std::span<const float> weights, const Address& ad
 
 void Coins::gumbel(std::int64_t position, Token first, std::span<float> out, int stream) const {
   SPECLAB_CHECK(script_ == nullptr, "a script decides between branches, it has no noise");
+  SPECLAB_CHECK(stream >= 0 && stream < kMostStreams, "stream {} of {}", stream, kMostStreams);
   const Address address{position, Purpose::gumbel, noise_draw(stream)};
   if (watch_ != nullptr) (*watch_)(address, 0);
   row_kernels::gumbel(static_cast<std::size_t>(first), out, counter_of(address), key_);

@@ -12,12 +12,14 @@ namespace speclab {
 
 /// The source of randomness. Coins are addressed, not streamed: a coin is a pure function of (seed, prompt,
 /// position, purpose, draw, token). Its value does not depend on the order of calls, on batching, on gamma or
-/// on the backend. The generator is Philox4x32-10 (Salmon et al. 2011). Copies are cheap and equal.
+/// on the backend. The generator is Philox4x32-10 (Salmon et al. 2011). Copies are cheap and give the same
+/// coins.
 ///
 /// Tests replace the generator by a script to prove laws by enumeration. At each decision the script chooses
 /// one of several branches with given weights. The strategies, verifiers and the loop run unchanged, once for
-/// every branch. A script cannot see whether two decisions use the same coin. A watch can: the generator
-/// still makes the numbers, and the watch sees the address of every coin. It may replace the number.
+/// every sequence of branches. A script cannot see whether two decisions use the same coin. A watch can: the
+/// generator still makes the numbers, and the watch sees the address of every coin. It may replace the
+/// number.
 class Coins {
  public:
   struct Address {
@@ -30,7 +32,7 @@ class Coins {
     /// whole paths, it is the node.
     std::uint32_t draw = 0;
   };
-  static constexpr int kMostStreams = 64;  ///< streams of noise of coupled sampling
+  static constexpr int kMostStreams = 64;  ///< largest number of noise streams of coupled sampling
   /// Chooses an index of `weights` (not normalised, sum > 0).
   using Script = std::function<std::size_t(std::span<const double> weights)>;
   /// Called with the address and the value of every number that a decision uses; returns the number to use.
@@ -73,8 +75,8 @@ class Coins {
 
  private:
   Coins() = default;
-  PhiloxKey key_{};  // Philox output of the prompt number under the seed; a counter is (draw or token block,
-                     // purpose, position)
+  PhiloxKey key_{};  // Philox output for the prompt number, with the seed as key; the counter of a coin is
+                     // (draw or group of tokens, purpose, position)
   Script* script_ = nullptr;
   Watch* watch_ = nullptr;
 };

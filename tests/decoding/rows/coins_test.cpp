@@ -208,7 +208,11 @@ TEST(Gumbel, StreamsAreIndependentNoise) {
     EXPECT_LT(std::abs(product) / n * 12, 4.5 / std::sqrt(n)) << k;
     EXPECT_NE(noise[k], noise[k - 1]);
   }
-  EXPECT_THROW(coins.race(0, std::vector<float>(5, 1.0f), Coins::kMostStreams), Bug);
+  std::vector<float> few(5, 1.0f);
+  for (const int none : {-1, Coins::kMostStreams}) {
+    EXPECT_THROW(coins.race(0, few, none), Bug) << none;
+    EXPECT_THROW(coins.gumbel(0, 0, few, none), Bug) << none;
+  }
 }
 
 // The token with the largest log weight + noise over all streams, and the arrival that race() reports.
