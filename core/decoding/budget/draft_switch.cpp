@@ -15,8 +15,11 @@ double DraftSwitch::Steps::rate(double first_tokens, double first_ns) const {
 bool DraftSwitch::decide(double with_ns, double without_ns) {
   const double with = with_.rate(1 + settings_.first_guess, with_ns), without = without_.rate(1, without_ns);
   const bool was_on = on_;
-  on_ = with >= without || trials_.try_now(without_ns, with_ns * (1 - with / without),
-                                           settings_.trial_steps + settings_.idle_steps);
+  on_ = with >= without;
+  if (on_) trials_.step_in_use();
+  else
+    on_ = trials_.try_now(without_ns, with_ns * (1 - with / without),
+                          settings_.trial_steps + settings_.idle_steps);
   on_for_ = on_ ? (was_on ? on_for_ + 1 : 1) : 0;
   return on_;
 }

@@ -10,8 +10,9 @@ namespace speclab {
 namespace {
 
 constexpr double kDraftMemory = .97;  // factor of old observations in each step with a draft
-// Observations that a first guess counts as: of all tokens of a rank, of those at one depth, and of those
-// with one kind of evidence. The first guess of a narrower class is the estimate of the wider one.
+// A first guess counts as this many observations: for the tokens of a rank, for those of them at one depth,
+// and for those with one kind of evidence, too. The first guess of a narrower class is the estimate of the
+// wider one.
 constexpr double kOfRank = 4, kOfDepth = 6, kOfEvidence = 6;
 
 }  // namespace
@@ -58,7 +59,9 @@ double ShapeBudget::acceptance(int depth, int rank) const {
 
 // The first forward of the draft also reads the tokens that it has missed.
 double ShapeBudget::level_ns(int level, int fed) const {
-  return fed == 0 ? 0 : draft_factor_ * costs_->draft(level == 0 ? fed + behind_ : fed);
+  if (fed == 0) return 0;
+  if (!level_times_.empty()) return level_times_[static_cast<std::size_t>(level)];
+  return draft_factor_ * costs_->draft(level == 0 ? fed + behind_ : fed);
 }
 
 int ShapeBudget::choose(int depth, int behind, int evidence) {
@@ -78,7 +81,7 @@ int ShapeBudget::choose(int depth, int behind, int evidence) {
     order_.push_back(node);
   }
   if (order_.empty()) return 0;
-  if (!chain_) {  // the nodes of a chain are in this order already
+  if (!chain_) {  // the nodes of a chain are already sorted
     std::sort(order_.begin(), order_.end(), [&](int a, int b) {
       const double x = probability_[static_cast<std::size_t>(a)],
                    y = probability_[static_cast<std::size_t>(b)];
@@ -110,9 +113,8 @@ int ShapeBudget::choose(int depth, int behind, int evidence) {
       best = n, best_depth = deepest;
     }
   }
-  if (best_rate < 1 / plain_ns &&
-      !trials_.try_now(plain_ns, best_ns - best_tokens * plain_ns, settings_.trial_steps))
-    return 0;
+  if (best_rate >= 1 / plain_ns) trials_.step_in_use();
+  else if (!trials_.try_now(plain_ns, best_ns - best_tokens * plain_ns, settings_.trial_steps)) return 0;
   int left = best;
   for (const int node : order_) {
     if (left == 0) break;

@@ -31,8 +31,8 @@ class TrialFund {
   static constexpr double kShare = .02;
   void begin() { earned_ = 0, left_ = 0; }
   /// Call it for each step in which this way of drafting does not seem worth its time. `ns`: time of the step
-  /// without it. `loss_ns`: expected loss of one step of a trial, which takes `steps` steps in a row. Returns
-  /// true if this step belongs to a trial.
+  /// without it. `loss_ns`: expected loss of one step of a trial, which takes `steps` consecutive steps.
+  /// Returns true if this step belongs to a trial.
   bool try_now(double ns, double loss_ns, int steps) {
     if (left_ > 0) return --left_, true;
     earned_ += kShare * ns;
@@ -40,6 +40,11 @@ class TrialFund {
     earned_ = 0;
     left_ = steps - 1;
     return true;
+  }
+  /// Call it for each step in which this way of drafting seems worth its time. The step counts as a step of
+  /// the running trial. So the trial does not go on later, when drafting no longer seems worth its time.
+  void step_in_use() {
+    if (left_ > 0) --left_;
   }
 
  private:
@@ -52,7 +57,8 @@ class TrialFund {
 ///
 ///     (1 + sum of P(token accepted) over the n tokens) / (t(n + 1) + time of the draft's forwards),
 ///
-/// the expected tokens of a step divided by its time. Children of a node are taken in draw order.
+/// the expected tokens of a step divided by its time. Children of a node are taken in draw order. For a chain
+/// this is the goodput of SmartSpec (Liu et al. 2024, arXiv 2406.14066).
 ///
 /// P is estimated from this sequence alone: by the depth of a token, its rank among its siblings, and the
 /// evidence for the draft. Only tokens that were verified teach anything. So while nothing is worth its time,
@@ -83,6 +89,9 @@ class ShapeBudget {
   /// Tells that drafting takes `factor` times as long as the table says, for example because guesses save
   /// forwards of the draft model. The default is 1.
   void set_draft_factor(double factor) { draft_factor_ = factor; }
+  /// Tells the time that drafting takes at each depth of a chain, [depth of the shape], in place of a forward
+  /// of the draft model for each.
+  void set_level_times(std::span<const double> ns) { level_times_.assign(ns.begin(), ns.end()); }
   /// Tells that the text reached a drafted node (or the pending token) at `depth`, that `children` drafted
   /// tokens followed it, and which of them was accepted; -1: none. Called for every node that was reached,
   /// the pending token first.
@@ -105,6 +114,7 @@ class ShapeBudget {
   TrialFund trials_;
   int evidence_ = 0, behind_ = 0, chosen_depth_ = 0;
   double draft_factor_ = 1;
+  std::vector<double> level_times_;  // empty: forwards of the draft model
   std::vector<RunningShare> own_, by_depth_, by_rank_;
   std::vector<double> probability_;  // [nodes]
   std::vector<int> order_, chosen_, fed_, children_;

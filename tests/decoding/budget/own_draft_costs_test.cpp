@@ -40,5 +40,21 @@ TEST(OwnDraftCosts, ASparseCacheSavesWhatItsPositionsCost) {
   EXPECT_DOUBLE_EQ(all.table()->draft(1), 60 + 4000 * .05 / 2) << "half of the layers read the positions";
 }
 
+// A forward over several rows reads the positions once.
+TEST(OwnDraftCosts, ADraftForwardMayHaveSeveralRows) {
+  OwnDraftCosts costs(ten_layers(.05), {.layers = 10, .all_layers = 10, .most_seen = 32, .most_rows = 6}, 3);
+  costs.at(4256);
+  ASSERT_EQ(costs.table()->draft_ns.size(), 6u);
+  for (const int rows : {1, 2, 4, 6})
+    EXPECT_DOUBLE_EQ(costs.table()->draft(rows), 90 + 10 * rows - .05 * (256 - 32)) << rows;
+}
+
+TEST(OwnDraftCosts, ATargetWithoutLayersRunsAllOfThem) {
+  OwnDraftCosts costs(ten_layers(1), {.layers = 0, .all_layers = 0, .most_seen = 0}, 2);
+  costs.at(266);
+  EXPECT_DOUBLE_EQ(costs.table()->draft(1), 1e-6 * 100) << "a time stays positive";
+  EXPECT_DOUBLE_EQ(costs.table()->target(2), 120);
+}
+
 }  // namespace
 }  // namespace speclab

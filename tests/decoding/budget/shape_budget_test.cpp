@@ -105,6 +105,54 @@ TEST(ShapeBudget, ATrialMayTakeSeveralSteps) {
   EXPECT_LE(alone, 1) << "the first one may have begun before step 100";
 }
 
+TEST(ShapeBudget, TheTimeOfEachDepthMayBeGiven) {
+  ShapeBudget budget(costs({10, 10.5, 11, 11.5, 12}, {100}), TreeShape::chain(4), {});
+  EXPECT_EQ(budget.choose(4), 0);
+  const double cheap[] = {1, 1, 1, 1}, dear_at_the_end[] = {1, 1, 100, 100}, dear[] = {50, 1, 1, 1};
+  budget.set_level_times(cheap);
+  EXPECT_EQ(budget.choose(4), 4);
+  budget.set_level_times(dear_at_the_end);
+  EXPECT_EQ(budget.choose(4), 2);
+  budget.set_level_times(dear);
+  EXPECT_EQ(budget.choose(4), 0);
+}
+
+// A step without drafting earns .2, and a trial of three steps costs 3 times 4. So it begins at step 60.
+TEST(TrialFund, StepsThatPayAreStepsOfTheTrial) {
+  TrialFund fund;
+  int waited = 1;
+  while (!fund.try_now(10, 4, 3)) ++waited;
+  EXPECT_EQ(waited, 60);
+  fund.step_in_use();  // the trial has shown that drafting is worth its time, for a while
+  fund.step_in_use();
+  fund.step_in_use();
+  EXPECT_FALSE(fund.try_now(10, 4, 3)) << "the trial is over";
+  waited = 2;
+  while (!fund.try_now(10, 4, 3)) ++waited;
+  EXPECT_EQ(waited, 60) << "the next trial must be earned";
+  EXPECT_TRUE(fund.try_now(10, 4, 3));
+  EXPECT_TRUE(fund.try_now(10, 4, 3));
+  EXPECT_FALSE(fund.try_now(10, 4, 3)) << "a trial takes three steps";
+}
+
+// From the first step of a trial on, 200 drafts are accepted, then no more. The budget needs about 40 steps
+// to see that drafting no longer pays. The 100 steps of the trial were over long before.
+TEST(ShapeBudget, ATrialThatPaidDoesNotGoOnLater) {
+  ShapeBudget budget(costs({10, 13}), TreeShape::chain(1), {.by_draft_model = false, .trial_steps = 100});
+  for (int step = 0; step < 60; ++step) budget.observe_chain(budget.choose(1), 0);
+  int waited = 0;
+  while (budget.choose(1) == 0) ++waited;
+  EXPECT_GT(waited, 500);
+  for (int step = 0; step < 200; ++step) {
+    budget.observe_chain(1, 1);
+    EXPECT_EQ(budget.choose(1), 1);
+  }
+  int refused = 0;
+  for (; budget.choose(1) == 1; ++refused) budget.observe_chain(1, 0);
+  EXPECT_GT(refused, 20);
+  EXPECT_LT(refused, 70);
+}
+
 TEST(ShapeBudget, TokensThatTheDraftHasMissedCostTime) {
   ShapeBudget budget(costs({10, 11, 12}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), TreeShape::chain(2), {});
   EXPECT_GT(budget.choose(2, 0), 0);
