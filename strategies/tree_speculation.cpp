@@ -7,13 +7,18 @@
 // With "budget": "auto" a step drafts the part of this tree that is worth its time, perhaps nothing. The part
 // is chosen before a token is drawn, so the text keeps its law.
 //
+// A tree file may also hold several trees. Each step then drafts one of them, which depends on the confidence
+// of the draft model after the pending token: its largest probability there. This, too, is known before a
+// token is drawn.
+//
 // The children of a node are drawn without replacement, drawn independently, or are the draft's best tokens.
 // Each node gets the distribution that its token was drawn from. The rule "rejection" is exact for all three,
 // because it passes the residual from child to child.
 //
 // Paper:       Miao et al. 2024, "SpecInfer" (expansion and independent sequences, Section 3; multi-step
 //              speculative sampling, Algorithm 2); Chen et al. 2024, "Sequoia" (arXiv 2402.12374): draws
-//              without replacement (Section 3.2), and the shape of the tree (Section 3.1).
+//              without replacement (Section 3.2), and the shape of the tree (Section 3.1). The choice of a
+//              tree by confidence extends that section.
 // Draft cost:  one draft forward per depth over the nodes of the level that have children: as many forwards
 //              as a chain of that depth.
 // Loses when:  rows are not free. A tree of n drafted tokens costs t(1 + n). Compared with the chain on its
@@ -31,6 +36,7 @@
 #include "core/decoding/drafting/draft_levels.h"
 #include "core/decoding/drafting/tree_growth.h"
 #include "core/decoding/drafting/tree_shape.h"
+#include "core/decoding/drafting/trees_by_confidence.h"
 #include "core/decoding/registry.h"
 
 namespace speclab {
@@ -41,6 +47,7 @@ struct Options {
   int sequences = 0;
   int length = 4;
   std::string tree;
+  bool root_confidence = false;
   TreeGrowthOptions growth;
   BudgetOptions budget;
   void fields(OptionVisitor& visit) {
@@ -49,18 +56,30 @@ struct Options {
     visit("sequences", sequences, Range<int>{0, TreeShape::kMostDrafted},
           "instead of `widths`: this many chains of `length` tokens, drawn independently; 0: off");
     visit("length", length, Range<int>{1, TreeShape::kMostDrafted}, "tokens of each of the `sequences`");
-    visit("tree", tree, "instead of `widths`: a tree file, as `speclab optimize tree` writes it");
+    visit("tree", tree,
+          "instead of `widths`: a tree file, as `speclab optimize tree` writes it. A file with several trees "
+          "needs \"budget\": \"fixed\"");
+    visit("root_confidence", root_confidence,
+          "also compute the draft model's largest probability after the pending token, for the record; "
+          "`speclab optimize tree --by-confidence` needs it. A file with several trees always computes it");
     budget.fields(visit);
     growth.fields(visit);
   }
 };
 
-TreeShape shape_of(const Options& options) {
+TreesByConfidence trees_of(const Options& options) {
   const std::string name = "tree_speculation: ";
   if (!options.tree.empty()) {
     if (options.sequences > 0)
       throw Error({name + "tree, sequences", "both", "only one of them", "Leave one of them out."});
-    return TreeShape::read(options.tree);
+    TreesByConfidence trees = TreesByConfidence::read(options.tree);
+    // A budget chooses before the draft model runs, so it cannot know the confidence.
+    if (trees.several() && options.budget.automatic()) {
+      throw Error({name + "budget", fmt::format("auto, and {} trees in {}", trees.count(), options.tree),
+                   "fixed, because the confidence of the draft model chooses the tree",
+                   "Set budget to fixed, or use a file with one tree."});
+    }
+    return trees;
   }
   if (options.sequences == 0) return TreeShape::of_widths(options.widths, name + "widths");
   std::vector<int> widths(static_cast<std::size_t>(options.length), 1);
@@ -71,27 +90,28 @@ TreeShape shape_of(const Options& options) {
 class TreeSpeculation final : public Strategy {
  public:
   TreeSpeculation(const Options& options, const Resources& resources)
-      : options_(growth_of(options)), growth_(options_, shape_of(options), resources), levels_(resources) {
+      : options_(growth_of(options)), growth_(options_, trees_of(options), resources), levels_(resources) {
     slots_.resize(static_cast<std::size_t>(resources.batch));
+    same_steps_ = !options.budget.automatic() && !options.root_confidence && !growth_.trees().several();
+    if (options.root_confidence) growth_.record_confidence();
     if (!options.budget.automatic()) return;
-    has_budget_ = true;
     require_draft_costs(resources.costs.get(), "tree_speculation");
     for (Slot& slot : slots_) slot.budget.emplace(resources.costs, growth_.shape(), ShapeBudget::Settings{});
   }
 
-  // A device can run these steps if they all have the same form: there is no budget, and all nodes of a depth
-  // have the same number of children, drawn without replacement or best. It cannot draw with `used_up:
-  // uniform` above temperature 0.
+  // A device can run these steps if they all have the same form: there is no budget and one tree, and all
+  // nodes of a depth have the same number of children, drawn without replacement or best. It cannot draw with
+  // `used_up: uniform` above temperature 0, and it computes no confidence of the root.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
     const SamplingParams sampling = options_.sampling_over(target);
     const bool other_draws = options_.children == Children::independent ||
                              (options_.used_up == UsedUp::uniform && sampling.temperature > 0);
-    auto widths = growth_.shape().widths();
-    if (!widths || other_draws || has_budget_) return std::nullopt;
+    auto widths = growth_.trees().tree(0).widths();
+    if (!widths || other_draws || !same_steps_) return std::nullopt;
     return DevicePlan{std::move(*widths), sampling};
   }
 
-  int max_nodes() const override { return growth_.shape().nodes(); }
+  int max_nodes() const override { return growth_.trees().nodes(); }
 
   void begin(const Sequence& sequence) override {
     growth_.begin(sequence);
@@ -114,7 +134,7 @@ class TreeSpeculation final : public Strategy {
       drafting_.push_back(&sequence);
       drafts_.push_back(drafts[i]);
     }
-    levels_.draft(drafting_, drafts_, growth_.shape().depth(),
+    levels_.draft(drafting_, drafts_, growth_.trees().depth(),
                   [this](DraftLevel& level) { growth_.grow(level); });
   }
 
@@ -141,7 +161,7 @@ class TreeSpeculation final : public Strategy {
   TreeGrowthOptions options_;
   TreeGrowth growth_;
   DraftLevels levels_;
-  bool has_budget_ = false;
+  bool same_steps_ = true;
   std::vector<Slot> slots_;  // [batch]
   std::vector<const Sequence*> drafting_;
   std::vector<Draft*> drafts_;
@@ -149,10 +169,12 @@ class TreeSpeculation final : public Strategy {
 
 const RegisterStrategy<Options, TreeSpeculation> registered{{
     .name = "tree_speculation",
-    .summary = "a small model drafts a tree of fixed shape, the target verifies it in one forward",
+    .summary =
+        "a small model drafts a tree of fixed shape, or of one of several shapes by its confidence; the "
+        "target verifies it in one forward",
     .paper = "Miao et al. 2024, SpecInfer (expansion); Chen et al. 2024, Sequoia (draws and shape)",
     .draft_source = "small model or layers of the target",
-    .stop_rule = "budget; shape of the tree",
+    .stop_rule = "budget; shape of the tree, which may depend on the draft's confidence",
     .verification = "tree",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

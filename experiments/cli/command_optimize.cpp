@@ -12,10 +12,12 @@
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/analysis/layer_choice.h"
+#include "experiments/analysis/trees/mixture_choice.h"
 #include "experiments/analysis/trees/tree_choice.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/row_times_text.h"
 #include "experiments/config/config_file.h"
+#include "experiments/metrics/run_data.h"
 #include "experiments/run/resume.h"
 #include "experiments/run/runner.h"
 
@@ -74,28 +76,38 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
   wish.nodes = whole_number(values, "nodes", 2, TreeShape::kMostDrafted + 1);
   wish.depth = whole_number(values, "depth", 1, TreeShape::kMostDrafted);
   if (values.count("t") > 0) wish.target = parse_row_times(values["t"].as<std::string>());
-  if (values.count("c") > 0) wish.c = values["c"].as<double>();
+  if (values.count("c") > 0) {
+    wish.c = values["c"].as<double>();
+    if (!(*wish.c >= 0 && *wish.c <= 1000)) throw Error({"--c", fmt::format("{}", *wish.c), "0 to 1000", ""});
+  }
+  if (values.count("by-confidence") > 0) wish.by_confidence = whole_number(values, "by-confidence", 2, 16);
   const bool measured = path_exists(source / "config.json");
+  if (measured)
+    refuse_options(values, "speclab optimize tree with a RUN",
+                   {"set", "run", "resume", "width", "measured-depth"});
   const fs::path folder = measured                  ? source
                           : values.count("run") > 0 ? fs::path(values["run"].as<std::string>())
                                                     : fs::path(out + ".run");
   if (!measured) {
     if (const int code = measure(values, source, folder, backend, wish); code != kOk) return code;
   }
-  const json grid = tree_grid_of(load_run(folder), wish), tree = best_tree_of(grid);
-  if (values.count("json") > 0) fmt::print("{}\n", tree.dump(1));
-  else fmt::print("{}", to_tree_text(tree));
+  const RunData run = load_run(folder);
+  const json grid = tree_grid_of(run, wish), tree = best_tree_of(grid);
+  const bool several = wish.by_confidence > 0;
+  const json file = several ? best_mixture_of(run, wish, tree) : tree;
+  if (values.count("json") > 0) fmt::print("{}\n", file.dump(1));
+  else fmt::print("{}{}", to_tree_text(tree), several ? to_mixture_text(file) : "");
   if (values.count("grid") > 0) {
     write_file(values["grid"].as<std::string>(), to_grid_file(grid));
     print_status("Grid file: {}, with {} trees.\n", values["grid"].as<std::string>(), grid["cells"].size());
   }
-  if (tree["parents"].empty()) {
+  if (file[several ? "trees" : "parents"].empty()) {
     print_status("No tree file was written, because no tree is worth its time here.\n");
     return kCheckFailed;
   }
-  write_json_file(out, tree);
-  print_status("Tree file: {}. Draft it with {{\"strategy\": \"{}\", \"tree\": \"{}\"}}.\n", out,
-               tree_strategy().info.name, out);
+  write_json_file(out, file);
+  print_status("Tree file: {}. Draft it with {{\"strategy\": \"{}\", \"tree\": \"{}\"{}}}.\n", out,
+               tree_strategy().info.name, out, several ? ", \"budget\": \"fixed\"" : "");
   return kOk;
 }
 
@@ -152,7 +164,7 @@ void refuse(const po::variables_map& values, const std::string& what,
     const bool positional = std::string_view(name) == "SOURCE";
     throw Error({.what = "speclab optimize " + what,
                  .got = positional ? values[name].as<std::string>() : fmt::format("--{}", name),
-                 .expected = positional ? "options only" : "options that it reads",
+                 .expected = positional ? "options only" : "options of this search",
                  .advice = "speclab optimize --help lists them."});
   }
 }
@@ -176,21 +188,25 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "evaluations", po::value<int>()->default_value(layers.search.evaluations),
       "largest number of sets of layers whose acceptance is measured")(
       "tries", po::value<int>()->default_value(layers.search.tries),
-      "layers that are tried in each round after the first")("seed", po::value<int>()->default_value(1),
-                                                             "of the random changes, and of sampled answers")(
+      "number of layers that are tried in each round after the first")(
+      "seed", po::value<int>()->default_value(1), "seed of the random changes and of sampled answers")(
       "per-layer", po::value<double>(),
-      "choose for this time of one layer / time of a forward of one row; default: measured");
+      "choose for this ratio: time of one layer / time of a forward of one row. Default: it is measured");
   po::options_description of_tree("tree");
   of_tree.add_options()("draft", po::value(&wish.draft),
                         "name of the draft in the config; default: its only draft")(
       "width", po::value<int>()->default_value(wish.width),
       "number of children of a node whose acceptance is measured")(
       "measured-depth", po::value<int>()->default_value(wish.measured_depth),
-      "depths at which acceptance is measured; the last one stands for all greater depths")(
+      "largest depth at which acceptance is measured; it stands for all greater depths")(
       "nodes", po::value<int>()->default_value(wish.nodes),
       "largest number of rows of a target forward: the pending token and the drafted tokens")(
       "depth", po::value<int>()->default_value(wish.depth), "largest number of levels of the tree")(
-      "c", po::value<double>(), "choose for this time of a draft forward / time of a target forward")(
+      "by-confidence", po::value<int>(),
+      "choose a tree for each of this many ranges of the draft model's confidence after the pending token; 2 "
+      "to "
+      "16")("c", po::value<double>(),
+            "choose for this ratio: time of a draft forward / time of a target forward, one row each")(
       "grid", po::value<std::string>(),
       "also write the best tree of every size and depth to this file, with its predicted speedup")(
       "run", po::value<std::string>(), "folder for the run that measures; default FILE.run")(
@@ -217,7 +233,8 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   }
   if (what == "layers") {
     refuse(*values, what,
-           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "c", "grid", "run", "set"});
+           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c", "grid",
+            "run", "set"});
     return optimize_layers(*values, command, out, backend);
   }
   refuse(*values, what,
@@ -232,12 +249,11 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
 const Command kOptimizeCommand = {
     "optimize", "tree CONFIG|RUN --out FILE | layers --model PATH --prompts FILE --out FILE [options]",
     "tree: chooses the tree of drafted tokens that is predicted to be fastest on this machine (Sequoia) and "
-    "writes it to a file. With a CONFIG, first measures acceptance by rank and depth on its prompts, t(n) "
-    "and c; with a RUN, takes them from that run. Exit code 1: no tree is worth its time, or lines of the "
-    "run "
-    "failed. layers: searches the layers that a draft on the target's own cache should skip (Draft & "
-    "Verify), "
-    "and writes them to a file.",
+    "writes it to a file. With a CONFIG, first measures t(n), c and, on the config's prompts, the acceptance "
+    "by rank and depth; with a RUN, takes these numbers from the run. With --by-confidence, chooses "
+    "several trees, one for each range of the draft model's confidence. Exit code 1: no tree is worth its "
+    "time, or lines of the run failed or differ from their reference. layers: searches the layers that a "
+    "draft on the target's own cache should skip (Draft & Verify), and writes them to a file.",
     "speclab optimize tree configs/quickstart.json --draft distilled --out tree.json", run_optimize};
 
 }  // namespace speclab

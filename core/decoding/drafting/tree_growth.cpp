@@ -23,9 +23,12 @@ SamplingParams TreeGrowthOptions::sampling_over(const SamplingParams& target) co
   return draft.over(target);
 }
 
-TreeGrowth::TreeGrowth(const TreeGrowthOptions& options, TreeShape shape, const Resources& resources)
-    : options_(options), config_(resources.draft->config()), shape_(std::move(shape)) {
-  if (options_.children != Children::independent) shape_.require_children(config_.head_rows());
+TreeGrowth::TreeGrowth(const TreeGrowthOptions& options, TreesByConfidence trees, const Resources& resources)
+    : options_(options),
+      config_(resources.draft->config()),
+      trees_(std::move(trees)),
+      with_confidence_(trees_.several()) {
+  if (options_.children != Children::independent) trees_.require_children(config_.head_rows());
   slots_.resize(static_cast<std::size_t>(resources.batch));
 }
 
@@ -45,6 +48,19 @@ int TreeGrowth::fed_count(const DraftLevel& level) const {
   return static_cast<int>(slots_[static_cast<std::size_t>(level.sequence().slot)].fed.size());
 }
 
+// The choice comes before the first draw, so it depends on the text alone.
+void TreeGrowth::choose_tree(Slot& s, DraftLevel& level) {
+  s.tree = 0;
+  if (!with_confidence_) return;
+  const std::span<const float> logits = level.logits(0, {});
+  if (logits.empty()) return;
+  const SamplingParams sampling{.temperature = s.sampling.temperature > 0 ? s.sampling.temperature : 1};
+  s.root.assign_logits(logits, sampling, config_.head_ids, config_.vocab);
+  Draft& draft = level.draft();
+  draft.root_confidence = static_cast<float>(s.root.prob(s.root.argmax()));
+  if (trees_.several()) draft.tree_number = s.tree = trees_.number_at(draft.root_confidence);
+}
+
 // Adds the children of the fed nodes, and feeds those children that have children of their own.
 void TreeGrowth::grow(DraftLevel& level) {
   Slot& s = slots_[static_cast<std::size_t>(level.sequence().slot)];
@@ -53,13 +69,17 @@ void TreeGrowth::grow(DraftLevel& level) {
     s.fed.assign(1, 0);
     s.in_shape.assign(1, 0);
     s.in_flight.assign(1, -1);
+    choose_tree(s, level);
   }
+  const TreeShape& shape = trees_.tree(s.tree);
   const int first = tree.size();
   for (std::size_t i = 0; i < s.fed.size(); ++i) {
     const int before = tree.size(), of_shape = s.in_shape[static_cast<std::size_t>(s.fed[i])];
-    add_children(s, level, static_cast<int>(i), s.fed[i], children_of(s, of_shape));
+    const int count = children_of(s, of_shape);
+    if (count == 0) continue;  // the tree of this confidence is the pending token alone
+    add_children(s, level, static_cast<int>(i), s.fed[i], count);
     for (int node = before; node < tree.size(); ++node)
-      s.in_shape.push_back(shape_.first_child(of_shape) + node - before);
+      s.in_shape.push_back(shape.first_child(of_shape) + node - before);
   }
   s.fed.clear();
   for (int node = first; node < tree.size(); ++node) {

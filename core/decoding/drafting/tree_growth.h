@@ -7,7 +7,7 @@
 #include "core/base/options.h"
 #include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/drafting/draft_levels.h"
-#include "core/decoding/drafting/tree_shape.h"
+#include "core/decoding/drafting/trees_by_confidence.h"
 
 namespace speclab {
 
@@ -27,19 +27,27 @@ struct TreeGrowthOptions {
   SamplingParams sampling_over(const SamplingParams& target) const;
 };
 
-/// Lets a draft model draw a tree of a fixed shape, or the part of it that a budget chose, level by level.
-/// Each node gets the distribution that its token was drawn from. Tokens are drawn with Sequence::draft_coin,
-/// or with the coupled noise of their position.
+/// Lets a draft model draw a tree, level by level: a tree of a fixed shape, the part of it that a budget
+/// chose, or one of several trees, which the confidence of the draft model chose (TreesByConfidence). Each
+/// node gets the distribution that its token was drawn from. Tokens are drawn with Sequence::draft_coin, or
+/// with the coupled noise of their position.
+///
+/// The confidence is the largest probability of the draft model's distribution after the pending token, at
+/// the draft's temperature (1 at temperature 0), before top-k and top-p. It costs a pass over the row.
 class TreeGrowth {
  public:
-  /// resources.draft must be set. Throws Error if a node of the shape has more children than the draft has
+  /// resources.draft must be set. Throws Error if a node of a tree has more children than the draft has
   /// tokens, unless the children are drawn independently.
-  TreeGrowth(const TreeGrowthOptions& options, TreeShape shape, const Resources& resources);
+  TreeGrowth(const TreeGrowthOptions& options, TreesByConfidence trees, const Resources& resources);
 
-  const TreeShape& shape() const { return shape_; }
+  const TreesByConfidence& trees() const { return trees_; }
+  /// The shape of all drafts. Call it only if there is one tree.
+  const TreeShape& shape() const { return trees_.tree(0); }
+  /// From now on, drafts have their Draft::root_confidence also if there is one tree.
+  void record_confidence() { with_confidence_ = true; }
   void begin(const Sequence& sequence);
   /// From now on, each draft of the sequence has only the part of the shape that the budget chose last. The
-  /// budget must live as long as this object makes drafts of the sequence.
+  /// budget must live as long as this object makes drafts of the sequence. Call it only if there is one tree.
   void take_part(const Sequence& sequence, const ShapeBudget& part) {
     slots_[static_cast<std::size_t>(sequence.slot)].part = &part;
   }
@@ -60,22 +68,26 @@ class TreeGrowth {
   struct Slot {
     const ShapeBudget* part = nullptr;  // null: the whole shape
     SamplingParams sampling;
+    int tree = 0;                // number of the tree of the draft in progress
+    Distribution root;           // of which the confidence is the largest probability
     std::vector<int> fed;        // nodes of the draft that were fed in the forward in progress
-    std::vector<int> in_shape;   // [nodes of the draft], the node of the shape; a draft may lack nodes
+    std::vector<int> in_shape;   // [nodes of the draft], the node of the shape; drafts may lack some
     std::vector<int> in_flight;  // [nodes of the draft], number of a fed node; -1 for the pending token
     std::vector<int> path;
     std::vector<Token> prefix;
     SiblingDraw siblings;
   };
-  // The number of children of a node of the shape in this draft.
+  // The number of children of a node of the tree in this draft.
   int children_of(const Slot& s, int of_shape) const {
-    return s.part != nullptr ? s.part->children(of_shape) : shape_.children(of_shape);
+    return s.part != nullptr ? s.part->children(of_shape) : trees_.tree(s.tree).children(of_shape);
   }
+  void choose_tree(Slot& s, DraftLevel& level);
   void add_children(Slot& s, DraftLevel& level, int row, int node, int count);
 
   TreeGrowthOptions options_;
   const ModelConfig& config_;  // of the draft
-  TreeShape shape_;
+  TreesByConfidence trees_;
+  bool with_confidence_;
   std::vector<Slot> slots_;  // [batch]
 };
 

@@ -17,12 +17,12 @@ using nlohmann::json;
 
 constexpr const char* kMakeTree = "Make a tree file with speclab optimize tree.";
 
-/// A list of whole numbers of a tree file.
-std::vector<int> numbers_of(const json& file, const char* name, const std::string& where) {
-  const std::string at = fmt::format("{}: /{}", where, name);
-  const auto found = file.find(name);
-  if (found == file.end() || !found->is_array())
-    throw Error({at, found == file.end() ? "nothing" : found->dump(), "a list of whole numbers", kMakeTree});
+/// A list of whole numbers of a tree. `place` is the file and the place of the tree in it.
+std::vector<int> numbers_of(const json& tree, const char* name, const std::string& place) {
+  const std::string at = fmt::format("{}/{}", place, name);
+  const auto found = tree.find(name);
+  if (found == tree.end() || !found->is_array())
+    throw Error({at, found == tree.end() ? "nothing" : found->dump(), "a list of whole numbers", kMakeTree});
   std::vector<int> out;
   for (const json& entry : *found) {
     const bool whole = entry.is_number_integer();
@@ -82,23 +82,29 @@ TreeShape TreeShape::of_json(const json& file, const std::string& where) {
     throw Error(
         {where, "a file of another format", fmt::format("\"format\": \"{}\"", kTreeFormat), kMakeTree});
   }
-  const std::vector<int> parents = numbers_of(file, "parents", where),
-                         ranks = numbers_of(file, "ranks", where);
+  return of_lists(file, where, "", 1);
+}
+
+TreeShape TreeShape::of_lists(const json& tree, const std::string& where, const std::string& at, int least) {
+  const std::string place = fmt::format("{}: {}", where, at);
+  const std::vector<int> parents = numbers_of(tree, "parents", place),
+                         ranks = numbers_of(tree, "ranks", place);
+  const std::string named = at.empty() ? where : place;
   if (parents.size() != ranks.size()) {
-    throw Error({where, fmt::format("{} parents and {} ranks", parents.size(), ranks.size()),
+    throw Error({named, fmt::format("{} parents and {} ranks", parents.size(), ranks.size()),
                  "one parent and one rank for each node", kMakeTree});
   }
   const int drafted = static_cast<int>(parents.size());
-  if (drafted < 1 || drafted > kMostDrafted) {
-    throw Error({fmt::format("{}: /parents", where), fmt::format("{} nodes", drafted),
-                 fmt::format("1 to {} nodes", kMostDrafted), kMakeTree});
+  if (drafted < least || drafted > kMostDrafted) {
+    throw Error({fmt::format("{}/parents", place), fmt::format("{} nodes", drafted),
+                 fmt::format("{} to {} nodes", least, kMostDrafted), kMakeTree});
   }
   // children[node][rank - 1] is a node of the file, or 0 until this node is found.
   std::vector<std::vector<int>> children(parents.size() + 1);
   for (int node = 1; node <= drafted; ++node) {
     const auto i = static_cast<std::size_t>(node - 1);
     if (parents[i] >= node) {
-      throw Error({fmt::format("{}: /parents/{}", where, i),
+      throw Error({fmt::format("{}/parents/{}", place, i),
                    fmt::format("node {} is a child of node {}", node, parents[i]),
                    fmt::format("a parent from 0 to {}, because parents come before their children", node - 1),
                    kMakeTree});
@@ -107,7 +113,7 @@ TreeShape TreeShape::of_json(const json& file, const std::string& where) {
     const auto rank = static_cast<std::size_t>(ranks[i]);
     if (rank > siblings.size()) siblings.resize(rank, 0);
     if (rank < 1 || siblings[rank - 1] != 0) {
-      throw Error({fmt::format("{}: /ranks/{}", where, i), fmt::format("rank {} of node {}", rank, node),
+      throw Error({fmt::format("{}/ranks/{}", place, i), fmt::format("rank {} of node {}", rank, node),
                    rank < 1 ? "ranks from 1"
                             : fmt::format("another rank than that of node {}, which has the same parent",
                                           siblings[rank - 1]),
@@ -118,14 +124,14 @@ TreeShape TreeShape::of_json(const json& file, const std::string& where) {
   for (std::size_t node = 0; node < children.size(); ++node) {
     const auto gap = std::find(children[node].begin(), children[node].end(), 0);
     if (gap != children[node].end()) {
-      throw Error({fmt::format("{}: /ranks", where),
+      throw Error({fmt::format("{}/ranks", place),
                    fmt::format("node {} has a child of rank {} and none of rank {}", node,
                                children[node].size(), gap - children[node].begin() + 1),
                    "ranks of siblings without gaps", kMakeTree});
     }
   }
   TreeShape shape;
-  shape.where_ = where;
+  shape.where_ = named;
   std::vector<int> order = {0}, counts;  // nodes of the file level by level
   for (std::size_t i = 0; i < order.size(); ++i) {
     const std::vector<int>& below = children[static_cast<std::size_t>(order[i])];

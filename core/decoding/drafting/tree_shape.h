@@ -24,11 +24,16 @@ class TreeShape {
   /// A chain of `length` >= 1 tokens.
   static TreeShape chain(int length);
   /// The shape of a tree file (kTreeFormat). Throws Error, which names the file, for another format, when the
-  /// parents form no tree, when the ranks of siblings repeat or have gaps, and unless the tree has 1 to
-  /// kMostDrafted tokens.
+  /// parents form no tree, when the ranks of siblings repeat or have gaps, and when the tree has no tokens or
+  /// more than kMostDrafted.
   static TreeShape read(const std::filesystem::path& path);
   /// As read(), for the contents of a file that the errors call `where`.
   static TreeShape of_json(const nlohmann::json& file, const std::string& where);
+  /// The shape that the members "parents" and "ranks" of `tree` describe. `tree` is at the place `at` of the
+  /// file `where`: "" for the whole file, or for example "/trees/0". Throws Error as read() does, and unless
+  /// the tree has `least` to kMostDrafted tokens. With 0 tokens the shape is the pending token alone.
+  static TreeShape of_lists(const nlohmann::json& tree, const std::string& where, const std::string& at,
+                            int least);
 
   int nodes() const { return static_cast<int>(children_.size()); }  ///< with node 0
   int depth() const { return static_cast<int>(levels_.size()); }    ///< largest depth of a node
@@ -51,8 +56,9 @@ class TreeShape {
 
 /// A tree file has {"format": "speclab tree 1", "parents", "ranks", ...}. Entry i of the lists belongs to
 /// node i + 1; node 0 is the pending token. "parents" holds the number of each node's parent, which is
-/// smaller than its own. "ranks" says which child of its parent a node is, in draw order, from 1. Further
-/// members say where the tree comes from; reading ignores them.
+/// smaller than the number of the node. "ranks" says which child of its parent a node is, in draw order, from
+/// 1. Further members say where the tree comes from; reading ignores them. A file with several trees has
+/// another format (kTreesFormat in trees_by_confidence.h).
 inline constexpr const char* kTreeFormat = "speclab tree 1";
 
 }  // namespace speclab

@@ -8,6 +8,7 @@
 
 #include "core/theory/explain.h"
 #include "experiments/analysis/case_costs.h"
+#include "experiments/analysis/trees/counts_by_kind.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -29,14 +30,6 @@ Ranks with_sums_of_one(Ranks by_depth) {
   return by_depth;
 }
 
-void for_each_step(const CaseData& data, const std::function<void(std::size_t, const StepRecord&)>& visit) {
-  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
-    for (const GenerationRecord& turn : line.turns) {
-      for (const StepRecord& step : turn.steps) visit(prompt, step);
-    }
-  });
-}
-
 bool branches(const StepRecord& step) {
   for (std::size_t i = 0; i < step.drafted.size(); ++i) {
     if (step.drafted[i].parent != static_cast<int>(i)) return true;
@@ -45,7 +38,7 @@ bool branches(const StepRecord& step) {
 }
 
 /// Time of a draft forward / time of a target forward over one row; absent if it was not measured. With
-/// several draft models: the mean over all forwards of drafts.
+/// several draft models it is the mean over all their forwards, without one it is 0.
 std::optional<double> cost_of_a_level(const CaseData& data) {
   const std::vector<std::string> names = draft_names(data.config);
   if (names.empty()) return 0.0;
@@ -63,7 +56,21 @@ std::optional<double> cost_of_a_level(const CaseData& data) {
   return calls > 0 ? cost / calls : 0.0;
 }
 
+/// p for the steps of one prompt, measured in the steps of the other prompts.
+struct OtherPrompts {
+  theory::RankAcceptance by_rank, by_depth;
+  std::vector<theory::RankAcceptance> by_kind;
+};
+
 }  // namespace
+
+void for_each_step(const CaseData& data, const std::function<void(std::size_t, const StepRecord&)>& visit) {
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) visit(prompt, step);
+    }
+  });
+}
 
 theory::RankedTree ranked_tree(const StepRecord& step) {
   theory::RankedTree tree;
@@ -163,28 +170,35 @@ RankCounts rank_counts(const CaseData& data) {
 }
 
 std::vector<theory::Prediction> tree_predictions(const CaseData& data) {
-  if (!drafts_trees(data)) return {};
-  RankCounts all;
-  std::vector<RankCounts> own(data.prompts.size());
-  for_each_step(data, [&](std::size_t prompt, const StepRecord& step) { own[prompt].add(step); });
-  for (const RankCounts& counts : own) all.add(counts);
-  std::vector<std::pair<theory::RankAcceptance, theory::RankAcceptance>> others;
-  for (const RankCounts& counts : own) {
-    RankCounts rest = all;
+  const bool several = chooses_trees(data);
+  if (!several && !drafts_trees(data)) return {};
+  CountsByKind all;
+  std::vector<CountsByKind> own(data.prompts.size());
+  for_each_step(data,
+                [&](std::size_t prompt, const StepRecord& step) { own[prompt].add(step.tree_number, step); });
+  for (const CountsByKind& counts : own) all.add(counts);
+  std::vector<OtherPrompts> others;
+  for (const CountsByKind& counts : own) {
+    CountsByKind rest = all;
     rest.subtract(counts);
-    if (rest.empty()) return {};
-    others.emplace_back(rest.by_rank(), rest.by_depth());
+    if (rest.all().empty()) return {};
+    others.push_back({rest.all().by_rank(), rest.all().by_depth(), {}});
+    for (int kind = 0; kind < rest.kinds(); ++kind) others.back().by_kind.push_back(rest.acceptance(kind));
   }
   const auto c = data.calibration.is_null() ? std::nullopt : cost_of_a_level(data);
   std::optional<theory::RowTimes> target;
   if (c) target = calibrated_row_times(data.calibration).monotone();
   theory::RowsExplainInput step_of_case;
-  double steps = 0, by_rank = 0, by_depth = 0, time = 0, drafted = 0;
+  double steps = 0, by_rank = 0, by_depth = 0, by_kind = 0, time = 0, drafted = 0;
   for_each_step(data, [&](std::size_t prompt, const StepRecord& step) {
     const theory::RankedTree tree = ranked_tree(step);
     ++steps;
-    by_rank += theory::tree_expected_tokens(tree, others[prompt].first);
-    by_depth += theory::tree_expected_tokens(tree, others[prompt].second);
+    const OtherPrompts& other = others[prompt];
+    by_rank += theory::tree_expected_tokens(tree, other.by_rank);
+    by_depth += theory::tree_expected_tokens(tree, other.by_depth);
+    by_kind += theory::tree_expected_tokens(
+        tree,
+        step.tree_number < 0 ? other.by_depth : other.by_kind[static_cast<std::size_t>(step.tree_number)]);
     if (target) time += target->ratio(std::max(1, step.rows)) + step.draft_calls * *c;
     drafted += static_cast<double>(step.drafted.size());
     const auto rows = static_cast<std::size_t>(std::max(1, step.rows));
@@ -207,26 +221,37 @@ std::vector<theory::Prediction> tree_predictions(const CaseData& data) {
        .equation = "mean over steps of 1 + sum over nodes of prod p_dk along the path",
        .assumptions = "a child of rank k at depth d is accepted with the same p_dk at every node; " + source,
        .ci = std::nullopt});
+  if (several) {
+    out.push_back(
+        {.name = "tree_by_confidence",
+         .value = by_kind / steps,
+         .quantity = "tau",
+         .equation = "mean over steps of 1 + sum over nodes of prod p_dk along the path; p_1k by tree",
+         .assumptions = "as tree_by_rank_and_depth, but at depth 1 only in steps with the same tree; "
+                        "the confidence of the draft model chose the tree of each step",
+         .ci = std::nullopt});
+  }
+  const double tokens = several ? by_kind : by_depth;
+  const std::string as = std::string("as ") + (several ? "tree_by_confidence" : "tree_by_rank_and_depth");
   if (target) {
     out.push_back({.name = "tree_speedup",
-                   .value = by_depth / time,
+                   .value = tokens / time,
                    .quantity = "speedup",
                    .equation = "sum over steps of (1 + sum over nodes of prod p_dk) / sum over steps of "
                                "(t(n) + draft calls * c)",
-                   .assumptions = "as tree_by_rank_and_depth; no time but draft and target",
+                   .assumptions = as + "; no time but draft and target",
                    .ci = std::nullopt});
   }
   if (const auto costs = calibration_of(data, data.calibration)) {
-    step_of_case.tau = by_depth / steps;
+    step_of_case.tau = tokens / steps;
     step_of_case.drafted = drafted / steps;
     step_of_case.calibration = *costs;
     out.push_back(
         {.name = "tree_measured_costs",
          .value = theory::measured_cost_speedup(step_of_case.tau, theory::calibrated_rows_step(step_of_case)),
          .quantity = "speedup",
-         .equation =
-             "tau of tree_by_rank_and_depth * t_AR / (draft + target + accept + other times of a step)",
-         .assumptions = "as tree_by_rank_and_depth; calibrated costs of the case's own steps",
+         .equation = "the predicted tau * t_AR / (draft + target + accept + other times of a step)",
+         .assumptions = as + "; calibrated costs of the case's own steps",
          .ci = std::nullopt});
   }
   return out;

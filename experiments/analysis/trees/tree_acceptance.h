@@ -1,13 +1,15 @@
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <vector>
 
 #include "core/theory/predictions.h"
 #include "core/theory/tree_search.h"
 #include "experiments/metrics/run_data.h"
 
-/// Measures how often the children of drafted trees are accepted, by depth and rank, and predicts tau from it
-/// (core/theory/tree_search.h).
+/// Measures how often the children of drafted trees are accepted, by depth and rank, and predicts tau from
+/// these acceptances (core/theory/tree_search.h).
 namespace speclab {
 
 /// The drafted tokens of a step as a tree. The rank of a node is its place among the children of its parent.
@@ -39,6 +41,9 @@ class RankCounts {
   std::vector<std::vector<Count>> counts_;
 };
 
+/// Calls `visit` for each step of the case's first repeat, with the index of its prompt.
+void for_each_step(const CaseData& data,
+                   const std::function<void(std::size_t prompt, const StepRecord&)>& visit);
 /// True if some draft of the case branches and no step feeds probes.
 bool drafts_trees(const CaseData& data);
 /// The counts of the case's first repeat.
@@ -46,10 +51,16 @@ RankCounts rank_counts(const CaseData& data);
 
 /// Predicts tau, and with a calibration also the speedup, of a case that drafts trees. The acceptance of a
 /// prompt's steps is that of the other prompts, so that no step predicts itself. The trees of the steps are
-/// those of the record. Empty if the case drafts no trees, or if fewer than two prompts have counts.
+/// those of the record. Empty if the case drafts no trees and does not choose among several, or if fewer than
+/// two prompts have counts.
 ///   tree_by_rank (tau): p(k), the assumption of Chen et al. 2024 (Sequoia);
-///   tree_by_rank_and_depth (tau): p(d, k); tree_speedup (speedup): from p(d, k), t(n) and c;
+///   tree_by_rank_and_depth (tau): p(d, k);
+///   tree_by_confidence (tau), only if the steps drafted one of several trees: p(1, k) is measured in the
+///   steps
+///     with the same tree (CountsByKind);
+///   tree_speedup (speedup): from p(d, k), t(n) and c;
 ///   tree_measured_costs (speedup): from p(d, k) and the calibrated costs of all parts of the case's steps.
+/// With several trees, the speedups use p of tree_by_confidence.
 std::vector<theory::Prediction> tree_predictions(const CaseData& data);
 
 }  // namespace speclab

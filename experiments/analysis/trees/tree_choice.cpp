@@ -13,9 +13,8 @@
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
 #include "experiments/analysis/table.h"
-#include "experiments/analysis/trees/tree_acceptance.h"
 #include "experiments/analysis/trees/tree_costs.h"
-#include "experiments/metrics/calibration_costs.h"
+#include "experiments/analysis/trees/tree_inputs.h"
 
 namespace speclab {
 namespace {
@@ -24,40 +23,6 @@ using nlohmann::json;
 
 constexpr int kCalibrationRounds = 16;
 constexpr int kMostDraftRows = 32;  // draft forwards are measured over up to this many rows
-
-/// What decides how the children of a case are drawn and judged. Counts of cases that differ in it are not
-/// added up.
-json draws_of(const CaseData& data) {
-  json out = {{"draft", data.config["draft"]}, {"rule", data.config["rule"]}};
-  for (const char* name : {"temperature", "top_k", "top_p", "coins", "children", "used_up",
-                           "draft_temperature", "draft_top_k", "draft_top_p"}) {
-    if (data.options().contains(name)) out[name] = data.options()[name];
-  }
-  return out;
-}
-
-/// The cases of the run whose children are counted.
-std::vector<const CaseData*> tree_cases(const RunData& run, const TreeWish& wish) {
-  std::vector<const CaseData*> out;
-  for (const auto& data : run.cases) {
-    const json& draft = data->config["draft"];
-    if (draft.is_null() || (!wish.draft.empty() && draft != wish.draft) || !drafts_trees(*data)) continue;
-    if (!out.empty() && draws_of(*data) != draws_of(*out.front())) {
-      throw Error({"speclab optimize tree",
-                   fmt::format("the cases {} and {}, which draw or judge children in different ways",
-                               out.front()->id(), data->id()),
-                   "cases with one draft, one rule and one sampling",
-                   "Choose a draft with --draft, or make a run with one sampling."});
-    }
-    out.push_back(data.get());
-  }
-  if (out.empty()) {
-    throw Error({"speclab optimize tree", "a run without trees of a draft model",
-                 fmt::format("a case of {}", tree_strategy().info.name),
-                 "Pass a config: the command then measures what it needs."});
-  }
-  return out;
-}
 
 /// Widths of a tree of as many levels as fit: `width` children of the pending token, and two of each further
 /// node.
@@ -70,7 +35,8 @@ std::vector<int> widths_of_large_tree(const TreeWish& wish) {
   return widths;
 }
 
-/// Which prompts the acceptance was measured on, so that nobody measures the predictions on them.
+/// The prompts on which the acceptance was measured. They are recorded so that nobody tests the predictions
+/// on the same prompts.
 json prompts_of(const RunData& run) {
   json out = json::array();
   for (const json& prompt : run.config.at("prompts")) {
@@ -108,7 +74,7 @@ json nothing_drafted(const std::string& by) {
   return {{"tau", 1.0}, {"speedup", 1.0}, {"step_speedup", by == "step_speedup" ? json(1.0) : json()}};
 }
 
-/// The numbers of siblings, from 1, in the order of their nodes.
+/// The rank of each drafted node: its place among its siblings, from 1.
 json ranks_of(const json& parents) {
   std::vector<int> children(parents.size() + 1);
   json ranks = json::array();
@@ -132,13 +98,16 @@ json tree_calibration_config(const json& config, const TreeWish& wish) {
   }
   if (!drafts.contains(draft)) refuse(fmt::format("no draft \"{}\"", draft), "a draft of the config");
   json cases = json::array({{{"strategy", baseline_strategy().info.name}}});
+  const auto add = [&](const std::vector<int>& widths) {
+    cases.push_back({{"strategy", tree_strategy().info.name}, {"draft", draft}, {"widths", widths}});
+    if (wish.by_confidence > 0) cases.back()["root_confidence"] = true;
+  };
   std::vector<int> widths = {wish.width};
   for (int depth = 0; depth < wish.measured_depth; ++depth) {
-    cases.push_back({{"strategy", tree_strategy().info.name}, {"draft", draft}, {"widths", widths}});
+    add(widths);
     widths.insert(widths.begin(), 1);
   }
-  if (const std::vector<int> large = widths_of_large_tree(wish); large.size() > 1)
-    cases.push_back({{"strategy", tree_strategy().info.name}, {"draft", draft}, {"widths", large}});
+  if (const std::vector<int> large = widths_of_large_tree(wish); large.size() > 1) add(large);
   json out = {{"name", config.value("name", "") + "_tree"},
               {"description",
                "Measures the acceptance of drafted children by rank and depth, and the times "
@@ -159,46 +128,26 @@ json tree_calibration_config(const json& config, const TreeWish& wish) {
 }
 
 json tree_grid_of(const RunData& run, const TreeWish& wish) {
-  const std::vector<const CaseData*> cases = tree_cases(run, wish);
-  const CaseData& first = *cases.front();
-  RankCounts counts;
-  for (const CaseData* data : cases) counts.add(rank_counts(*data));
-  if (counts.empty()) {
-    throw Error({"speclab optimize tree", "no step that reached a drafted child", "some finished lines",
-                 "Decode more prompts or longer texts."});
-  }
-  const json& table = first.calibration;
-  const std::string name = first.config["draft"];
-  if (table.is_null() && !(wish.target && wish.c)) {
-    throw Error({"speclab optimize tree", "a run without a calibration", "t(n) and c of the machine",
-                 "Make a run with a calibration, or pass --t and --c."});
-  }
-  const theory::RowTimes target = (wish.target ? *wish.target : calibrated_row_times(table)).monotone();
-  const double c = wish.c ? *wish.c : table.at("drafts").at(name).at("c").get<double>();
-  // The costs are those of this machine.
-  const auto costs = wish.target || wish.c ? std::nullopt : calibrated_tree_costs(cases);
-  // Beyond the measured n, t(n) is a guess. A single time of the wish says that all n take the same time.
-  const int measured = !wish.target    ? measured_rows(table)
-                       : target.flat() ? wish.nodes
-                                       : target.largest_measured();
-  const int nodes = std::min({wish.nodes, TreeShape::kMostDrafted + 1, measured});
-  const theory::RankAcceptance acceptance = counts.by_depth();
+  const TreeInputs in = tree_inputs(run, wish);
+  const CaseData& first = *in.cases.front();
+  const theory::RankAcceptance acceptance = in.counts.by_depth();
   std::vector<std::vector<double>> firsts;
   for (const std::vector<double>& ranks : acceptance.by_depth()) firsts.push_back({ranks.at(0)});
   json cells = json::array(), chains = json::array();
-  for (const theory::TreeChoice& cell : theory::tree_grid(acceptance, target, c, nodes, wish.depth)) {
-    cells.push_back(predictions_for(cell, costs));
+  for (const theory::TreeChoice& cell :
+       theory::tree_grid(acceptance, in.target, in.c, in.nodes, wish.depth)) {
+    cells.push_back(predictions_for(cell, in.costs));
     cells.back().update(
         {{"nodes", cell.tree.nodes()}, {"depth", cell.tree.depth()}, {"parents", cell.tree.parents}});
   }
   for (const theory::TreeChoice& chain :
-       theory::tree_grid(theory::RankAcceptance(std::move(firsts)), target, c, nodes, wish.depth)) {
-    chains.push_back(predictions_for(chain, costs));
+       theory::tree_grid(theory::RankAcceptance(std::move(firsts)), in.target, in.c, in.nodes, wish.depth)) {
+    chains.push_back(predictions_for(chain, in.costs));
     chains.back()["gamma"] = chain.tree.depth();
   }
   json t = json::object(), reached = json::array();
-  for (int n = 1; n <= nodes; n = n < 8 ? n + 1 : n + 8) t[std::to_string(n)] = target.ratio(n);
-  for (const auto& ranks : counts.counts()) {
+  for (int n = 1; n <= in.nodes; n = n < 8 ? n + 1 : n + 8) t[std::to_string(n)] = in.target.ratio(n);
+  for (const auto& ranks : in.counts.counts()) {
     reached.push_back(json::array());
     for (const RankCounts::Count& count : ranks) reached.back().push_back(count.reached);
   }
@@ -206,14 +155,14 @@ json tree_grid_of(const RunData& run, const TreeWish& wish) {
   return {{"format", kGridFormat},
           {"cells", std::move(cells)},
           {"chains", std::move(chains)},
-          {"chosen_by", costs ? "step_speedup" : "speedup"},
+          {"chosen_by", in.costs ? "step_speedup" : "speedup"},
           {"acceptance", acceptance.by_depth()},
           {"reached", reached},
-          {"c", c},
+          {"c", in.c},
           {"t", t},
-          {"costs", costs ? to_json(*costs, nodes) : json()},
+          {"costs", in.costs ? to_json(*in.costs, in.nodes) : json()},
           {"target", models.value("target", json())},
-          {"draft", models.value(name, json())},
+          {"draft", models.value(first.config["draft"].get<std::string>(), json())},
           {"device", wish.target ? json("times of --t") : run.environment.value("device", json())},
           {"numerics", run.environment.value("numerics", json())},
           {"draws", draws_of(first)},
@@ -259,6 +208,15 @@ json best_tree_of(const json& grid) {
   return out;
 }
 
+std::string predicted_text(const json& predicted) {
+  const auto number = [](const json& value) { return number_text(value, 3); };
+  const bool by_step = !predicted["step_speedup"].is_null();
+  return fmt::format(
+      "tau {}, speedup {} (predicted){}", number(predicted["tau"]),
+      number(predicted[by_step ? "step_speedup" : "speedup"]),
+      by_step ? fmt::format(", {} if only forwards took time", number(predicted["speedup"])) : "");
+}
+
 std::string to_tree_text(const json& tree) {
   const auto number = [](const json& value) { return number_text(value, 3); };
   const json& predicted = tree["predicted"];
@@ -275,15 +233,10 @@ std::string to_tree_text(const json& tree) {
   table.right.assign(table.header.size(), true);
   out += "Acceptance of a child, given that its parent was accepted:\n" + to_text(table) + "\n";
   const json& chain = predicted["chain"];
-  const auto speedups = [&](const json& of) {
-    const bool by_step = !of["step_speedup"].is_null();
-    return fmt::format("tau {}, speedup {} (predicted){}", number(of["tau"]),
-                       number(of[by_step ? "step_speedup" : "speedup"]),
-                       by_step ? fmt::format(", {} by F / (t(n) + d c)", number(of["speedup"])) : "");
-  };
-  const std::string of_chain = chain["gamma"] == 0 ? "No chain is faster than autoregressive decoding."
-                                                   : fmt::format("The best chain drafts {} tokens: {}.",
-                                                                 chain["gamma"].get<int>(), speedups(chain));
+  const std::string of_chain = chain["gamma"] == 0
+                                   ? "No chain is faster than autoregressive decoding."
+                                   : fmt::format("The best chain drafts {} tokens: {}.",
+                                                 chain["gamma"].get<int>(), predicted_text(chain));
   if (tree["parents"].empty()) return out + "No tree is faster than autoregressive decoding.\n";
   std::vector<int> depths = {0}, levels;
   for (const json& parent : tree["parents"]) {
@@ -293,7 +246,7 @@ std::string to_tree_text(const json& tree) {
   }
   return out + fmt::format("The best tree has {} drafted tokens in {} levels ({}): {}.\n{}\n",
                            tree["parents"].size(), levels.size(), fmt::join(levels, ", "),
-                           speedups(predicted), of_chain);
+                           predicted_text(predicted), of_chain);
 }
 
 }  // namespace speclab

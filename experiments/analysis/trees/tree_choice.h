@@ -13,20 +13,24 @@ namespace speclab {
 /// What is measured for the choice of a tree, and how large the chosen tree may be.
 struct TreeWish {
   std::string draft;       ///< name of a draft of the config; "": its only one
-  int width = 8;           ///< children whose acceptance is measured
-  int measured_depth = 4;  ///< depths at which it is measured; the last one stands for all greater depths
+  int width = 8;           ///< largest rank of a child whose acceptance is measured
+  int measured_depth = 4;  ///< largest depth at which it is measured; it stands for all greater depths
   int nodes = 64;  ///< largest number of rows of the target's forward: pending token and drafted tokens
   int depth = 10;  ///< largest number of levels of the chosen tree
+  /// Number of ranges of the draft model's confidence, for each of which a tree is chosen (mixture_choice.h);
+  /// 0: one tree for all steps, and the confidence is not measured.
+  int by_confidence = 0;
   /// t(n) and c of another machine; absent: those of the run's calibration.
   std::optional<theory::RowTimes> target = std::nullopt;
   std::optional<double> c = std::nullopt;
 };
 
 /// Makes the config of a run that measures acceptance by rank and depth, t(n) and c, from a config with a
-/// target, drafts, prompts and options. The cases of that config are replaced by the autoregressive case, one
-/// case for each n below `measured_depth`, which drafts a chain of n tokens and then `width` children, and a
-/// tree of up to `nodes` rows, which shows what the nodes of a large tree cost. Throws Error when the config
-/// has no target or no such draft, and when it has several drafts and the wish names none.
+/// target, drafts, prompts and options. These cases replace those of the given config: the autoregressive
+/// case; for each n from 0 to measured_depth - 1 a case that drafts a chain of n tokens and then `width`
+/// children; and a case with a tree of up to `nodes` rows, which shows what the nodes of a large tree cost.
+/// Throws Error when the config has no target or lacks the draft of the wish, and when the wish names no
+/// draft and the config does not have exactly one.
 nlohmann::json tree_calibration_config(const nlohmann::json& config, const TreeWish& wish);
 
 /// The format of a grid file.
@@ -37,7 +41,7 @@ inline constexpr const char* kGridFormat = "speclab tree grid 1";
 ///   "format": kGridFormat;
 ///   "cells": [{"nodes", "depth", "tau", "speedup", "step_speedup", "parents"}], the best tree of each size
 ///   and depth. Siblings are in the order of their ranks. "speedup" is tau / (t(n) + d c) for a tree of n
-///   nodes and d levels (Chen et al. 2024, who write F for tau).
+///   nodes and d levels (Chen et al. 2024, Sequoia, where tau is called F).
 ///   "step_speedup" counts all parts of a step (core/theory/tree_costs.h); null if the costs are not known
 ///   (calibrated_tree_costs), and with times of another machine; "chains": [{"gamma", "tau", "speedup",
 ///   "step_speedup"}], the same for chains; "chosen_by": "step_speedup" or "speedup", the prediction to
@@ -61,5 +65,7 @@ nlohmann::json best_tree_of(const nlohmann::json& grid);
 
 /// A tree of best_tree_of() as text.
 std::string to_tree_text(const nlohmann::json& tree);
+/// "tau", "speedup" and "step_speedup" of `predicted` as text.
+std::string predicted_text(const nlohmann::json& predicted);
 
 }  // namespace speclab

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 constexpr int kUsualDraftRows = 2;  // draft rows that every calibration measures
 
-/// The largest tree of the case. Trees at the end of a text are cut.
+/// The largest tree of the case. At the end of a text the trees are cut and therefore smaller.
 theory::RankedTree whole_tree(const CaseData& data) {
   const StepRecord* largest = nullptr;
   for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {

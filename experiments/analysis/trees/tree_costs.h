@@ -12,19 +12,19 @@ namespace speclab {
 /// Makes the costs of a step with any tree from the calibration of a run. `cases` are one or more cases with
 /// the same draft model. The trees of a case have one shape, except where the end of a text cuts them.
 ///
-/// The times of forwards are those of the calibration. Two costs are lines over the number of drafted tokens,
-/// fitted to the cases: what drafting takes besides its forwards, and everything besides drafting, the
-/// target's forward and the rule. The cost of the rule is the mean over the cases. It also depends on the
-/// number of children of a node, but this is not modelled. All times are in ns.
+/// The times of forwards are those of the calibration. Two costs are linear in the number of drafted tokens,
+/// with coefficients fitted to the cases: what drafting takes besides its forwards, and what remains of a
+/// step without drafting, the target's forward and the rule. The cost of the rule is the mean over the cases.
+/// It also depends on the number of children of a node, but this is not modelled. All times are in ns.
 ///
 /// Absent without a calibration of all these cases and of their reference. Also absent unless forwards of the
-/// draft model were measured over more than two rows ("draft_rows" of the calibration), because a level of a
-/// tree has many.
+/// draft model were measured over more than two rows ("draft_rows" of the calibration), because the draft's
+/// forward over a level of a tree has many rows.
 std::optional<theory::TreeCosts> calibrated_tree_costs(std::span<const CaseData* const> cases);
 
 /// The costs as JSON: {"t_ar", "target": {"rows": time}, "draft": {"rows": time}, "draft_step",
-/// "draft_token", "accept_step", "accept_token", "other_step", "other_token"} in ms. Times of the target up
-/// to `rows`.
+/// "draft_token", "accept_step", "accept_token", "other_step", "other_token"} in ms. The times of the
+/// target go up to `rows` rows.
 nlohmann::json to_json(const theory::TreeCosts& costs, int rows);
 
 }  // namespace speclab

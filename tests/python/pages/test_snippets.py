@@ -212,13 +212,13 @@ def best_fixed_settings(test, laboratory, text):
 
 
 def comparison(test, laboratory, text):
-    """Checks that the named baselines exist (NAME stands for any), then runs the command on two copies of a small run. Exit
-    code 1 is a verdict."""
+    """Checks that the named baselines exist (NAME stands for any), then runs the command on copies of a small run. Exit code 1 is
+    a verdict."""
     for baseline in re.findall(r"results/baselines/(?!NAME\b|MACHINE\b)[\w/-]+", text):
         test.assertTrue((ROOT / baseline / "summary.json").exists(), baseline)
     laboratory.need_run("results/runs/compared", "gamma_sweep")
     words = text.split()
-    for place in (2, 3):
+    for place in (2, 3, *(at + 1 for at, word in enumerate(words) if word == "--aa")):
         words[place] = f"results/runs/compared-{place}"
         target = laboratory.folder / words[place]
         if not target.exists():
@@ -283,9 +283,18 @@ def cells_of_a_grid(test, laboratory, text):
 
 def case_with_a_tree(test, laboratory, text):
     """Runs the command with a small tree file in place of one that `speclab optimize` wrote."""
-    tree = {"format": "speclab tree 1", "parents": [0, 0, 1], "ranks": [1, 2, 1]}
-    (laboratory.folder / "tree.json").write_text(json.dumps(tree))
+    tree = {"parents": [0, 0, 1], "ranks": [1, 2, 1]}
+    (laboratory.folder / "tree.json").write_text(json.dumps({"format": "speclab tree 1", **tree}))
+    ranges = [{"from": 0, "to": 0.5, "parents": [], "ranks": []}, {"from": 0.5, "to": 1, **tree}]
+    (laboratory.folder / "trees.json").write_text(json.dumps({"format": "speclab tree 2", "trees": ranges}))
     test.succeeds(laboratory.run(text + SMALL), text)
+
+
+def trees_by_confidence(test, laboratory, text):
+    """Runs the command on few prompts. Exit code 1: no tree is worth its time with the tiny model."""
+    result = laboratory.run(text + SMALL + " -q")
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertIn("rees by confidence", result.stdout)
 
 
 def write_skip_file(laboratory, name):
@@ -387,12 +396,13 @@ COMMANDS = [
     (r"speclab run --resume results/runs/", on_small_run),
     (r"speclab run configs/own_pair\.json .*TARGET", own_pair),
     (r"speclab run configs/lookahead_ablation\.json$", small_run_of_all_prompts),
-    (r"speclab run configs/.*tree\.json", case_with_a_tree),
+    (r"speclab run configs/.*trees?\.json", case_with_a_tree),
     (r"speclab run configs/layer_skip_search\.json$", with_skip_file_and_small_run),
     (r"speclab run configs/budget_best_fixed\.json .*budget_page\.py", budget_pages),
     (r"speclab run configs/budget_best_fixed\.json ", best_fixed_settings),
     (r"speclab run configs/", small_run),
     (r"speclab optimize tree .* --grid ", grid_of_trees),
+    (r"speclab optimize tree .* --by-confidence ", trees_by_confidence),
     (r"(\.venv/bin/python )?scripts/tree_grid\.py (pick|check) |speclab run build/cells/", cells_of_a_grid),
     (r"speclab optimize tree ", optimized_tree),
     (
