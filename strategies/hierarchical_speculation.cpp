@@ -14,6 +14,14 @@
 // A guess that was not kept leaves a row in flight on the target's session. No later row attends to it. The
 // verifying forward drops all rows of the reviews.
 //
+// With "budget": "auto" both lengths are upper limits. Before each step the strategy chooses the length of
+// the chain, perhaps 0, that gives the most tokens per time, and before each review the number of guesses
+// with which the rest of the chain takes the least time. Times are those of all three levels by the table of
+// costs: a sparse forward takes less time than a full one by what the positions that it does not see take.
+// How often the tokens of each level pass is learned from the text so far. The length is chosen before a
+// token of the step is drawn. A number of guesses may depend on earlier reviews of the step, because it does
+// not change the law of the chain.
+//
 // Paper:       Sun et al. 2024, "TriForce" (arXiv 2404.11912), Section 4 and Algorithm 1. The middle level
 //              there sees retrieved chunks of the cache ("keep": "retrieved"), and the small model's cache is
 //              StreamingLLM (Xiao et al. 2024, arXiv 2309.17453). Here, keys keep their absolute positions,
@@ -21,14 +29,17 @@
 //              middle level alone.
 // Draft cost:  one forward of the small model per guess, one sparse forward of the target per review.
 // Loses when:  the context is short, so that attention takes little of a forward: the middle level then
-//              costs as much as the target.
+//              costs as much as the target. With a budget there are then shorter drafts, down to none.
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/decoding/budget/own_draft_costs.h"
+#include "core/decoding/budget/review_budget.h"
 #include "core/decoding/drafting/draft_model.h"
 #include "core/decoding/on_target/sparse_cache.h"
 #include "core/decoding/registry.h"
@@ -47,6 +58,7 @@ struct Options {
   SparseCacheOptions cache;
   int draft_first = 4;
   int draft_last = 252;
+  BudgetOptions budget;
   void fields(OptionVisitor& visit) {
     visit("gamma", gamma, Range<int>{1, 64}, "tokens of a chain for the target with the full cache");
     visit("inner_gamma", inner_gamma, Range<int>{0, 64},
@@ -55,7 +67,61 @@ struct Options {
     cache.fields(visit);
     visit("draft_first", draft_first, Range<int>{0, 1 << 28}, "first positions that the draft model sees");
     visit("draft_last", draft_last, Range<int>{0, 1 << 28}, "last positions that the draft model sees");
+    budget.fields(visit);
   }
+};
+
+/// What one sequence has learned, for "budget": "auto".
+class HierarchyBudget {
+ public:
+  /// `most_seen`: the most positions that the sparse cache shows.
+  HierarchyBudget(const Options& options, const Resources& resources, std::int64_t most_seen)
+      : most_guesses_(options.inner_gamma),
+        reads_(options.cache.keep == KeepMiddle::none ? 0 : 1.0 / options.cache.refresh),
+        costs_(resources.costs,
+               {.layers = static_cast<int>(resources.target->layers().size()),
+                .all_layers = static_cast<int>(resources.target->layers().size()),
+                .most_seen = most_seen,
+                .most_rows = options.inner_gamma + 1},
+               options.gamma),
+        chain_(costs_.table(), TreeShape::chain(options.gamma), {}),
+        reviews_(options.gamma),
+        level_ns_(static_cast<std::size_t>(options.gamma)) {
+    of_reviews_.draft_ns = resources.costs->draft_ns;
+  }
+  void begin() {
+    chain_.begin();
+    reviews_.begin();
+  }
+  /// Chooses the length of the chain, at most `most` tokens; 0: nothing is drafted. `committed`: positions in
+  /// the cache. `behind`: tokens that the draft model has not read; negative: the text has outgrown it.
+  int choose(int most, std::int64_t committed, int behind) {
+    costs_.at(committed);
+    const StepCosts& costs = *costs_.table();
+    of_reviews_.target_ns = costs.draft_ns;  // the sparse target verifies guesses
+    reviews_.plan(of_reviews_, behind, behind < 0 ? 0 : most_guesses_);
+    for (std::size_t i = 0; i < level_ns_.size(); ++i) {
+      const int depth = static_cast<int>(i) + 1;
+      level_ns_[i] = reviews_.chain_ns(depth) - reviews_.chain_ns(depth - 1);
+    }
+    // Now and then the first forward sees the whole cache, to read out the attention.
+    level_ns_[0] += reads_ * (costs.target(1) - costs.draft(1));
+    chain_.set_level_times(level_ns_);
+    return chain_.choose(most);
+  }
+  /// Chooses the number of guesses for a review, if the chain lacks this number of tokens.
+  int guesses(int tokens) { return reviews_.guesses(tokens); }
+  void reviewed(int guessed, int kept) { reviews_.reviewed(guessed, kept); }
+  void verified(int drafted, int accepted) { chain_.observe_chain(drafted, accepted); }
+
+ private:
+  int most_guesses_;
+  double reads_;  // share of the drafts that read out the attention
+  OwnDraftCosts costs_;
+  ShapeBudget chain_;
+  ReviewBudget reviews_;
+  StepCosts of_reviews_;          // target_ns: of a review, draft_ns: of the draft model
+  std::vector<double> level_ns_;  // [gamma], expected time of the i-th token of a chain
 };
 
 class HierarchicalSpeculation final : public Strategy {
@@ -66,13 +132,20 @@ class HierarchicalSpeculation final : public Strategy {
         sparse_(options.cache, {}, resources, "hierarchical_speculation"),
         draft_view_(CacheView::ends(options.draft_first, options.draft_last)),
         caches_(static_cast<std::size_t>(resources.batch)),
-        guesses_(static_cast<std::size_t>(options.inner_gamma)) {}
+        guesses_(static_cast<std::size_t>(options.inner_gamma)) {
+    if (!options.budget.automatic()) return;
+    require_layer_costs(resources.costs.get(), "hierarchical_speculation");
+    if (options.inner_gamma > 0) require_draft_costs(resources.costs.get(), "hierarchical_speculation");
+    for (int i = 0; i < resources.batch; ++i)
+      budgets_.push_back(std::make_unique<HierarchyBudget>(options, resources, sparse_.most_seen()));
+  }
 
   TargetUse target_use() const override { return {.drafts = true, .exits = {}}; }
 
   void begin(const Sequence& sequence) override {
     caches_[static_cast<std::size_t>(sequence.slot)].begin(sequence, resources_);
     sparse_.begin(sequence);
+    if (HierarchyBudget* budget = budget_of(sequence)) budget->begin();
   }
 
   // The sequences take turns, because their reviews happen at different times.
@@ -82,8 +155,13 @@ class HierarchicalSpeculation final : public Strategy {
       draft_ = drafts[i];
       session_ = &resources_.target_session(*sequence_);
       cache_ = &caches_[static_cast<std::size_t>(sequence_->slot)];
-      const auto limit = static_cast<int>(std::min<std::int64_t>(
+      auto limit = static_cast<int>(std::min<std::int64_t>(
           {options_.gamma, sequence_->depth_limit, session_->capacity() - sequence_->position()}));
+      budget_ = budget_of(*sequence_);
+      if (limit > 0 && budget_ != nullptr) {
+        const int behind = cache_->room(*sequence_) > 0 ? cache_->behind(*sequence_) : -1;
+        limit = budget_->choose(limit, sequence_->position(), behind);
+      }
       if (limit <= 0) continue;
       sampling_ = options_.draft.over(sequence_->sampling);
       text_ = sequence_->tokens;
@@ -96,7 +174,19 @@ class HierarchicalSpeculation final : public Strategy {
     }
   }
 
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const int drafted = outcomes[i].draft->tree.drafted();
+      if (HierarchyBudget* budget = budget_of(*sequences[i]); budget != nullptr && drafted > 0)
+        budget->verified(drafted, static_cast<int>(outcomes[i].acceptance->path.size()));
+    }
+  }
+
  private:
+  /// Null without a budget.
+  HierarchyBudget* budget_of(const Sequence& sequence) {
+    return budgets_.empty() ? nullptr : budgets_[static_cast<std::size_t>(sequence.slot)].get();
+  }
   /// A coin of this step that no other decision uses. All decisions of a draft have coins of one purpose,
   /// numbered in the order in which they happen.
   Coins::Address coin() { return sequence_->draft_coin(++coins_); }
@@ -128,7 +218,9 @@ class HierarchicalSpeculation final : public Strategy {
     // Keeps one row free for each token that is still to come, so that the rows always fit. A forward that
     // reads out the attention has no guesses, so what is seen later does not depend on them.
     const int most = std::min({options_.inner_gamma, room - 1, kMostReviewed - reviewed_ - room});
-    const int guessed = sparse_.reads_next(*sequence_) ? 0 : guess(most);
+    int guessed = 0;
+    if (!sparse_.reads_next(*sequence_))
+      guessed = guess(budget_ != nullptr ? std::min(most, budget_->guesses(room)) : most);
     const auto fed = static_cast<std::size_t>(guessed) + 1;
     const ModelConfig& config = resources_.target->config();
     chain_after(last_, reviewed_, fed);
@@ -160,6 +252,7 @@ class HierarchicalSpeculation final : public Strategy {
     }
     last_ = reviewed_ + kept;
     reviewed_ += guessed + 1;
+    if (budget_ != nullptr && guessed > 0) budget_->reviewed(guessed, kept);
   }
 
   /// Draws the token at index `at` of the text.
@@ -178,7 +271,7 @@ class HierarchicalSpeculation final : public Strategy {
     double left = 0;
     for (std::size_t x = 0; x < residual_.size(); ++x)
       left += residual_[x] = std::max(0.0, residual_[x] - q.prob(static_cast<Token>(x)));
-    // Nothing is left only if p equals q up to rounding.
+    // (p - q)+ is zero everywhere only if p equals q up to rounding.
     return left > 0 ? static_cast<Token>(coins.categorical(residual_, coin())) : p.sample(coins, coin());
   }
 
@@ -209,15 +302,17 @@ class HierarchicalSpeculation final : public Strategy {
 
   Options options_;
   Resources resources_;
-  SparseCache sparse_;                 // of the target's sessions
-  CacheView draft_view_;               // of the draft model's
-  std::vector<DraftCache> caches_;     // [batch]
-  std::vector<Distribution> guesses_;  // [inner_gamma], the q of each guess
+  SparseCache sparse_;                                     // of the target's sessions
+  CacheView draft_view_;                                   // of the draft model's
+  std::vector<DraftCache> caches_;                         // [batch]
+  std::vector<Distribution> guesses_;                      // [inner_gamma], the q of each guess
+  std::vector<std::unique_ptr<HierarchyBudget>> budgets_;  // [batch]; empty without a budget
   // The step in progress of one sequence:
   const Sequence* sequence_ = nullptr;
   Draft* draft_ = nullptr;
   Session* session_ = nullptr;
   DraftCache* cache_ = nullptr;
+  HierarchyBudget* budget_ = nullptr;  // null without a budget
   SamplingParams sampling_;
   std::vector<Token> text_;  // with the tokens drafted so far, and during a review with its guesses
   int last_ = -1;            // row in flight of the text's last token but one; -1: this token is committed
@@ -236,12 +331,13 @@ const RegisterStrategy<Options, HierarchicalSpeculation> registered{{
     .paper = "Sun et al. 2024, TriForce",
     .draft_source =
         "the target with a sparse cache, and a small model with a sparse cache that drafts for it",
-    .stop_rule = "fixed lengths of both levels",
+    .stop_rule = "budget; lengths of both levels",
     .verification = "chain",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "a small model with the target's vocabulary; nothing for layer skipping",
     .needs_draft = true,
+    .drafts_with_target = true,
 }};
 
 }  // namespace

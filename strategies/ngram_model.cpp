@@ -41,7 +41,7 @@ class NgramModel final : public Strategy {
  public:
   NgramModel(const Options& options, const Resources& resources)
       : options_(options), ngrams_(options.ngrams, resources, "ngram_model") {
-    const Schedule schedule(options_.chain.schedule, options_.chain.gamma);
+    const Schedule schedule(options_.chain.schedule, options_.chain.gamma, resources.costs.get());
     for (int i = 0; i < resources.batch; ++i) {
       slots_.push_back(std::make_unique<Slot>(schedule));
       if (options_.budget.automatic()) {
@@ -102,7 +102,13 @@ class NgramModel final : public Strategy {
       if (!node) break;
       draft.source = "ngram";
       path_.push_back(draft.tree.token(*node));
-      if (slot.schedule.stop_after(draft.confidence[static_cast<std::size_t>(*node)])) {
+      const auto at = static_cast<std::size_t>(*node);
+      if (slot.schedule.needs_entropy()) {
+        const Distribution* q = draft.q_at(*node);
+        draft.entropy[at] =
+            static_cast<float>(q != nullptr && !q->one_hot() ? q->entropy() : ngrams_.entropy());
+      }
+      if (slot.schedule.stop_after(draft.confidence[at], draft.entropy[at])) {
         draft.ended_by_schedule = true;
         break;
       }

@@ -117,7 +117,8 @@ Error wrong(const char* option, std::string got, std::string expected, std::stri
       {fmt::format("self_speculation: {}", option), std::move(got), std::move(expected), std::move(advice)});
 }
 
-/// The layers that drafts run, if they skip some. Empty if they skip none, and for an early exit.
+/// The layers that drafts run, if they all skip the same ones. Empty if they skip none, with skip_sets, and
+/// for an early exit.
 std::vector<int> kept_layers(const Options& options, const Model& target) {
   if (!options.skip_sets.empty()) {
     if (options.draft_by != DraftBy::layer_skip || !options.skip.empty() || !options.skip_file.empty())
@@ -223,7 +224,7 @@ class SelfSpeculation final : public Strategy {
   }
 
  private:
-  // The most layers that a draft forward runs, where tokens differ in it; else 0.
+  // The most layers that a draft forward runs, with skip_sets or an early exit; else 0.
   int most_layers() const {
     if (token_skips_ == nullptr) return exits_.empty() ? 0 : exits_.back();
     std::size_t most = 0;
@@ -247,13 +248,14 @@ const RegisterStrategy<Options, SelfSpeculation> registered{{
         "Zhang et al. 2024, Draft & Verify; Elhoushi et al. 2024, LayerSkip; Schuster et al. 2022, CALM; "
         "Sadhukhan et al. 2024, MagicDec",
     .draft_source = "layers of the target, or the target with a sparse cache",
-    .stop_rule = "budget; schedule: constant gamma, heuristic, confidence, adaptive confidence, product",
+    .stop_rule = "budget; a schedule: speclab list schedules",
     .verification = "chain",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing; an early exit is accepted often only if the target was trained for it",
     .may_name_file = "skip_file",
     .skips_layers = true,
+    .drafts_with_target = true,
 }};
 
 }  // namespace

@@ -74,7 +74,7 @@ const RegisterStrategy<Options, SpeculativeSampling> registered{{
     .summary = "a small model drafts a chain, the target verifies it in one forward",
     .paper = "Leviathan et al. 2023, Algorithm 1; Chen et al. 2023, Algorithm 2",
     .draft_source = "small model or layers of the target",
-    .stop_rule = "budget; schedule: constant gamma, heuristic, confidence, adaptive confidence, product",
+    .stop_rule = "budget; a schedule: speclab list schedules",
     .verification = "chain",
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",

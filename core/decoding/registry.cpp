@@ -50,8 +50,9 @@ std::unique_ptr<Strategy> StrategyChoice::make(const Resources& resources) const
     throw Error({fmt::format("strategy {}", info().name), fmt::format("no \"{}\"", info().needs_file),
                  "a file", fmt::format("speclab describe {} says which one.", info().name)});
   }
-  if (has_budget() && !resources.costs) {
-    throw Error({fmt::format("strategy {}: budget", info().name), "\"auto\" without a table of costs",
+  if (needs_costs() && !resources.costs) {
+    throw Error({fmt::format("strategy {}", info().name),
+                 "budget \"auto\", or a schedule that chooses by costs, without a table of costs",
                  "a table of costs (StepCosts)", "speclab run and speclab generate measure one."});
   }
   return entry_->make(options_.get(), resources);

@@ -46,10 +46,14 @@ struct StrategyInfo {
   bool needs_reference = false;      ///< drafts from the autoregressive text; experiments decode that first
   std::string_view may_name_file{};  ///< name of an option that may name a file; empty when there is none
   std::string_view former_name{};    ///< name in older records; empty when the name never changed
-  bool drafts_any_shape =
-      false;                  ///< its option "widths" or "tree" sets the tree's shape (speclab optimize tree)
+  /// Its option "widths" or "tree" sets the tree's shape, and its option "root_confidence" records the draft
+  /// model's confidence (`speclab optimize tree`).
+  bool drafts_any_shape = false;
   bool skips_layers = false;  ///< drafts with the target, but skips the layers that the file of the option
                               ///< "skip_file" names (`speclab optimize layers` writes such files)
+  /// Drafts with forwards of the target itself. A table of costs then has the time of a layer and of a cached
+  /// position of the target (StepCosts::layer_ns, position_ns).
+  bool drafts_with_target = false;
   /// Name of an option with a matrix K as that of theory::MatrixCascade (core/theory/cascade.h), by which
   /// several draft models review each other's chains; empty when there is none. The option "max_gram" says
   /// whether copies are the last draft. The sources of a draft are "draft 1", "draft 2", ... and "max_gram".
@@ -72,7 +76,7 @@ struct StrategyEntry {
   void (*fields)(void* options, OptionVisitor& visit);
   std::unique_ptr<Strategy> (*make)(const void* options, const Resources& resources);
   bool (*carries_memory)(const void* options) = nullptr;  ///< null: never does
-  bool (*has_budget)(const void* options) = nullptr;      ///< null: never has one
+  bool (*needs_costs)(const void* options) = nullptr;     ///< null: never does
 };
 
 /// A strategy with its options, as a value. This is how a config becomes a Strategy:
@@ -94,8 +98,9 @@ class StrategyChoice {
   /// next. Drafts then depend on earlier prompts, and experiments decode the prompts of the
   /// case in the order of their file.
   bool carries_memory() const { return entry_->carries_memory && entry_->carries_memory(options_.get()); }
-  /// Whether the option "budget" is "auto". The strategy then needs Resources::costs.
-  bool has_budget() const { return entry_->has_budget && entry_->has_budget(options_.get()); }
+  /// Whether the strategy, with these options, needs Resources::costs: the option "budget" is "auto", or the
+  /// schedule needs them.
+  bool needs_costs() const { return entry_->needs_costs && entry_->needs_costs(options_.get()); }
   /// Makes the strategy. Throws Error when options contradict each other, and when a required draft model,
   /// file or table of costs is missing.
   std::unique_ptr<Strategy> make(const Resources& resources) const;
@@ -128,7 +133,8 @@ void register_strategy(const StrategyEntry& entry);
 /// default-constructible and copyable and has fields(). It also has `bool carries_memory() const` if some
 /// option makes the strategy keep something for the next conversation. If it has a member `BudgetOptions
 /// budget`, the strategy can choose how much it drafts. If that member is a `CutBudgetOptions`, a budget cuts
-/// its drafts (core/decoding/budget/budgeted_strategy.h). MyStrategy is a Strategy with a constructor
+/// its drafts (core/decoding/budget/budgeted_strategy.h). If it has a member `chain` with a member
+/// `ScheduleOptions schedule`, the schedule may need costs. MyStrategy is a Strategy with a constructor
 /// (const Options&, const Resources&).
 ///
 ///     static const RegisterStrategy<Options, MyStrategy> registered{
@@ -158,7 +164,12 @@ class RegisterStrategy {
              return static_cast<const Options*>(options)->carries_memory();
            return false;
          },
-         [](const void* options) { return budget_of(*static_cast<const Options*>(options)); }});
+         [](const void* options) {
+           const Options& of = *static_cast<const Options*>(options);
+           if constexpr (requires { of.chain.schedule.info().needs_costs; })
+             return budget_of(of) || of.chain.schedule.info().needs_costs;
+           return budget_of(of);
+         }});
   }
 
  private:

@@ -109,6 +109,17 @@ std::string required(const po::variables_map& values, const std::string& name, c
   return values[name].as<std::string>();
 }
 
+void refuse_options(const po::variables_map& values, const std::string& where,
+                    std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    if (values.count(name) == 0 || values[name].defaulted()) continue;
+    throw Error({.what = where,
+                 .got = fmt::format("--{}", name),
+                 .expected = "only options that have an effect there",
+                 .advice = "Leave the option out."});
+  }
+}
+
 void add_backend_options(po::options_description& options, BackendChoice& choice) {
   const char* chosen = std::getenv("SPECLAB_BACKEND");
   options.add_options()(

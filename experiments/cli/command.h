@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -44,6 +45,11 @@ std::optional<boost::program_options::variables_map> parse_arguments(
 /// The value of a required argument. Throws Error when it is missing.
 std::string required(const boost::program_options::variables_map& values, const std::string& name,
                      const Command& command);
+
+/// Throws Error if one of the options was given. `where` says where they do nothing: "speclab replay without
+/// --check".
+void refuse_options(const boost::program_options::variables_map& values, const std::string& where,
+                    std::initializer_list<const char*> names);
 
 /// Adds --backend (default: SPECLAB_BACKEND in the environment, else auto), --device, --numerics, --threads,
 /// --kernels and --prefill.

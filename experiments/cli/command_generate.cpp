@@ -151,9 +151,9 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
       "chat-template", po::value(&chat_template),
       "name of a family of chat templates, instead of the template in the model's files")(
       "costs", po::value(&costs),
-      "folder of a run whose table of costs a strategy with \"budget\": \"auto\" uses; default: a table is "
-      "measured")("plain", "use no chat template")("seed", po::value(&seed)->default_value(1),
-                                                   "seed of the coins")(
+      "folder of a run; a strategy with \"budget\": \"auto\" uses the table of costs of this run. Default: a "
+      "table is measured")("plain", "use no chat template")("seed", po::value(&seed)->default_value(1),
+                                                            "seed of the coins")(
       "json", "print the record as JSON instead of the text")(
       "profile-steps",
       "let a profiler record only the steps after the prompt (ncu --profile-from-start off, "
@@ -190,12 +190,12 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
   LoopOptions loop_options;
   const long room = static_cast<long>(conversation.tokens().size()) + generation.max_tokens + 64;
   loop_options.capacity = static_cast<int>(std::min<long>(room, models.target()->config().context));
-  if (strategy.has_budget()) {
+  if (strategy.needs_costs()) {
     std::map<std::string, const Model*> timed;
     for (const std::string& name : draft_names) timed[name] = models.draft(name).get();
-    const json table = costs.empty()
-                           ? measure_cost_table(*models.target(), timed, strategy.info().skips_layers, 2)
-                           : read_cost_table(costs);
+    const json table =
+        costs.empty() ? measure_cost_table(*models.target(), timed, strategy.info().drafts_with_target, 2)
+                      : read_cost_table(costs);
     loop_options.costs = step_costs(table, costs.empty() ? "measured" : costs, {draft_names}).at(draft_names);
   }
   if (const auto& tokenizer = models.tokenizer()) {

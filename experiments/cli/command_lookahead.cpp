@@ -49,6 +49,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   if (link.latency_us < 0 || link.gigabytes_per_second < 0)
     throw Error({"--link-us, --link-gbytes", "a negative number", "0 or more", ""});
   const bool measure = values->count("measure") > 0;
+  if (!measure) refuse_options(*values, "speclab lookahead without --measure", {"resume"});
   auto [summary, stored] = read_summary(folder);
   if (stored) {
     const bool other_link = link.latency_us > 0 || link.gigabytes_per_second > 0;
@@ -67,6 +68,8 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
                      .expected = "a run with cases on one device, to which the law can be fitted",
                      .advice = "For example a run of configs/lookahead_wng.json."});
       }
+      refuse_options(*values, "speclab lookahead with a run whose cases all divide their steps over devices",
+                     {"t"});
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
       else fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));

@@ -1,5 +1,6 @@
-// Metrics of acceptance. Four of them estimate alpha. All metrics of this file are computed from the first
-// repeat. The other repeats would add nothing, because they use the same coins and so have the same steps.
+// Metrics of acceptance. Four of them estimate alpha. All metrics of this file but alpha_teacher_forced are
+// computed from the first repeat. The other repeats would add nothing, because they use the same coins and so
+// have the same steps.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -11,6 +12,7 @@
 #include "core/decoding/registry.h"
 #include "core/decoding/rules/accept.h"
 #include "core/theory/alpha_estimators.h"
+#include "core/theory/reliability.h"
 #include "experiments/metrics/metrics_detail.h"
 
 namespace speclab {
@@ -187,6 +189,67 @@ MetricValue iid_p_value(const CaseData& data) {
   return {test ? json(test->p_value) : json(nullptr), nullptr};
 }
 
+/// The drafts' confidence in each tested token and whether the token was accepted, by prompt. Only drafts
+/// that are chains, because the second child of a node is tested only if the first one was rejected.
+std::vector<std::vector<theory::Forecast>> confidences(const CaseData& data) {
+  std::vector<std::vector<theory::Forecast>> out(data.prompts.size());
+  if (judges_whole_paths(data)) return out;
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        for (std::size_t i = 0; i < step.drafted.size(); ++i) {
+          const DraftedToken& token = step.drafted[i];
+          if (token.parent != static_cast<int>(i)) break;
+          if (token.tested && token.confidence >= 0)
+            out[prompt].push_back({token.confidence, token.accepted});
+        }
+      }
+    }
+  });
+  return out;
+}
+
+std::optional<theory::Reliability> reliability_of(const CaseData& data) {
+  std::vector<theory::Forecast> all;
+  for (const std::vector<theory::Forecast>& prompt : confidences(data))
+    all.insert(all.end(), prompt.begin(), prompt.end());
+  return theory::reliability(std::move(all));
+}
+
+MetricValue confidence_ece(const CaseData& data) {
+  const auto found = reliability_of(data);
+  return {found ? json(found->ece) : json(nullptr), nullptr};
+}
+
+MetricValue confidence_brier(const CaseData& data) {
+  std::vector<double> errors, tests;
+  for (const std::vector<theory::Forecast>& prompt : confidences(data)) {
+    const auto found = theory::reliability(prompt);
+    tests.push_back(static_cast<double>(prompt.size()));
+    errors.push_back(found ? found->brier * tests.back() : 0);
+  }
+  return ratio_of_sums(data, errors, tests);
+}
+
+MetricValue confidence_bins(const CaseData& data) {
+  const auto found = reliability_of(data);
+  if (!found) return {};
+  json list = json::array();
+  for (const theory::ReliabilityBin& bin : found->bins) list.push_back(bin.forecast);
+  return {list, nullptr};
+}
+
+MetricValue accepted_by_confidence(const CaseData& data) {
+  const auto found = reliability_of(data);
+  if (!found) return {};
+  MetricValue result{json::array(), json::array()};
+  for (const theory::ReliabilityBin& bin : found->bins) {
+    result.value.push_back(bin.share);
+    result.ci95.push_back(interval_json(stats::wilson_interval(bin.share * bin.count, bin.count)));
+  }
+  return result;
+}
+
 MetricValue tau_over_eq1(const CaseData& data) {
   return as_metric(theory::tokens_over_eq1(rounds_of_draws(data), data.bootstrap()));
 }
@@ -201,8 +264,8 @@ const std::array kAcceptanceMetrics = {
            "mean expected acceptance of the case's rule at tested positions (sum min(p,q), p(x), ...)", kHigh,
            false, alpha_min},
     Metric{"alpha_teacher_forced", "",
-           "mean expected acceptance of one draw by the case's rule over the autoregressive text; draft "
-           "models only",
+           "mean over the positions of the autoregressive text of the probability that the case's rule "
+           "accepts one token of the draft model",
            kHigh, false, alpha_teacher_forced},
     Metric{"alpha_agreement_p", "", "p-value of the test that alpha and alpha_min estimate the same number",
            kNone, false, agreement},
@@ -213,6 +276,18 @@ const std::array kAcceptanceMetrics = {
     Metric{"joint_at", "", "running product of acceptance_at", kHigh, false, joint_at},
     Metric{"accepted_histogram", "steps", "[n]: steps with n accepted tokens", kNone, false,
            accepted_histogram},
+    Metric{"confidence_ece", "",
+           "expected calibration error of the draft's probability of its token as a forecast of acceptance: "
+           "mean distance to the share accepted, over ten bins of equal numbers of tested tokens",
+           kLow, false, confidence_ece},
+    Metric{"confidence_brier", "",
+           "Brier score of the same forecast: mean of (probability - 1 if accepted, else 0)^2", kLow, false,
+           confidence_brier},
+    Metric{"confidence_bins", "", "[i]: mean of the draft's probabilities in bin i of confidence_ece", kNone,
+           false, confidence_bins},
+    Metric{"accepted_by_confidence", "",
+           "[i]: share of the tokens of bin i that was accepted; Wilson intervals", kNone, false,
+           accepted_by_confidence},
     Metric{"drafted_per_step", "tokens/step", "mean number of drafted tokens per step", kNone, false,
            drafted_per_step},
     Metric{

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/decoding/drafting/schedule.h"
 #include "core/measure/run_result.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/analysis/case_theory.h"
@@ -30,14 +31,12 @@ json or_null(const json& object, const char* key) {
 }
 
 /// gamma, if it is the length of every draft or the upper limit of that length. Null without a draft model,
-/// for a strategy with the option `fallback`, and for a schedule that changes gamma.
+/// for a strategy with the option `fallback`, and for a schedule whose drafts may be longer than gamma.
 json gamma_of(const CaseData& data) {
   const json& options = data.options();
   if (data.config["draft"].is_null() || options.contains("fallback")) return nullptr;
-  const std::string schedule = options.value("schedule", "constant");
-  return schedule == "constant" || schedule == "confidence" || schedule == "product"
-             ? or_null(options, "gamma")
-             : json(nullptr);
+  const ScheduleInfo* schedule = recorded_schedule(options.value("schedule", "constant"));
+  return schedule != nullptr && !schedule->exceeds_gamma ? or_null(options, "gamma") : json(nullptr);
 }
 
 json draft_sampling(const json& options) {

@@ -20,7 +20,8 @@ struct RunSummary {
   bool stored = false;  ///< true: read from summary.json, because the folder has no lines
 };
 /// Computes the summary from the lines of a run. A folder that was kept without lines (no cases/, such as
-/// results/baselines/*) gives its stored summary. Never writes. Throws Error when the folder has neither.
+/// results/baselines/*) gives its stored summary. Never writes. Throws Error when the folder has neither
+/// lines nor a summary.
 RunSummary read_summary(const std::filesystem::path& folder);
 
 }  // namespace speclab

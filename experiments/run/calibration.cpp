@@ -14,22 +14,29 @@ namespace {
 using nlohmann::json;
 
 constexpr int kStepTokens = 24;  ///< tokens of a short text
-/// Number of rounds that measure each row count above kUsual. Few are enough, because usual cases feed fewer
-/// rows.
-constexpr int kWideSamples = 4;
-/// Forwards of up to kNarrow rows are measured in every round. Larger ones of up to kUsual rows are measured
-/// in every other round.
-constexpr int kNarrow = 5, kUsual = 9;
 /// Measurements of each narrow size in a round. Every prediction depends on t(1) and a few narrow sizes.
 /// Fewer measurements are needed when the lines time forwards between their steps (drift_every).
 constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
 
+/// Forwards of up to kNarrow rows are measured in every round, those of up to kUsual rows in every other
+/// round. Wider ones are rare in usual cases, so a few measurements in the whole run are enough. Trees choose
+/// among sizes of up to kTree rows, which takes more measurements.
+constexpr int kNarrow = 5, kUsual = 9, kTree = 32;
+constexpr int kTreeSamples = 12, kWideSamples = 4;
+
 /// The number of rounds that measure a forward of n rows, for n above kNarrow.
-int samples_of(int n, int rounds) { return n <= kUsual ? (rounds + 1) / 2 : std::min(kWideSamples, rounds); }
+int samples_of(int n, int rounds) {
+  if (n <= kUsual) return (rounds + 1) / 2;
+  return std::min(n <= kTree ? kTreeSamples : kWideSamples, rounds);
+}
+
+/// Untimed forwards at the start of a round. After decoding, a forward of 8 rows took 1.6 times as long as
+/// one of a single row, and 1.2 times as long after six other forwards (Zen 5, two cores).
+constexpr int kUntimed = 8;
 
 /// Returns the steps whose drafts were not cut by the end of the text. The text has at most `most_tokens`
 /// tokens. Cut drafts would bias the fitted cost of long drafts, because the first tokens of a draft cost
-/// more than later ones: the weights that they read are not in a cache yet.
+/// more than later ones: the CPU's caches do not hold the draft's weights yet.
 std::vector<const StepRecord*> whole_steps(const GenerationRecord& text, int most_tokens) {
   int deepest = 0;
   for (const StepRecord& step : text.steps) deepest = std::max(deepest, static_cast<int>(draft_depth(step)));
@@ -52,14 +59,28 @@ json as_json(const StepRecord& step) {
             {"step", step.times.total()}}}};
 }
 
-/// Adds the time of a forward of n rows to the times by the host's clock and, if there is a device, to those
-/// by its clock.
+/// Adds the time of a forward of n rows to the times by the host's clock and, if there is a device, to the
+/// times by the device's clock.
 void put(json& of_host, json& of_device, int n, const ForwardTime& time) {
   of_host[std::to_string(n)] = time.host_ns;
   if (time.device_ns) of_device[std::to_string(n)] = *time.device_ns;
 }
 
 }  // namespace
+
+std::vector<PlannedForward> planned_forwards(int round, int rounds, int rows, int turns) {
+  std::vector<PlannedForward> plan;
+  const int narrow = std::min(kNarrow, rows);
+  for (int i = 0; i < kUntimed; ++i) plan.push_back({narrow, false});
+  for (int n = rows; n > narrow; --n) {
+    if (is_measured_size(n, rows) && measured_in(round, rounds, samples_of(n, rounds), n))
+      plan.push_back({n, true});
+  }
+  for (int turn = 0; turn < turns; ++turn) {
+    for (int n = narrow; n >= 1; --n) plan.push_back({n, true});
+  }
+  return plan;
+}
 
 Calibration::Calibration(const Experiment& experiment, const ModelSet& models, Decoder& decoder,
                          const Shard& shard, std::size_t lines, const std::filesystem::path& folder,
@@ -118,27 +139,24 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
   json round = {{"round", done_},           {"shard", shard_},          {"context_length", context_},
                 {"t_n_ns", json::object()}, {"drafts", json::object()}, {"cases", json::object()}};
   json on_device = json::object(), drafts_on_device = json::object();
-  const int narrow = std::min(kNarrow, rows_);
-  for (int n = rows_; n > narrow; --n) {  // wide forwards first: they suffer least while the machine wakes up
-    if (interrupted()) return;
-    if (is_measured_size(n, rows_) && measured_in(done_, rounds_, samples_of(n, rounds_), n))
-      put(round["t_n_ns"], on_device, n, timer("").time(n));
-  }
-  std::vector<ForwardTime> sums(static_cast<std::size_t>(narrow) + 1);
+  struct Sum {
+    ForwardTime time;
+    int forwards = 0;
+  };
+  std::map<int, Sum> sums;  // by number of rows
   const int turns = watches_drift() ? kNarrowTurnsBesideDrift : kNarrowTurns;
-  for (int turn = 0; turn < turns; ++turn) {
-    for (int n = narrow; n >= 1; --n) {
-      if (interrupted()) return;
-      const ForwardTime time = timer("").time(n);
-      ForwardTime& sum = sums[static_cast<std::size_t>(n)];
-      sum.host_ns += time.host_ns;
-      if (time.device_ns) sum.device_ns = sum.device_ns.value_or(0) + *time.device_ns;
-    }
+  for (const PlannedForward& forward : planned_forwards(done_, rounds_, rows_, turns)) {
+    if (interrupted()) return;
+    const ForwardTime time = timer("").time(forward.rows);
+    if (!forward.timed) continue;
+    Sum& sum = sums[forward.rows];
+    ++sum.forwards;
+    sum.time.host_ns += time.host_ns;
+    if (time.device_ns) sum.time.device_ns = sum.time.device_ns.value_or(0) + *time.device_ns;
   }
-  for (int n = 1; n <= narrow; ++n) {
-    ForwardTime mean = sums[static_cast<std::size_t>(n)];
-    mean.host_ns /= turns;
-    if (mean.device_ns) *mean.device_ns /= turns;
+  for (const auto& [n, sum] : sums) {
+    ForwardTime mean{sum.time.host_ns / sum.forwards, std::nullopt};
+    if (sum.time.device_ns) mean.device_ns = *sum.time.device_ns / sum.forwards;
     put(round["t_n_ns"], on_device, n, mean);
   }
   int index = 0;

@@ -22,11 +22,11 @@ namespace speclab {
 /// of the machine from second to second. The rounds must meet the same speeds as the lines.
 ///
 /// A round times forwards after as many cached tokens as the run has on average, or as
-/// CalibrationOptions::context says: the target over n rows (n from 1 to 5 several times in every round,
-/// larger n less often) and each draft model over 1 and 2 rows, and over more with
-/// CalibrationOptions::draft_rows. Over all rounds together, each case also decodes a few short texts that
-/// are not lines. These texts show what a step costs besides the target's forward. The rounds are written to
-/// calibration.jsonl (results/SCHEMA.md). The function calibration_costs computes one table from them.
+/// CalibrationOptions::context says: the target over n rows (planned_forwards) and each draft model over 1
+/// and 2 rows, and over more with CalibrationOptions::draft_rows. Over all rounds together, each case also
+/// decodes a few short texts that are not lines. These texts show what a step costs besides the target's
+/// forward. The rounds are written to calibration.jsonl (results/SCHEMA.md). The function calibration_costs
+/// computes one table from them.
 class Calibration {
  public:
   /// Takes the ids of an autoregressive case and of a prompt, and a seed. Returns the finished line, or null.
@@ -47,8 +47,8 @@ class Calibration {
   /// times a forward of as many rows as the step fed and appends the time to `drift`. The first such step is
   /// the one with index drift_every / 2. The number of rows matters, because slow reads of weights slow
   /// down a forward of many rows less than a forward of few rows. The function skips steps of more rows
-  /// than the calibration measures (rows_). The result is empty when drift_every is 0 or the calibration is
-  /// disabled. It is also empty on a device, because the host must not delay the device's steps.
+  /// than the calibration measures (rows_). drift_watch() returns an empty function when drift_every is 0 or
+  /// the calibration is disabled, and on a device, because the host must not delay the device's steps.
   std::function<void(const StepRecord&)> drift_watch(std::vector<TimedForward>& drift);
 
  private:
@@ -70,12 +70,23 @@ class Calibration {
   std::map<std::string, ForwardTimer> timers_;  ///< by draft; "": the target
 };
 
-/// Whether forwards of n rows are measured, if the largest measured one has `most` rows: all up to 128, then
-/// each 64th and the largest. Predictions interpolate between them. Forwards of many rows take long, and
-/// their time per row hardly changes with n.
+/// Whether forwards of n rows are measured, if the largest measured one has `most` rows: all n up to 128,
+/// then the multiples of 64 and `most`. Predictions interpolate between them. Forwards of many rows take
+/// long, and their time per row hardly changes with n.
 constexpr bool is_measured_size(int n, int most) {
   return n <= most && (n <= 128 || n % 64 == 0 || n == most);
 }
+
+/// A forward of the target in a round of the calibration.
+struct PlannedForward {
+  int rows = 0;
+  bool timed = false;
+};
+
+/// The forwards of round `round` of `rounds`, in order. The first ones are untimed: they bring weights, pages
+/// and threads into the state that forwards meet in the middle of a text. Then come the sizes from `rows`
+/// down to 6, each in some of the rounds, then the sizes from 5 down to 1, `turns` times.
+std::vector<PlannedForward> planned_forwards(int round, int rounds, int rows, int turns);
 
 /// Spreads `wanted` measurements evenly over `rounds` rounds. Returns true if a measurement is made in round
 /// `round`. This is true for exactly `wanted` rounds, or for all rounds if there are no more than `wanted`.

@@ -69,7 +69,7 @@ double time_of_one_row(const Model& model, int context, int repeats) {
   return stats::median((samples.device.empty() ? samples.host : samples.device).at(1));
 }
 
-/// Adds the times that drafts of the target itself need. Times that are negative by noise become 0.
+/// Adds the times for strategies that draft with the target itself. Negative times are noise and become 0.
 void measure_own_drafts(const Model& target, int repeats, json& table) {
   const int context = context_of(target);
   const double whole = time_of_one_row(target, context, repeats);

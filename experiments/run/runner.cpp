@@ -55,11 +55,11 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   return environment;
 }
 
-/// The lists of draft models of cases with a budget.
-std::set<std::vector<std::string>> drafts_with_budget(const Experiment& experiment) {
+/// The lists of draft models of cases that choose by costs.
+std::set<std::vector<std::string>> drafts_with_costs(const Experiment& experiment) {
   std::set<std::vector<std::string>> lists;
   for (const CaseSpec& spec : experiment.cases) {
-    if (spec.strategy.has_budget()) lists.insert(spec.drafts);
+    if (spec.strategy.needs_costs()) lists.insert(spec.drafts);
   }
   return lists;
 }
@@ -69,17 +69,17 @@ json cost_table_for(const RunRequest& request, const ModelSet& models, Progress&
   const std::vector<CaseSpec>& cases = request.experiment.cases;
   constexpr int kRepeats = 5;
   if (std::none_of(cases.begin(), cases.end(),
-                   [](const CaseSpec& spec) { return spec.strategy.has_budget(); }))
+                   [](const CaseSpec& spec) { return spec.strategy.needs_costs(); }))
     return nullptr;
   if (request.resume) return read_cost_table(request.out);
   if (!request.costs_of.empty()) return read_cost_table(request.costs_of);
-  progress.note("measuring the costs from which budgets are chosen");
+  progress.note("measuring the costs from which the amounts to draft are chosen");
   std::map<std::string, const Model*> drafts;
-  for (const std::vector<std::string>& names : drafts_with_budget(request.experiment)) {
+  for (const std::vector<std::string>& names : drafts_with_costs(request.experiment)) {
     for (const std::string& name : names) drafts[name] = models.draft(name).get();
   }
   const bool own_drafts = std::any_of(cases.begin(), cases.end(), [](const CaseSpec& spec) {
-    return spec.strategy.has_budget() && spec.strategy.info().skips_layers;
+    return spec.strategy.needs_costs() && spec.strategy.info().drafts_with_target;
   });
   return measure_cost_table(*models.target(), drafts, own_drafts, kRepeats);
 }
@@ -132,7 +132,7 @@ struct Bench {
   const std::function<bool()>& interrupted;
 };
 
-/// Returns the reference's line if the strategy drafts from its text, else null. Throws Error if the
+/// Returns the reference's line if the strategy drafts from that line's text, else null. Throws Error if the
 /// reference has failed and this line needs it, either to draft from it or to be compared with it.
 const LineRecord* reference_for(const Bench& bench, const CaseSpec& spec, const LineRecord& line) {
   if (spec.reference.empty()) return nullptr;
@@ -147,7 +147,7 @@ const LineRecord* reference_for(const Bench& bench, const CaseSpec& spec, const 
   return needed ? bench.lines.text(spec.reference, line.prompt, line.seed) : nullptr;
 }
 
-/// Measures a line. The result is finished or failed; null when it was interrupted.
+/// Measures a line. The result is finished or failed; null when the measurement was interrupted.
 std::optional<LineRecord> measure(const Bench& bench, const PlannedLine& planned) {
   const CaseSpec& spec = bench.experiment.cases[static_cast<std::size_t>(planned.case_index)];
   const PromptSpec& prompt = bench.experiment.prompts[static_cast<std::size_t>(planned.prompt_index)];
@@ -242,11 +242,13 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
     for (const std::string& draft : spec.drafts) models.add_draft(experiment.drafts.at(draft));
   }
   const json cost_table = cost_table_for(request, models, progress);
-  Decoder decoder(experiment, models,
-                  cost_table.is_null()
-                      ? CostsByDrafts()
-                      : step_costs(cost_table, request.costs_of.empty() ? request.out : request.costs_of,
-                                   drafts_with_budget(experiment)));
+  Decoder decoder(
+      experiment, models,
+      cost_table.is_null()
+          ? CostsByDrafts()
+          : step_costs(cost_table,
+                       request.resume || request.costs_of.empty() ? request.out : request.costs_of,
+                       drafts_with_costs(experiment)));
   json environment = environment_of(request, models);
   if (!cost_table.is_null()) environment["step_costs"] = cost_table;
   if (!environment["optimised"].get<bool>())

@@ -18,9 +18,8 @@ struct RunRequest {
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
-  /// Folder of the run, or file, whose table of costs serves the option "budget": "auto"; empty: the table is
-  /// measured.
-  /// A resumed run always takes the table in its own record.
+  /// The folder of a run, or a file, that holds the table of costs for the option "budget": "auto". Empty:
+  /// the table is measured. A resumed run always takes the table in its own record.
   std::filesystem::path costs_of = {};
   Shard shard = {};  ///< the lines to measure; other calls with this folder measure the other shards
   std::vector<std::string> command_line;
@@ -38,8 +37,8 @@ struct RunOutcome {
 /// the record yet (a failed line is not measured again), and makes teacher-forced estimates on the finished
 /// texts. It writes summary.json at the end, also after an interruption. A line holds token ids and hashes of
 /// logits rows. A line is compared with its reference as soon as both lines are finished (RunLines). An error
-/// in a line is recorded in that line, and the run goes on. Throws Error when nothing more can be measured
-/// (models, folder, full disk).
+/// in a line is recorded in that line, and the run goes on. Throws Error when nothing more can be measured,
+/// for example because a model is missing, the folder cannot be used or the disk is full.
 RunOutcome run_experiment(const RunRequest& request, Progress& progress);
 
 }  // namespace speclab

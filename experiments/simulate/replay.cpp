@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/options_json.h"
+#include "core/decoding/budget/step_costs.h"
 #include "experiments/analysis/case_costs.h"
 #include "experiments/analysis/table.h"
 #include "experiments/metrics/metrics.h"
@@ -76,27 +77,45 @@ double least_time(const TracedText& text, int most, const theory::Calibration& c
   return rest[0];
 }
 
-/// Whether the trace has the confidence of the drafter in its tokens.
-bool has_confidence(const Trace& trace) {
+/// Whether the trace has what the schedule looks at: the drafter's confidence in each drafted token, or the
+/// entropy of the rows of these tokens.
+bool has_evidence(const Trace& trace, const ScheduleInfo& schedule) {
   for (const TracedText& text : trace.texts) {
     for (const TracedDraft& draft : text.drafts) {
-      if (draft.drafted() > 0) return draft.confidence.front() >= 0;
+      if (draft.drafted() == 0) continue;
+      const bool confidence = draft.confidence.front() >= 0,
+                 entropy = !draft.entropy.empty() && draft.entropy.front() >= 0;
+      return (confidence || !schedule.needs_confidence) && (entropy || !schedule.needs_entropy);
     }
   }
-  return false;
+  return !schedule.needs_confidence && !schedule.needs_entropy;
+}
+
+/// Whether the trace has all that the setting asks for.
+bool can_replay(const Trace& trace, const ReplaySetting& setting) {
+  const ScheduleInfo& info = setting.schedule.info();
+  if (!has_evidence(trace, info) || (info.needs_costs && setting.costs == nullptr)) return false;
+  return Schedule(setting.schedule, setting.gamma, setting.costs.get()).largest() <= longest_draft(trace);
 }
 
 std::string threshold_text(const ScheduleOptions& schedule) {
-  if (schedule.schedule == ScheduleRule::confidence) return fmt::format("{}", schedule.confidence_threshold);
-  if (schedule.schedule == ScheduleRule::product) return fmt::format("{}", schedule.product_threshold);
-  return "";
+  switch (schedule.schedule) {
+    case ScheduleRule::confidence: return fmt::format("{}", schedule.confidence_threshold);
+    case ScheduleRule::product: return fmt::format("{}", schedule.product_threshold);
+    case ScheduleRule::entropy: return fmt::format("{}", schedule.entropy_threshold);
+    case ScheduleRule::roc_confidence: return fmt::format("from {}", schedule.confidence_threshold);
+    case ScheduleRule::adaptive_confidence:
+    case ScheduleRule::adaptive_entropy: return fmt::format("from {}", schedule.first_threshold);
+    default: return "";
+  }
 }
 
-std::string schedule_name(const ScheduleOptions& schedule) {
-  for (const ScheduleInfo& info : schedules()) {
-    if (info.rule == schedule.schedule) return std::string(info.name);
-  }
-  return "";
+/// The calibrated times of forwards as a table of costs.
+std::shared_ptr<const StepCosts> forwards_of(const theory::Calibration& costs, int most_rows) {
+  auto table = std::make_shared<StepCosts>();
+  for (int rows = 1; rows <= most_rows; ++rows) table->target_ns.push_back(costs.target.at(rows));
+  if (costs.draft_token > 0) table->draft_ns = {costs.draft_token};
+  return table;
 }
 
 json setting_row(const Trace& trace, const std::vector<Replayed>& by_prompt, const ReplaySetting& setting,
@@ -104,13 +123,15 @@ json setting_row(const Trace& trace, const std::vector<Replayed>& by_prompt, con
   Replayed sum;
   for (const Replayed& one : by_prompt) add_replayed(sum, one);
   json row = {{"gamma", setting.gamma},
-              {"schedule", schedule_name(setting.schedule)},
+              {"schedule", setting.schedule.info().name},
               {"threshold", threshold_text(setting.schedule)},
               {"tau", nullptr},
               {"tau_ci95", nullptr},
               {"draft_utilization", sum.drafted > 0 ? json(sum.accepted / sum.drafted) : json()},
               {"speedup", nullptr},
-              {"speedup_ci95", nullptr}};
+              {"speedup_ci95", nullptr},
+              {"over_best", nullptr},
+              {"over_best_ci95", nullptr}};
   if (sum.steps == 0) return row;
   const auto interval = [&](const auto& value) {
     return interval_json(stats::bootstrap_interval(
@@ -138,6 +159,26 @@ std::vector<Replayed> replay_prompts(const Trace& trace, const ReplaySetting& se
   return out;
 }
 
+/// Adds how much faster each setting is than the fastest constant gamma, on the same prompts.
+void add_ratios(const Trace& trace, const theory::Calibration& costs,
+                const std::vector<std::vector<Replayed>>& counts, json& entry) {
+  const std::vector<Replayed>& base = counts[entry["best"].get<std::size_t>()];
+  for (std::size_t setting = 0; setting < counts.size(); ++setting) {
+    const auto ratio = [&](std::span<const std::size_t> prompts) {
+      Replayed own, best;
+      for (const std::size_t i : prompts) add_replayed(own, counts[setting][i]), add_replayed(best, base[i]);
+      return own.steps > 0 ? replayed_speedup(own, costs) / replayed_speedup(best, costs)
+                           : std::numeric_limits<double>::quiet_NaN();
+    };
+    std::vector<std::size_t> all(base.size());
+    std::iota(all.begin(), all.end(), std::size_t{0});
+    json& row = entry["settings"][setting];
+    row["over_best"] = ratio(all);
+    row["over_best_ci95"] =
+        interval_json(stats::bootstrap_interval(all.size(), ratio, trace.data->bootstrap()));
+  }
+}
+
 /// Adds the speedups of choices that only hindsight allows.
 void add_oracles(const Trace& trace, const theory::Calibration& costs, const std::vector<int>& gammas,
                  json& out) {
@@ -162,10 +203,9 @@ void add_oracles(const Trace& trace, const theory::Calibration& costs, const std
 /// The options of a case without those that a replay may choose.
 json fixed_options(const CaseData& data) {
   json options = data.options();
-  for (const char* name :
-       {"gamma", "length", "schedule", "confidence_threshold", "product_threshold", "first_threshold",
-        "threshold_step", "wanted_acceptance", "gamma_max", "emit_at_most", "budget"})
-    options.erase(name);
+  for (const char* name : {"gamma", "length", "emit_at_most", "budget"}) options.erase(name);
+  ScheduleOptions schedule;
+  for (const OptionInfo& info : describe_options(option_fields(schedule))) options.erase(info.name);
   return options;
 }
 
@@ -179,22 +219,29 @@ bool same_options(const CaseData& a, const CaseData& b) {
   return true;
 }
 
-const Trace* trace_of(std::span<const Trace> traces, const CaseData& data) {
+/// A trace from which the setting of a case can be replayed; null if there is none.
+const Trace* trace_of(std::span<const Trace> traces, const CaseData& data, const ReplaySetting& setting) {
   for (const Trace& trace : traces) {
     const CaseData& own = *trace.data;
     if (own.config["strategy"] == data.config["strategy"] && own.config["draft"] == data.config["draft"] &&
-        own.config["rule"] == data.config["rule"] && same_options(own, data))
+        own.config["rule"] == data.config["rule"] && same_options(own, data) && can_replay(trace, setting))
       return &trace;
   }
   return nullptr;
 }
 
+/// The option that limits the length of a case's drafts. A case without a draft model copies up to `length`
+/// tokens. Its gamma is that of an unused fallback.
+const char* length_option(const CaseData& data) {
+  return data.config["draft"].is_null() && data.options().contains("length") ? "length" : "gamma";
+}
+
+bool has_length(const CaseData& data) { return data.options().contains(length_option(data)); }
+
 ReplaySetting setting_of(const CaseData& data) {
   const json& options = data.options();
   ReplaySetting setting;
-  // A case without a draft model copies up to `length` tokens. Its gamma is that of an unused fallback.
-  const bool copies = data.config["draft"].is_null() && options.contains("length");
-  setting.gamma = options.at(copies ? "length" : "gamma");
+  setting.gamma = options.at(length_option(data));
   json schedule = json::object();
   const json known = echo_options(option_fields(setting.schedule));
   for (const auto& [name, value] : known.items()) {
@@ -208,7 +255,7 @@ ReplaySetting setting_of(const CaseData& data) {
 
 Replayed replay_one(const TracedText& text, const ReplaySetting& setting) {
   Replayed out;
-  Schedule schedule(setting.schedule, setting.gamma);
+  Schedule schedule(setting.schedule, setting.gamma, setting.costs.get());
   schedule.begin(text.turn);
   const std::size_t count = text.drafts.size();
   for (std::size_t i = 0; i < count;) {
@@ -217,8 +264,9 @@ Replayed replay_one(const TracedText& text, const ReplaySetting& setting) {
     schedule.start_draft();
     int drafted = 0;
     while (drafted < limit) {
-      const double confidence = draft.confidence[static_cast<std::size_t>(drafted++)];
-      if (schedule.stop_after(confidence)) break;
+      const auto at = static_cast<std::size_t>(drafted++);
+      const double entropy = at < draft.entropy.size() ? draft.entropy[at] : -1;
+      if (schedule.stop_after(draft.confidence[at], entropy)) break;
     }
     const int left = static_cast<int>(count - i), accepted = std::min({drafted, draft.matching, left});
     const int emitted = std::min(accepted + 1, left);
@@ -241,7 +289,8 @@ int longest_draft(const Trace& trace) {
 }
 
 Replayed replay(const Trace& trace, std::span<const std::size_t> texts, const ReplaySetting& setting) {
-  const int most = Schedule(setting.schedule, setting.gamma).largest(), traced = longest_draft(trace);
+  const int most = Schedule(setting.schedule, setting.gamma, setting.costs.get()).largest(),
+            traced = longest_draft(trace);
   if (most > traced) {
     throw Error({.what = "speclab replay: " + trace.data->id(),
                  .got = fmt::format("a setting that drafts up to {} tokens", most),
@@ -264,21 +313,30 @@ json replayed(std::span<const Trace> traces, const json& calibration, const std:
     const auto costs = calibration_of(*trace.data, calibration);
     double positions = 0;
     for (const TracedText& text : trace.texts) positions += static_cast<double>(text.drafts.size());
-    json entry = {{"case", trace.data->id()}, {"positions", positions},   {"settings", json::array()},
-                  {"best", nullptr},          {"best_per_text", nullptr}, {"oracle", nullptr}};
+    json entry = {{"case", trace.data->id()},  {"positions", positions}, {"settings", json::array()},
+                  {"left_out", json::array()}, {"best", nullptr},        {"best_per_text", nullptr},
+                  {"oracle", nullptr}};
+    const int longest = longest_draft(trace);
     std::vector<int> possible;
     for (const int gamma : gammas) {
-      if (gamma <= longest_draft(trace)) possible.push_back(gamma);
+      if (gamma <= longest) possible.push_back(gamma);
     }
     if (possible.empty()) continue;
+    const auto step_costs = costs ? forwards_of(*costs, longest + 1) : nullptr;
     double best = 0;
+    std::vector<std::vector<Replayed>> counts;  // [settings][prompts]
     for (const ScheduleOptions& schedule : schedules) {
+      const std::string name(schedule.info().name);
+      json& left_out = entry["left_out"];
+      if (!has_evidence(trace, schedule.info()) &&
+          std::find(left_out.begin(), left_out.end(), json(name)) == left_out.end())
+        left_out.push_back(name);
       for (const int gamma : possible) {
-        const ReplaySetting setting{gamma, schedule};
-        const Schedule rule(schedule, gamma);
-        if (rule.largest() > longest_draft(trace) || (rule.needs_confidence() && !has_confidence(trace)))
-          continue;
-        const json row = setting_row(trace, replay_prompts(trace, setting), setting, costs);
+        ReplaySetting setting{gamma, schedule, step_costs};
+        setting.schedule.gamma_max = std::min(schedule.gamma_max, longest);
+        if (!can_replay(trace, setting)) continue;
+        counts.push_back(replay_prompts(trace, setting));
+        const json row = setting_row(trace, counts.back(), setting, costs);
         if (schedule.schedule == ScheduleRule::constant && row["speedup"].is_number() &&
             row["speedup"].get<double>() > best) {
           best = row["speedup"];
@@ -287,6 +345,7 @@ json replayed(std::span<const Trace> traces, const json& calibration, const std:
         entry["settings"].push_back(row);
       }
     }
+    if (costs && entry["best"].is_number()) add_ratios(trace, *costs, counts, entry);
     if (costs) add_oracles(trace, *costs, possible, entry);
     out.push_back(entry);
   }
@@ -296,12 +355,10 @@ json replayed(std::span<const Trace> traces, const json& calibration, const std:
 json replay_check(std::span<const Trace> traces, const json& calibration, const RunData& measured) {
   json out = json::array();
   for (const auto& data : measured.cases) {
-    const Trace* trace = data->reference ? trace_of(traces, *data) : nullptr;
-    if (trace == nullptr) continue;
+    if (!data->reference || !has_length(*data)) continue;
     const ReplaySetting setting = setting_of(*data);
-    const Schedule rule(setting.schedule, setting.gamma);
-    if (rule.largest() > longest_draft(*trace) || (rule.needs_confidence() && !has_confidence(*trace)))
-      continue;
+    const Trace* trace = trace_of(traces, *data, setting);
+    if (trace == nullptr) continue;
     if (std::set(data->prompts.begin(), data->prompts.end()) != prompts_of(*trace)) continue;
     const json metrics = compute_metrics(*data);
     const Replayed counts = replay(*trace, all_texts(*trace), setting);
@@ -324,28 +381,34 @@ std::string replay_text(const json& replay) {
       "come "
       "from the calibration.\n";
   for (const json& trace : replay["traces"]) {
-    Table table{.header = {"gamma", "schedule", "threshold", "tau", "draft utilization", "predicted speedup"},
+    Table table{.header = {"gamma", "schedule", "threshold", "tau", "draft utilization", "predicted speedup",
+                           "over best gamma"},
                 .rows = {},
-                .right = {true, false, true, true, true, true}};
+                .right = {true, false, true, true, true, true, true}};
     std::size_t index = 0;
     for (const json& row : trace["settings"]) {
       const bool best = trace["best"].is_number() && trace["best"] == index++;
       table.rows.push_back({row["gamma"].dump(), row["schedule"], row["threshold"], interval_text(row, "tau"),
                             number_text(row["draft_utilization"]),
-                            interval_text(row, "speedup") + (best ? " best" : "")});
+                            interval_text(row, "speedup") + (best ? " best" : ""),
+                            interval_text(row, "over_best")});
     }
     text += fmt::format("\n{}: {:.0f} positions\n{}\n", trace["case"].get<std::string>(),
                         trace["positions"].get<double>(), to_text(table));
+    for (const json& name : trace["left_out"])
+      text += fmt::format("not replayed: {}; the trace lacks what this schedule looks at\n",
+                          name.get<std::string>());
     if (trace["oracle"].is_number())
       text += fmt::format(
-          "best gamma of each text: {:.3f}; best length of each step, known in hindsight: {:.3f}\n",
+          "speedup with the best gamma of each text: {:.3f}; with the best draft length of each step, "
+          "chosen in hindsight: {:.3f}\n",
           trace["best_per_text"].get<double>(), trace["oracle"].get<double>());
   }
   return text;
 }
 
 std::string replay_check_text(const json& comparison) {
-  Table table{.header = {"case", "tau", "replayed", "speedup", "replayed", "error"},
+  Table table{.header = {"case", "tau", "replayed tau", "speedup", "replayed speedup", "error"},
               .rows = {},
               .right = {false, true, true, true, true, true}};
   for (const json& row : comparison) {

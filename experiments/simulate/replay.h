@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -22,6 +23,7 @@ namespace speclab {
 struct ReplaySetting {
   int gamma = 1;  ///< longest draft
   ScheduleOptions schedule;
+  std::shared_ptr<const StepCosts> costs{};  ///< times of steps, for a schedule that needs them
 };
 
 /// What a replay counts.
@@ -43,21 +45,27 @@ theory::StepTimes replayed_step(const Replayed& counts, const theory::Calibratio
 /// Replays the settings `gammas` x `schedules` for every trace. Returns
 ///   {"traces": [{"case", "positions",
 ///     "settings": [{"gamma", "schedule", "threshold", "tau", "tau_ci95", "draft_utilization",
-///                   "speedup", "speedup_ci95"}],
+///                   "speedup", "speedup_ci95",
+///                   "over_best": speedup / that of the setting "best" | null,
+///                   "over_best_ci95": its interval, paired by prompt | null}],
+///     "left_out": [names of schedules that look at what the trace lacks: the confidence of the draft in its
+///                  tokens, or the entropy of its rows],
 ///     "best": index of the setting with the fastest constant gamma | null,
 ///     "best_per_text": speedup when every text has its own best gamma of `gammas` | null,
 ///     "oracle": speedup with the draft lengths that make each text fastest, chosen in hindsight; a step then
 ///               drafts only tokens that will be accepted, and no more than the largest of `gammas` | null}]}
-/// Leaves out settings that may draft more than the longest draft of the trace, and schedules that need
-/// confidences which the trace lacks. Also leaves out traces whose longest draft is shorter than all
-/// `gammas`. Speedups are null without calibrated costs of the case in `calibration`.
+/// Leaves out gammas above the longest draft of the trace, and traces whose longest draft is shorter than all
+/// `gammas`. A heuristic schedule drafts at most as many tokens as that longest draft. Speedups are null
+/// without calibrated costs of the case in `calibration`; a schedule that needs costs is then left out, too.
+/// It gets the calibrated times of forwards, where a real run has its table of costs.
 nlohmann::json replayed(std::span<const Trace> traces, const nlohmann::json& calibration,
                         const std::vector<int>& gammas, const std::vector<ScheduleOptions>& schedules);
 
 /// Compares replayed taus and speedups with those of `measured`, a run of the same prompts. Takes each case
-/// with a reference that has the strategy, the draft, the rule and the options of a trace. The draft length,
-/// the schedule and the budget may differ. Leaves out a case whose setting replayed() would leave out, and a
-/// case whose prompts are not those of the trace. Returns [{"case", "tau", "replayed_tau", "speedup" | null,
+/// that has a reference and that agrees with a trace in strategy, draft, rule and options. The draft length,
+/// the schedule and the budget may differ. Leaves out a case whose setting replayed() would leave out, a case
+/// whose schedule needs costs, and a case whose prompts are not those of the trace. Returns [{"case", "tau",
+/// "replayed_tau", "speedup" | null,
 /// "replayed_speedup" | null, "error": replayed_speedup / speedup - 1 | null}].
 nlohmann::json replay_check(std::span<const Trace> traces, const nlohmann::json& calibration,
                             const RunData& measured);

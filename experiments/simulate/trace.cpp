@@ -24,6 +24,7 @@ TracedDraft traced_draft(const StepRecord& step, const std::vector<Token>& text,
            .advice = "Replay can only shorten chains; leave cases that draft trees out of the trace."});
     }
     draft.confidence.push_back(token.confidence);
+    draft.entropy.push_back(token.entropy);
     const bool matches_so_far = draft.matching == static_cast<int>(i);
     if (matches_so_far && position + 1 + i < text.size() && token.id == text[position + 1 + i])
       ++draft.matching;

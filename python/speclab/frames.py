@@ -24,8 +24,9 @@ STEPS = (
 )
 DRAFTED = (
     *(*KEY, "turn", "step", "node", "parent", "depth", "id", "p", "q", "rank", "tested", "accepted"),
-    *("confidence", "expected", "distance"),
+    *("confidence", "entropy", "expected", "distance"),
 )
+OFTEN_UNKNOWN = ("p", "q", "rank", "confidence", "entropy", "expected", "distance")  # of a drafted token
 PREDICTIONS = (
     *("case", "name", "kind", "quantity", "value", "value_lo", "value_hi", "measured", "error"),
     *("equation", "assumptions"),
@@ -194,7 +195,7 @@ def drafted_rows(key: dict[str, Any], step: dict[str, Any]) -> list[dict[str, An
     for node, token in enumerate(step.get("tokens", []), 1):
         parent = token.get("parent", node - 1)
         depth = 1 if parent == 0 else rows[parent - 1]["depth"] + 1
-        numbers = {name: token.get(name, -1) for name in ("p", "q", "rank", "confidence", "expected", "distance")}
+        numbers = {name: token.get(name, -1) for name in OFTEN_UNKNOWN}
         known = {name: None if value == -1 else value for name, value in numbers.items()}
         rows.append({**token, **known, **key, "node": node, "parent": parent, "depth": depth})
     return rows

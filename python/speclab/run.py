@@ -26,8 +26,8 @@ class Run:
     not listed there have no unit. X_lo and X_hi are the ends of the 95 % interval of X. A number that does not exist is NaN or None.
     results/SCHEMA.md describes every metric and field.
 
-    The frames of lines (`lines`, `steps`, `drafted`, `calibration_rounds`) need what `kept` tells: "full" has all of them, "slim" has only
-    `lines` and `calibration_rounds`, and "none" has none of them. A frame that the record does not have raises NotApplicable.
+    `kept` tells which frames of lines (`lines`, `steps`, `drafted`, `calibration_rounds`) the record has: "full" has all of them, "slim" has
+    only `lines` and `calibration_rounds`, and "none" has none of them. A frame that the record does not have raises NotApplicable.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -146,14 +146,14 @@ class Run:
 
     @functools.cached_property
     def predictions(self) -> pd.DataFrame:
-        """Every closed form whose inputs are known beside the measurement. error = value / measured - 1."""
+        """Every closed form whose inputs are known, with the measured value beside it. error = value / measured - 1."""
         return frames.frame(self._rows(frames.prediction_rows), frames.PREDICTIONS)
 
     @functools.cached_property
     def waterfall(self) -> pd.DataFrame:
         """The terms that lead from the predicted to the measured speedup of each case, in order.
 
-        `speedup` is the value with this term. The log_ratios of a case add up to log(measured / predicted).
+        `speedup` is the value after this term and all terms before it. The log_ratios of a case add up to log(measured / predicted).
         """
         return frames.frame(self._rows(frames.waterfall_rows), frames.WATERFALL)
 
@@ -201,7 +201,7 @@ class Run:
         """A row for each drafted token. `parent` is the node before it; node 0 is the pending token. p, q, expected: only for tested tokens."""
         rows = self._rows(lambda case: [row for one in self._steps(case) for row in frames.drafted_rows(*one)])
         table = frames.frame(rows, frames.DRAFTED, metrics=False)
-        for name in ("p", "q", "confidence", "expected", "distance"):
+        for name in ("p", "q", "confidence", "entropy", "expected", "distance"):
             table[name] = table[name].astype("float64")
         table["rank"] = table["rank"].astype("Int64")
         table.attrs["units"] = {}  # "accepted" is a verdict here, not a number of tokens

@@ -28,7 +28,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from figures.record import BadRun, NotApplicable, Run
 
-GOAL = 0.95  # least speed of auto, as a part of plain decoding and of the best fixed setting
+GOAL = 0.95  # least ratio: speed of auto / speed of the best fixed setting
 RESAMPLES = 2000
 ALL = "all"
 
@@ -118,25 +118,22 @@ def verdict(bounds):
 
 
 def require_comparable(chosen, measured):
-    """Refuses runs that share a prompt, and runs of other models or machines."""
+    """Refuses runs that share a prompt, and runs with different models or on different machines."""
     texts = lambda sweep: {turn for prompt in sweep.run._read("config.json")["prompts"] for turn in prompt["turns"]}
     shared = texts(chosen) & texts(measured)
     if shared:
         raise BadRun(
-            f"{measured.run.folder}: a prompt on which settings were chosen: {min(shared)[:60]!r}. "
+            f"{measured.run.folder}: it has a prompt on which settings were chosen: {min(shared)[:60]!r}. "
             "Measure on other prompts, such as those of the other split."
         )
-    for name, of in (
-        ("target", lambda run: run.environment["models"]["target"].get("sha256")),
-        (
-            "machine",
-            lambda run: (run.environment["cpu"]["model"], run.environment["threads"], run.environment["numerics"]),
-        ),
-    ):
+    model = lambda name: lambda run: run.environment["models"][name].get("sha256")
+    machine = lambda run: (run.environment["cpu"]["model"], run.environment["threads"], run.environment["numerics"])
+    shared_models = sorted(chosen.run.environment["models"].keys() & measured.run.environment["models"].keys())
+    for name, of in [*((name, model(name)) for name in shared_models), ("machine", machine)]:
         if of(chosen.run) != of(measured.run):
             raise BadRun(
-                f"{measured.run.folder}: another {name} than {chosen.run.folder}. Make both runs with the same models on "
-                "the same machine."
+                f"{measured.run.folder}: its {name} differs from that of {chosen.run.folder}. Make both runs with the "
+                "same models on the same machine."
             )
 
 
@@ -148,14 +145,16 @@ def rows(chosen, measured):
     out = []
     for key in chosen.compared():
         if key not in measured.compared():
-            raise BadRun(f'{measured.run.folder}: no case of {key[0]} with budget "auto". Use the filter of --filter.')
+            raise BadRun(
+                f'{measured.run.folder}: no case of {key[0]} with budget "auto". Use the filter that --filter prints.'
+            )
         auto = measured.times[measured.groups[key]["auto"][0]]
         for category in categories:
             setting = chosen.fastest(key, category)
             if setting not in measured.times:
                 raise BadRun(
                     f"{measured.run.folder}: no case {setting}, which was chosen in {chosen.run.folder}. "
-                    "Run it with the filter of --filter."
+                    "Run it with the filter that --filter prints."
                 )
             fixed = measured.times[setting]
             prompts = measured.prompts(category)
@@ -194,15 +193,16 @@ def page(chosen, measured):
         '# Budget "auto" beside the best fixed setting',
         "",
         f"{measured.run.environment['models']['target']['name']} on {measured.run.machine}. Settings chosen on "
-        f"{len(chosen.plain.by_prompt)} prompts, measured on {len(measured.plain.by_prompt)} others. "
+        f"{len(chosen.plain.by_prompt)} prompts, measured on {len(measured.plain.by_prompt)} others. Plain: "
+        "autoregressive decoding. A / B: speed of A / speed of B. "
         + (f"Intervals are widened by {100 * noise:.1f} %, the noise of speedups between repeats." if noise else "")
-        + ("" if noise else "There are no repeats, so intervals do not know the noise of the machine."),
+        + ("" if noise else "There are no repeats, so the intervals leave out the noise of the machine."),
         "",
     ]
     if measured.run.busy:
         lines += [f"**{measured.run.busy}**", ""]
     header = ["strategy", "draft", "category", "prompts", "auto / plain", "best fixed setting", "fixed / plain"]
-    header += ["auto / fixed", f"at least {GOAL}"]
+    header += ["auto / fixed", f"auto / fixed at least {GOAL}"]
     lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     for row in found:
         cells = [

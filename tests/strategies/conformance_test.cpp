@@ -175,21 +175,32 @@ TEST_P(Conformance, GreedyTextAndRowsAreThoseOfAutoregressiveDecoding) {
 
 TEST_P(Conformance, ABudgetChangesOnlyHowMuchIsVerified) {
   if (!echo_options(choose(GetParam()).fields()).contains("budget")) GTEST_SKIP();
-  const GenerationRecord whole = decode(json::object(), {{"budget", "fixed"}}).run();
+  // A draft of the target that runs all layers saves only the time of the cached positions that it does not
+  // see.
+  const StrategyInfo& info = find_strategy(GetParam()).info;
+  const bool all_layers = info.drafts_with_target && !info.skips_layers;
+  json options = {{"budget", "fixed"}};
+  if (all_layers) options.update({{"first", 0}, {"last", 0}});
+  const GenerationRecord whole = decode(json::object(), options).run();
+  options["budget"] = "auto";
   const auto nodes = [](const GenerationRecord& record) {
     std::size_t count = 0;
     for (const StepRecord& step : record.steps) count += step.drafted.size();
     return count;
   };
-  const auto run = [&](std::vector<double> target_ns, double draft_ns) {
-    Decode with = decode(json::object(), {{"budget", "auto"}});
+  const auto run = [&](std::vector<double> target_ns, double draft_ns, double position_ns) {
+    Decode with = decode(json::object(), options);
     // A draft of the target itself leaves out one of its two layers; such a forward also takes draft_ns.
     const double layer_ns = std::max(0.0, target_ns.front() - draft_ns);
-    with.loop.costs = std::make_shared<const StepCosts>(
-        StepCosts{.target_ns = std::move(target_ns), .draft_ns = {draft_ns}, .layer_ns = layer_ns});
+    with.loop.costs =
+        std::make_shared<const StepCosts>(StepCosts{.target_ns = std::move(target_ns),
+                                                    .draft_ns = {draft_ns},
+                                                    .layer_ns = layer_ns,
+                                                    .position_ns = all_layers ? position_ns : 0});
     return with.run();
   };
-  const GenerationRecord free = run({1}, 1e-12), half = run({10, 14, 19, 25}, .5), dear = run({1, 100}, .01);
+  const GenerationRecord free = run({1}, 1e-12, 1e6), half = run({10, 14, 19, 25}, .5, 1),
+                         dear = run({1, 100}, .01, 0);
   for (const GenerationRecord* record : {&free, &half, &dear}) {
     EXPECT_EQ(record->tokens, whole.tokens);
     EXPECT_EQ(record->row_hashes, whole.row_hashes);
@@ -210,7 +221,7 @@ TEST_P(Conformance, ABudgetChangesOnlyHowMuchIsVerified) {
   EXPECT_EQ(nodes(dear), 0u);
   for (const StepRecord& step : dear.steps) EXPECT_EQ(step.rows, 1) << "no row besides the pending token";
   EXPECT_TRUE(json::parse(describe(GetParam(), "budget").default_value) == "auto");
-  Decode without = decode(json::object(), {{"budget", "auto"}});
+  Decode without = decode(json::object(), options);
   EXPECT_THROW(without.run(), Error) << "there is no table of costs";
 }
 

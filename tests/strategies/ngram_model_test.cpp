@@ -161,6 +161,23 @@ TEST_F(NgramModelTest, SchedulesStopADraft) {
   EXPECT_EQ(drafted_after(text, {{"gamma", 9}}).tree.drafted(), 9);
 }
 
+TEST_F(NgramModelTest, TheEntropyIsThatOfTheLaw) {
+  const std::vector<Token> text{1, 2, 3, 1, 2, 3, 1, 2, 4, 1, 2};
+  const json options = {{"gamma", 2}, {"schedule", "entropy"}, {"entropy_threshold", 10}};
+  Sequence sampled;
+  sampled.sampling = {.temperature = 1, .top_k = 0, .top_p = 1};
+  const Draft draft = drafted_after(text, options, sampled);
+  ASSERT_EQ(draft.tree.drafted(), 2);
+  EXPECT_NEAR(draft.entropy[1], draft.q_at(1)->entropy(), 1e-6);
+  EXPECT_NEAR(draft.entropy[2], draft.q_at(2)->entropy(), 1e-6);
+  const Draft greedy = drafted_after(text, options);
+  EXPECT_NEAR(greedy.entropy[1], draft.entropy[1], 1e-5) << "the same context, and the law at temperature 1";
+  EXPECT_EQ(drafted_after(text, {{"gamma", 2}}).entropy[1], -1);
+  EXPECT_EQ(
+      drafted_after(text, {{"gamma", 9}, {"schedule", "entropy"}, {"entropy_threshold", .1}}).tree.drafted(),
+      1);
+}
+
 TEST_F(NgramModelTest, ForeignAndMissingFilesAreRefused) {
   EXPECT_THAT(error_of({{"counts", "file"}}), HasSubstr("speclab ngram build"));
   EXPECT_THAT(error_of({{"counts", "both"}, {"file", (dir_.path() / "nowhere").string()}}),

@@ -48,7 +48,7 @@ struct DraftChain::Slot {
   double probability = 1;   // for leave_out_below(): product of the draft's probabilities of the tokens
   std::vector<Token> path;  // tokens drafted so far
   std::vector<Token> fed;   // on the target: the pending token and the drafted tokens that are fed
-  int layers = -1;          // with TokenSkips: the layers of the next row, and of the rows in flight
+  int layers = -1;          // with TokenSkips: the set of layers of the next row, and of the rows in flight
   int layers_in_flight = -1;
   std::vector<RunnerUp> runner_ups;
   // State of the forward in progress:
@@ -67,10 +67,14 @@ DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resour
       on_target_(on_target),
       model_(on_target ? resources.target.get() : resources.draft.get()) {
   SPECLAB_CHECK(model_ != nullptr, "a draft chain without a draft model");
-  const Schedule schedule(options_.schedule, options_.gamma);
+  const bool for_schedule = options_.schedule.info().needs_costs, needs_costs = has_budget_ || for_schedule;
+  if (needs_costs && on_target_) require_layer_costs(resources_.costs.get(), "a chain of the target itself");
+  if (needs_costs && !on_target_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
+  std::shared_ptr<const StepCosts> costs = resources_.costs;  // for the schedule
+  if (for_schedule && on_target_)                             // in the context of the table
+    costs = OwnDraftCosts(costs, forward_of(*resources_.target, *on_target_), options_.gamma).table();
+  const Schedule schedule(options_.schedule, options_.gamma, costs.get());
   const int longest = std::max(options_.gamma, schedule.largest());
-  if (has_budget_ && on_target_) require_layer_costs(resources_.costs.get(), "a chain of the target itself");
-  if (has_budget_ && !on_target_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
   for (int i = 0; i < resources_.batch; ++i) {
     slots_.push_back(std::make_unique<Slot>(schedule));
     if (!has_budget_) continue;
@@ -188,12 +192,13 @@ bool DraftChain::extend(Slot& s) {
   // At temperature 0 the confidence is the probability at temperature 1. It costs a pass over the row.
   const Distribution* certainty = q.one_hot() ? nullptr : &q;
   const bool skips = on_target_ && on_target_->skips != nullptr;
-  if (certainty == nullptr &&
-      (want_runner_ups_ || leave_out_below_ > 0 || skips || s.schedule.needs_confidence())) {
+  if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || skips ||
+                               s.schedule.needs_confidence() || s.schedule.needs_entropy())) {
     soft_.assign_logits(logits, kSoft, config.head_ids, config.vocab);
     certainty = &soft_;
   }
   const double confidence = certainty != nullptr ? certainty->prob(token) : -1;
+  const double entropy = s.schedule.needs_entropy() ? certainty->entropy() : -1;
   if (want_runner_ups_) {
     certainty->top(2, best_);
     const auto other = std::find_if(best_.begin(), best_.end(), [=](Token best) { return best != token; });
@@ -211,12 +216,13 @@ bool DraftChain::extend(Slot& s) {
     token = (*s.substitute)(*s.sequence, depth);
     q_index = Draft::kOneHot;
   }
-  s.draft->add(token, s.depth, q_index, static_cast<float>(confidence));
+  s.draft->add(token, s.depth, q_index, static_cast<float>(confidence), static_cast<float>(entropy));
   s.draft->source = on_target_ ? on_target_->source : "draft";
   s.path.push_back(token);
   s.depth = s.draft->must_keep = depth;
+  const bool stop = s.schedule.stop_after(confidence, entropy);  // also learns from the last token
   if (s.depth >= s.limit) return false;
-  if (s.schedule.stop_after(confidence)) {
+  if (stop) {
     s.draft->ended_by_schedule = true;
     return false;
   }

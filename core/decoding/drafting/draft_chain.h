@@ -50,9 +50,10 @@ class DraftChain {
   /// draft model is fed with it. Simulated acceptance uses this.
   using Substitute = std::function<Token(const Sequence& sequence, int depth)>;
 
-  /// resources.draft must be set, unless the chain runs on the target. With BudgetRule::automatic,
-  /// resources.costs must have times of the draft model, or for a chain on the target the time of a layer.
-  /// Throws Error if it lacks them.
+  /// resources.draft must be set, unless the chain runs on the target. With BudgetRule::automatic, and for a
+  /// schedule that needs costs, resources.costs must have times of the draft model, or for a chain on the
+  /// target the time of a layer. Throws Error if the costs lack
+  /// these times.
   DraftChain(const DraftChainOptions& options, const Resources& resources,
              BudgetRule budget = BudgetRule::fixed, std::optional<ChainOnTarget> on_target = std::nullopt);
   ~DraftChain();

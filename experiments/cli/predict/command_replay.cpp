@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/nearest.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/row_times_text.h"
 #include "experiments/metrics/run_data.h"
@@ -31,7 +33,18 @@ std::vector<int> parse_gammas(const std::string& text) {
   return gammas;
 }
 
-/// Constant length, and one schedule for each threshold.
+const ScheduleInfo& schedule_named(const std::string& name) {
+  if (const ScheduleInfo* info = recorded_schedule(name)) return *info;
+  std::vector<std::string> known;
+  for (const ScheduleInfo& info : schedules()) known.emplace_back(info.name);
+  throw Error({.what = "--schedule",
+               .got = "\"" + name + "\"",
+               .expected = "names of schedules, separated by commas",
+               .advice = suggest(name, known)});
+}
+
+/// The schedules to replay: the constant length, one schedule for each threshold, and the named schedules
+/// with their default options.
 std::vector<ScheduleOptions> parse_schedules(const po::variables_map& values) {
   std::vector<ScheduleOptions> out(1);
   const auto add = [&](const char* name, ScheduleRule rule, double ScheduleOptions::* threshold) {
@@ -45,6 +58,15 @@ std::vector<ScheduleOptions> parse_schedules(const po::variables_map& values) {
   };
   add("confidence", ScheduleRule::confidence, &ScheduleOptions::confidence_threshold);
   add("product", ScheduleRule::product, &ScheduleOptions::product_threshold);
+  add("entropy", ScheduleRule::entropy, &ScheduleOptions::entropy_threshold);
+  if (values.count("schedule") > 0) {
+    std::istringstream names(values["schedule"].as<std::string>());
+    for (std::string name; std::getline(names, name, ',');) {
+      ScheduleOptions schedule;
+      schedule.schedule = schedule_named(name).rule;
+      out.push_back(schedule);
+    }
+  }
   return out;
 }
 
@@ -56,13 +78,22 @@ int replay_run(const Command& command, const std::vector<std::string>& arguments
       "also replay drafts that stop after a token whose confidence is below a threshold: .3,.5,.7")(
       "product", po::value<std::string>(),
       "also replay drafts that stop once the product of confidences is below a threshold")(
+      "entropy", po::value<std::string>(),
+      "also replay drafts that stop after a token whose row has a root of the entropy above a threshold")(
+      "schedule", po::value<std::string>(),
+      "also replay these schedules with their default options: roc_confidence,adaptive_entropy,bandit")(
       "check", po::value<std::string>(),
-      "folder of a run of the same prompts: compare its tau and speedups with the replay at its calibration")(
+      "folder of a run of the same prompts: replay with the calibration of this run, and compare the result "
+      "with its tau and speedups")(
       "limit", po::value<double>(),
       "with --check: exit code 1 if a replayed tau differs, or a replayed speedup is off by more than this "
       "fraction")("json", "print JSON");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
+  if (values->count("check") == 0) refuse_options(*values, "speclab replay without --check", {"limit"});
+  else
+    refuse_options(*values, "speclab replay with --check",
+                   {"gamma", "confidence", "product", "entropy", "schedule"});
   const RunData run = load_run(required(*values, "RUN", command));
   const std::vector<Trace> traces = read_traces(run);
   if (values->count("check") == 0) {
@@ -97,7 +128,10 @@ int run_replay(const Command& command, const std::vector<std::string>& arguments
 }  // namespace
 
 const Command kReplayCommand = {
-    "replay", "RUN [--gamma LIST] [--confidence LIST] [--product LIST] [--check RUN] [--json]",
+    "replay",
+    "RUN [--gamma LIST] [--confidence LIST] [--product LIST] [--entropy LIST] [--schedule NAMES] [--check "
+    "RUN] "
+    "[--json]",
     "Replays a trace, which is a run that drafts at every position of its texts (configs/trace.json). "
     "Predicts tau and speedup for shorter drafts and for schedules, and the speedup of choices that only "
     "hindsight allows. No model runs. Exit code 1 with --limit: a replayed tau or speedup differs from the "

@@ -3,7 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "core/base/error.h"
+#include "core/decoding/budget/step_costs.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {
@@ -253,6 +257,70 @@ TEST(DraftChain, ConfidenceStopsAreSubmittedAndMarked) {
     EXPECT_GT(early, 3) << temperature;
     EXPECT_GT(bonus, 0) << temperature;
   }
+}
+
+// The entropy of the row of each token, which is that of a Markov chain after the token before it. At
+// temperature 0 it is the entropy at temperature 1.
+TEST(DraftChain, EntropyStopsAreSubmittedAndRecorded) {
+  constexpr int kTokens = 16;
+  const ModelPtr target = random_markov(kTokens, 1, 4), draft = random_markov(kTokens, 2, 4);
+  std::vector<double> entropies;
+  for (Token token = 0; token < kTokens; ++token) {
+    std::vector<float> logits(kTokens);
+    draft->open(4)->prefill({&token, 1}, logits.data());
+    Distribution row;
+    row.assign_logits(logits, {.temperature = 1, .top_k = 0, .top_p = 1}, {}, kTokens);
+    entropies.push_back(row.entropy());
+  }
+  std::vector<double> sorted = entropies;
+  std::ranges::sort(sorted);
+  const double bar = std::sqrt((sorted[kTokens / 2] + sorted[kTokens / 2 - 1]) / 2);
+  for (const double temperature : {0., 1.}) {
+    Decode decode{
+        .target = target, .draft = draft, .options = {{"max_tokens", 80}, {"temperature", temperature}}};
+    decode.strategy =
+        choose("speculative_sampling", {{"gamma", 6}, {"schedule", "entropy"}, {"entropy_threshold", bar}});
+    const GenerationRecord record = decode.run();
+    int stopped = 0, longer = 0;
+    std::size_t text = 0;  // place of the pending token
+    for (const StepRecord& step : record.steps) {
+      Token before = record.tokens[text];
+      for (std::size_t i = 0; i < step.drafted.size(); ++i) {
+        const DraftedToken& token = step.drafted[i];
+        const double entropy = entropies[static_cast<std::size_t>(before)];
+        EXPECT_NEAR(token.entropy, entropy, 1e-6);
+        EXPECT_GE(token.confidence, 0);
+        const bool last = i + 1 == step.drafted.size();
+        if (!last) {
+          EXPECT_LE(std::sqrt(entropy), bar);
+        }
+        stopped += last && i + 1 < 6 && std::sqrt(entropy) > bar ? 1 : 0;
+        longer += i > 0 ? 1 : 0;
+        before = token.id;
+      }
+      text += static_cast<std::size_t>(step.emitted);
+    }
+    EXPECT_GT(stopped, 5) << temperature;
+    EXPECT_GT(longer, 5) << temperature;
+  }
+}
+
+TEST(DraftChain, ABanditNeedsTimesOfItsDrafter) {
+  const ModelPtr target = tiny_target();
+  Decode decode{.target = target, .draft = target, .options = {{"max_tokens", 40}}};
+  decode.strategy = choose("speculative_sampling", {{"gamma", 3}, {"schedule", "bandit"}});
+  EXPECT_TRUE(decode.strategy.needs_costs());
+  EXPECT_THROW(decode.run(), Error);
+  decode.loop.costs = std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 11}});
+  EXPECT_THROW(decode.run(), Error);
+  decode.loop.costs = std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 11}, .draft_ns = {1}});
+  const GenerationRecord record = decode.run();
+  std::vector<std::size_t> lengths;
+  for (const StepRecord& step : record.steps) lengths.push_back(step.drafted.size());
+  // Each length once, and then the one with the largest reward, because every token is accepted.
+  ASSERT_GE(lengths.size(), 5u);
+  EXPECT_THAT(std::vector<std::size_t>(lengths.begin(), lengths.begin() + 4),
+              ::testing::ElementsAre(1, 2, 3, 3));
 }
 
 TEST(DraftChain, HeuristicFollowsAcceptance) {

@@ -57,7 +57,7 @@ inline GenerationOptions generation(const json& options) {
 /// with a budget needs a table of costs (LoopOptions::costs).
 inline StrategyChoice choose(const std::string& name, const json& options = json::object()) {
   StrategyChoice choice(find_strategy(name));
-  if (choice.has_budget()) parse_options(choice.fields(), {{"budget", "fixed"}}, "test");
+  if (choice.needs_costs()) parse_options(choice.fields(), {{"budget", "fixed"}}, "test");
   parse_options(choice.fields(), options, "test");
   return choice;
 }

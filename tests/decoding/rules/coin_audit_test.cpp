@@ -104,7 +104,7 @@ class Announced final : public Strategy {
               return std::make_unique<Announced>(*static_cast<const Options*>(options), resources);
             },
             nullptr,
-            [](const void* options) { return static_cast<const Options*>(options)->inner.has_budget(); }};
+            [](const void* options) { return static_cast<const Options*>(options)->inner.needs_costs(); }};
   }
 
  private:

@@ -1,10 +1,13 @@
 #include "tests/decoding/rules/markov_cases.h"
 
+#include <algorithm>
 #include <filesystem>
 
+#include "core/base/error.h"
 #include "core/decoding/drafting/datastore.h"
 #include "core/decoding/drafting/ngrams/ngram_file.h"
 #include "core/decoding/drafting/tree_shape.h"
+#include "core/decoding/drafting/trees_by_confidence.h"
 #include "core/measure/run_result.h"
 #include "tests/decoding/rules/independent_tree.h"
 
@@ -42,6 +45,38 @@ std::string some_tree() {
   if (!std::filesystem::exists(path))
     write_json_file(path, {{"format", kTreeFormat}, {"parents", {0, 0, 2}}, {"ranks", {1, 2, 1}}});
   return path;
+}
+
+/// A tree file with three trees. The draft model of the cases is most confident after one token, least after
+/// another, and a step after each of the three tokens drafts another tree.
+std::string some_trees(const std::string& name, const std::vector<json>& trees) {
+  const std::string path = file(name);
+  if (std::filesystem::exists(path)) return path;
+  const ModelPtr draft = random_markov(kVocab, 12, 1.5);
+  std::vector<double> surest;
+  for (Token token = 0; token < kVocab; ++token) {
+    double most = 0;
+    for (const auto& [text, p] : chain_law(draft, {.temperature = 1}, token, 1)) most = std::max(most, p);
+    surest.push_back(most);
+  }
+  std::ranges::sort(surest);
+  const double low = (surest[0] + surest[1]) / 2, high = (surest[1] + surest[2]) / 2;
+  SPECLAB_CHECK(surest[0] < low && low < surest[1] && surest[1] < high && high < surest[2],
+                "rows of equal confidence");
+  const double ends[] = {0, low, high, 1};
+  json ranges = json::array();
+  for (std::size_t i = 0; i < 3; ++i) {
+    ranges.push_back(trees[i]);
+    ranges.back().update({{"from", ends[i]}, {"to", ends[i + 1]}});
+  }
+  json whole = {{"format", kTreesFormat}};
+  whole["trees"] = ranges;
+  write_json_file(path, whole);
+  return path;
+}
+
+json lists(const std::vector<int>& parents, const std::vector<int>& ranks) {
+  return {{"parents", parents}, {"ranks", ranks}};
 }
 
 /// Marks a case whose drafts are chains.
@@ -103,9 +138,12 @@ std::vector<ModelPtr> drafts_of(const Case& c, ModelPtr (*table)(int, std::uint6
 }
 
 std::shared_ptr<const StepCosts> costs_of(const Case& c) {
-  if (!c.strategy.has_budget()) return nullptr;
-  return std::make_shared<const StepCosts>(StepCosts{
-      .target_ns = {10, 13, 15.5, 18.4}, .draft_ns = {.5, .6, .7}, .further_draft_ns = {{.2, .3}, {.2, .3}}});
+  if (!c.strategy.needs_costs()) return nullptr;
+  return std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 13, 15.5, 18.4},
+                                                     .draft_ns = {.5, .6, .7},
+                                                     .further_draft_ns = {{.2, .3}, {.2, .3}},
+                                                     .layer_ns = 1,
+                                                     .position_ns = 5});
 }
 
 bool takes(const AcceptanceRule& rule, const Case& c) {
@@ -151,6 +189,22 @@ std::vector<Case> small_cases() {
                                                                           {"schedule", "adaptive_confidence"},
                                                                           {"first_threshold", .3},
                                                                           {"threshold_step", 1}})}));
+  // The rows of this draft have roots of the entropy from .7 to 1.
+  all.push_back(of_chains(
+      {"speculative entropy",
+       choose("speculative_sampling", {{"gamma", 2}, {"schedule", "entropy"}, {"entropy_threshold", .9}})}));
+  all.push_back(of_chains(
+      {"speculative adaptive entropy", choose("speculative_sampling", {{"gamma", 2},
+                                                                       {"schedule", "adaptive_entropy"},
+                                                                       {"first_threshold", .5},
+                                                                       {"threshold_step", 1}})}));
+  all.push_back(of_chains({"speculative threshold of the least cost",
+                           choose("speculative_sampling", {{"gamma", 2},
+                                                           {"schedule", "roc_confidence"},
+                                                           {"confidence_threshold", .2},
+                                                           {"least_samples", 2}})}));
+  all.push_back(of_chains(
+      {"speculative bandit", choose("speculative_sampling", {{"gamma", 2}, {"schedule", "bandit"}})}));
   all.push_back(of_chains(
       {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})}));
   all.push_back({"draft tree", choose("tree_speculation", {{"widths", {2, 1}}})});
@@ -171,6 +225,16 @@ std::vector<Case> small_cases() {
   all.push_back({"tree, uniform draws where no mass is left",
                  tree({{"widths", {3}}, {"draft_top_k", 1}, {"used_up", "uniform"}})});
   all.push_back({"tree of a file", tree({{"tree", some_tree()}})});
+  const std::vector<json> of_rows = {lists({}, {}), lists({0, 0, 1, 2}, {1, 2, 1, 1}), lists({0, 1}, {1, 1})},
+                          of_paths = {lists({0, 0}, {1, 2}), lists({0, 0, 1, 2}, {1, 2, 1, 1}),
+                                      lists({0, 1}, {1, 1})};
+  all.push_back({"trees by confidence", tree({{"tree", some_trees("trees", of_rows)}})});
+  all.push_back(
+      {"trees by confidence, hot, of more tokens than have mass",
+       tree({{"tree", some_trees("paths", of_paths)}, {"draft_temperature", 2}, {"draft_top_k", 1}})});
+  all.push_back({.name = "trees by confidence, independent children",
+                 .strategy = tree({{"tree", some_trees("paths", of_paths)}, {"children", "independent"}}),
+                 .children = Case::Children::independent_paths});
   all.push_back(
       {"dynamic tree", choose("dynamic_tree", {{"depth", 2}, {"expand", 2}, {"branches", 2}, {"nodes", 4}})});
   all.push_back(
@@ -269,6 +333,12 @@ std::vector<Case> small_cases() {
        .strategy = with_budget("cascade", {{"k", {1, 1, 1, 0, 1, 1, 0, 0, 1}}, {"inner_lenience", 2}}),
        .prompt = {0, 1, 2, 0, 1},
        .drafts = 2});
+  all.push_back(of_chains(
+      {.name = "hierarchy with a budget",
+       .strategy = with_budget(
+           "hierarchical_speculation",
+           {{"gamma", 3}, {"inner_gamma", 2}, {"first", 0}, {"last", 0}, {"draft_temperature", .6}}),
+       .divides = false}));
   all.push_back({"staged chain with a budget",
                  with_budget("staged", {{"widths", {1, 1, 1}}, {"ahead", 2}, {"known", 0}})});
   all.push_back({.name = "staged tree with a budget, guesses of a model",
@@ -397,6 +467,14 @@ std::vector<Case> all_cases() {
                            chain({{"gamma", 4}, {"schedule", "product"}, {"product_threshold", .2}})}));
   all.push_back(
       of_chains({"speculative gamma 2, heuristic", chain({{"gamma", 2}, {"schedule", "heuristic"}})}));
+  all.push_back(of_chains({"speculative gamma 4, entropy",
+                           chain({{"gamma", 4}, {"schedule", "entropy"}, {"entropy_threshold", .9}})}));
+  all.push_back(of_chains({"speculative gamma 4, threshold of the least cost",
+                           chain({{"gamma", 4}, {"schedule", "roc_confidence"}, {"least_samples", 2}})}));
+  all.push_back(
+      of_chains({"n-grams of the text, adaptive entropy",
+                 choose("ngram_model", {{"gamma", 4}, {"schedule", "adaptive_entropy"}, {"known", 0}}),
+                 repeats, false}));
   all.push_back({"draft tree of pairs", tree({2, 2, 2})});
   all.push_back({"draft tree that branches late", tree({1, 3})});
   all.push_back({"draft tree, wide", tree({3, 2, 1, 1})});

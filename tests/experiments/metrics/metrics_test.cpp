@@ -79,6 +79,33 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
   EXPECT_NEAR(summary["noise_floor"].get<double>(), 0, 1e-12);
 }
 
+TEST_F(Record, ConfidenceIsComparedWithAcceptance) {
+  const auto path = write_run("run", 1'600'000);
+  const json before = summarise_run(path)["cases"][1]["metrics"];
+  for (const char* name : {"confidence_ece", "confidence_brier", "confidence_bins", "accepted_by_confidence"})
+    EXPECT_TRUE(before[name].is_null()) << name << " without confidences";
+  std::vector<LineRecord> lines = read_case_file(path / "cases" / "spec.jsonl");
+  std::filesystem::remove(path / "cases" / "spec.jsonl");
+  for (LineRecord& line : lines) {
+    for (StepRecord& step : line.turns[0].steps) {
+      ASSERT_EQ(step.drafted.size(), 2u);
+      step.drafted[0].confidence = .8f;
+      step.drafted[1].confidence = .4f;
+    }
+    JsonLinesWriter(path / "cases" / "spec.jsonl").append(to_json(line));
+  }
+  // In one repeat: 9 first tokens, 6 of them accepted; 6 second ones were tested, 3 of them accepted.
+  const json m = summarise_run(path)["cases"][1]["metrics"];
+  ASSERT_EQ(m["confidence_bins"].size(), 2u);
+  EXPECT_NEAR(m["confidence_bins"][0].get<double>(), .4, 1e-6);
+  EXPECT_NEAR(m["confidence_bins"][1].get<double>(), .8, 1e-6);
+  EXPECT_DOUBLE_EQ(m["accepted_by_confidence"][0], .5);
+  EXPECT_DOUBLE_EQ(m["accepted_by_confidence"][1], 2. / 3);
+  EXPECT_EQ(m["accepted_by_confidence_ci95"].size(), 2u);
+  EXPECT_NEAR(m["confidence_ece"].get<double>(), (6 * .1 + 9 * (.8 - 2. / 3)) / 15, 1e-6);
+  EXPECT_NEAR(m["confidence_brier"].get<double>(), (3 * .36 + 3 * .16 + 6 * .04 + 3 * .64) / 15, 1e-6);
+}
+
 TEST_F(Record, EveryPromptHasItsCopiedShare) {
   const auto path = write_run("run", 1'600'000);
   LineRecord line = read_case_file(path / "cases" / "spec.jsonl").front();

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 #include <vector>
 
 #include "experiments/metrics/calibration_costs.h"
@@ -41,6 +42,26 @@ TEST(MeasuredIn, AsOftenAsWantedAndEvenly) {
     }
   }
   EXPECT_NE(measured_in(0, 120, 60, 6), measured_in(0, 120, 60, 7)) << "neighbours take turns";
+}
+
+TEST(PlannedForwards, BeginUntimedAndMeasureEachSizeAsOftenAsItMatters) {
+  constexpr int kRounds = 40, kTurns = 3;
+  std::map<int, int> timed;  // by number of rows, over all rounds
+  for (int round = 0; round < kRounds; ++round) {
+    const std::vector<PlannedForward> plan = planned_forwards(round, kRounds, 200, kTurns);
+    const auto first = std::find_if(plan.begin(), plan.end(), [](const auto& f) { return f.timed; });
+    EXPECT_GE(first - plan.begin(), 6) << "a timed forward before the machine is warm";
+    EXPECT_TRUE(std::all_of(first, plan.end(), [](const auto& f) { return f.timed; }));
+    for (auto forward = first; forward != plan.end(); ++forward) ++timed[forward->rows];
+  }
+  EXPECT_EQ(timed[1], kRounds * kTurns);
+  EXPECT_EQ(timed[5], kRounds * kTurns);
+  EXPECT_EQ(timed[8], kRounds / 2);
+  EXPECT_EQ(timed[17], 12);
+  EXPECT_EQ(timed[33], 4);
+  EXPECT_EQ(timed[200], 4);
+  EXPECT_FALSE(timed.contains(190)) << "no measured size";
+  for (const PlannedForward& forward : planned_forwards(0, 1, 3, kTurns)) EXPECT_LE(forward.rows, 3);
 }
 
 TEST(IsMeasuredSize, FewSizesAbove128) {

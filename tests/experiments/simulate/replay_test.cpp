@@ -4,12 +4,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
 #include "core/base/error.h"
+#include "core/decoding/budget/step_costs.h"
+#include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {
 namespace {
 
 using nlohmann::json;
+using ::testing::ElementsAre;
 
 /// Drafts of three tokens with confidences .9, .5, .2, of which `matching` are right.
 TracedDraft draft(int matching) { return {.confidence = {.9, .5, .2}, .matching = matching}; }
@@ -58,13 +65,86 @@ TEST(ReplayOne, ADrafterThatFindsNothingTakesAPlainStep) {
   EXPECT_DOUBLE_EQ(counts.tau(), 1);
 }
 
+/// The drafts of a generation that drafted at every position.
+TracedText traced(const GenerationRecord& record) {
+  TracedText out{.prompt = "p", .turn = 0, .drafts = {}};
+  for (std::size_t position = 0; position < record.steps.size(); ++position) {
+    TracedDraft& one = out.drafts.emplace_back();
+    for (const DraftedToken& token : record.steps[position].drafted) {
+      const auto at = position + 1 + static_cast<std::size_t>(one.drafted());
+      if (one.matching == one.drafted() && at < record.tokens.size() && token.id == record.tokens[at])
+        ++one.matching;
+      one.confidence.push_back(token.confidence);
+      one.entropy.push_back(token.entropy);
+    }
+  }
+  return out;
+}
+
+// The replay of a trace takes the steps that real decoding takes, under every schedule.
+TEST(ReplayOne, TakesTheStepsOfARealRun) {
+  namespace tiny = speclab::fixtures;
+  const auto target = tiny::tiny_target();
+  const auto costs = std::make_shared<const StepCosts>(
+      StepCosts{.target_ns = {10, 10.5, 11, 11.5, 12, 12.5}, .draft_ns = {1}});
+  tiny::Decode decode{.target = target, .draft = Model::with_layers(target, {0})};
+  decode.loop.costs = costs;
+  decode.options = {{"max_tokens", 120}, {"emit_at_most", 1}};
+  const json base = {{"gamma", 5},           {"gamma_max", 12},         {"first_threshold", .5},
+                     {"threshold_step", .5}, {"product_threshold", .3}, {"entropy_threshold", 1},
+                     {"least_samples", 3}};
+  decode.strategy = tiny::choose("speculative_sampling",
+                                 {{"gamma", 12}, {"schedule", "entropy"}, {"entropy_threshold", 10}});
+  const TracedText trace = traced(decode.run());
+  decode.options["emit_at_most"] = 0;
+  std::set<theory::DraftLengths> different;
+  for (const ScheduleInfo& schedule : schedules()) {
+    json options = base;
+    options["schedule"] = schedule.name;
+    decode.strategy = tiny::choose("speculative_sampling", options);
+    const GenerationRecord real = decode.run();
+    theory::DraftLengths lengths;
+    for (const StepRecord& step : real.steps) {
+      lengths.resize(std::max(lengths.size(), step.drafted.size() + 1));
+      lengths[step.drafted.size()] += 1;
+    }
+    ReplaySetting setting{.gamma = 5, .schedule = {}, .costs = costs};
+    options.erase("gamma");
+    parse_options(option_fields(setting.schedule), options, "test");
+    const Replayed replayed = replay_one(trace, setting);
+    EXPECT_EQ(replayed.lengths, lengths) << schedule.name;
+    EXPECT_EQ(replayed.accepted, tiny::total(real, &StepRecord::accepted)) << schedule.name;
+    different.insert(lengths);
+  }
+  EXPECT_GE(different.size(), schedules().size() - 1) << "most schedules draft other lengths than the others";
+}
+
 class ReplayTrace : public ::testing::Test {
  protected:
   ReplayTrace() {
-    auto data = std::make_shared<CaseData>();
-    data->config = {{"id", "spec"}, {"options", json::object()}};
+    auto data = std::make_shared<CaseData>(), reference = std::make_shared<CaseData>();
+    reference->config = {{"id", "autoregressive"}};
+    data->config = {{"id", "spec"}, {"draft", "d"}, {"options", json::object()}};
+    data->reference = reference;
     trace_.data = data;
     trace_.texts = {text(), text()};
+    trace_.texts[1].prompt = "q";
+  }
+  static json calibration() {
+    const auto linear = [](double slope) { return json{{"constant", 0}, {"slope", slope}}; };
+    const auto case_costs = [&](double draft) {
+      return json{{"draft_ns", linear(draft)}, {"accept_ns", linear(0)}, {"other_ns", 0}};
+    };
+    return {{"t_n_ns", {{"1", 10}, {"4", 13}}},
+            {"cases", {{"spec", case_costs(1)}, {"autoregressive", case_costs(0)}}}};
+  }
+  static std::string text_of(const json& trace) {
+    return replay_text(json::object({{"traces", json::array({trace})}}));
+  }
+  static ScheduleOptions scheduled(ScheduleRule rule) {
+    ScheduleOptions schedule;
+    schedule.schedule = rule;
+    return schedule;
   }
   static theory::Calibration costs() {
     theory::Calibration costs;
@@ -87,6 +167,66 @@ TEST_F(ReplayTrace, LongerDraftsThanTheTraceHasAreRefused) {
   const std::vector<std::size_t> all = {0, 1};
   EXPECT_EQ(longest_draft(trace_), 3);
   EXPECT_THROW(replay(trace_, all, {.gamma = 4, .schedule = {}}), Error);
+}
+
+TEST_F(ReplayTrace, EachSettingStandsBesideTheBestLengthAndTheOracle) {
+  ScheduleOptions unsure = scheduled(ScheduleRule::confidence);
+  unsure.confidence_threshold = .6;  // stops after the second token
+  const json out = replayed({&trace_, 1}, calibration(), {1, 2, 3, 4},
+                            {ScheduleOptions{}, unsure, scheduled(ScheduleRule::bandit)})["traces"][0];
+  ASSERT_EQ(out["settings"].size(), 9u) << "no draft of the trace has 4 tokens";
+  EXPECT_EQ(out["best"], 1);
+  // Steps of 1, 2 and 3 drafted tokens take 12, 14 and 16; tau is 1.5, 2 and 2. A plain step takes 10.
+  EXPECT_DOUBLE_EQ(out["settings"][0]["speedup"], 15. / 12);
+  EXPECT_DOUBLE_EQ(out["settings"][1]["speedup"], 20. / 14);
+  EXPECT_DOUBLE_EQ(out["settings"][0]["over_best"], 15. / 12 * 14 / 20);
+  EXPECT_DOUBLE_EQ(out["settings"][0]["over_best_ci95"][0], 15. / 12 * 14 / 20) << "both texts are the same";
+  EXPECT_DOUBLE_EQ(out["settings"][1]["over_best"], 1);
+  const json& stopped = out["settings"][5];
+  EXPECT_EQ(stopped["schedule"], "confidence");
+  EXPECT_EQ(stopped["gamma"], 3);
+  EXPECT_DOUBLE_EQ(stopped["over_best"], 1) << "it drafts two tokens in each step";
+  // The bandit drafts one token, of which one is accepted, then two, of which two are, then two.
+  const json& bandit = out["settings"][7];
+  EXPECT_EQ(bandit["schedule"], "bandit");
+  EXPECT_EQ(bandit["gamma"], 2);
+  EXPECT_DOUBLE_EQ(bandit["tau"], 2);
+  EXPECT_DOUBLE_EQ(bandit["draft_utilization"], 3. / 5);
+  // In hindsight: a draft of one token from 0, of which one is accepted, then one of three from 2.
+  EXPECT_DOUBLE_EQ(out["oracle"], 60. / (12 + 16));
+  EXPECT_NE(text_of(out).find("over best gamma"), std::string::npos);
+}
+
+TEST_F(ReplayTrace, SchedulesThatLookAtMoreThanTheTraceHasAreNamed) {
+  const std::vector<ScheduleOptions> wanted = {
+      ScheduleOptions{}, scheduled(ScheduleRule::entropy), scheduled(ScheduleRule::adaptive_entropy),
+      scheduled(ScheduleRule::product), scheduled(ScheduleRule::bandit)};
+  const auto of = [&](const json& costs) { return replayed({&trace_, 1}, costs, {2}, wanted)["traces"][0]; };
+  const auto names = [](const json& trace) {
+    std::vector<std::string> out;
+    for (const json& row : trace["settings"]) out.push_back(row["schedule"]);
+    return out;
+  };
+  const json old = of(calibration());
+  EXPECT_EQ(old["left_out"], (json{"entropy", "adaptive_entropy"}));
+  EXPECT_THAT(names(old), ElementsAre("constant", "product", "bandit"));
+  EXPECT_NE(text_of(old).find("not replayed: adaptive_entropy"), std::string::npos);
+  const json free = of(nullptr);
+  EXPECT_THAT(names(free), ElementsAre("constant", "product")) << "no costs";
+  EXPECT_TRUE(free["settings"][0]["over_best"].is_null());
+  for (TracedText& each : trace_.texts) {
+    for (TracedDraft& one : each.drafts) one.entropy = {.1, .9, 2};
+  }
+  const json all = of(calibration());
+  EXPECT_TRUE(all["left_out"].empty());
+  EXPECT_THAT(names(all), ElementsAre("constant", "entropy", "adaptive_entropy", "product", "bandit"));
+}
+
+TEST_F(ReplayTrace, AHeuristicDraftsAtMostWhatTheTraceHas) {
+  const json out = replayed({&trace_, 1}, calibration(), {2}, {scheduled(ScheduleRule::heuristic)});
+  ASSERT_EQ(out["traces"][0]["settings"].size(), 1u);
+  EXPECT_TRUE(out["traces"][0]["best"].is_null());
+  EXPECT_TRUE(out["traces"][0]["settings"][0]["over_best"].is_null()) << "no constant length to compare with";
 }
 
 }  // namespace

@@ -22,7 +22,17 @@ TASKS = 20000  # training prompts drawn, so that slots are filled too
 # values is a sweep, which chooses nothing, unless each value was chosen (trees of results/fits). configs/README.md says how each was
 # chosen.
 CHOSEN_STRATEGIES = {"composition"}
-CHOSEN_OPTIONS = {"min_score", "min_probability", "confidence_threshold", "product_threshold", "trust", "known"}
+CHOSEN_OPTIONS = {
+    *(
+        "min_score",
+        "min_probability",
+        "confidence_threshold",
+        "product_threshold",
+        "entropy_threshold",
+        "trust",
+        "known",
+    ),
+}
 
 
 def grams(text):

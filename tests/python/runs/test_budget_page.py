@@ -26,7 +26,7 @@ MEASURED_ON = {PLAIN: {"a": 10, "b": 10}, AUTO: {"a": 6, "b": 4}, SHORT: {"a": 5
 TOKENS = 5
 
 
-def write_run(folder, times, prompts, noise=0.02, target="t"):
+def write_run(folder, times, prompts, noise=0.02, target="t", draft="d"):
     """A run in which a token of a case takes `times` in each category. prompts: {id: category}."""
     (folder / "cases").mkdir(parents=True)
     cases = []
@@ -44,7 +44,7 @@ def write_run(folder, times, prompts, noise=0.02, target="t"):
             | {"draft": "d" if "draft=" in case else None, "reference": PLAIN}
         )
     environment = {
-        "models": {"target": {"sha256": target, "name": "tiny"}},
+        "models": {"target": {"sha256": target, "name": "tiny"}, "d": {"sha256": draft}},
         "cpu": {"model": "a processor"},
         "threads": 2,
         "numerics": "f32",
@@ -140,7 +140,8 @@ class BudgetPage(unittest.TestCase):
             self.assertIn(text, err)
 
         refused("a prompt on which settings were chosen", prompts={"4": "b", "5": "a"})
-        refused("another target", target="other")
+        refused("its target differs", target="other")
+        refused("its d differs", draft="other")
         refused(f"no case {SHORT}", {case: MEASURED_ON[case] for case in (PLAIN, AUTO, LONG)})
         refused('with budget "auto"', {case: MEASURED_ON[case] for case in (PLAIN, SHORT, LONG)})
         folder = self.measured()

@@ -140,6 +140,155 @@ TEST(HierarchicalSpeculation, TheJointLawIsTheTargets) {
   }
 }
 
+/// Positions take so much time that a draft with a sparse cache may be worth it. Rows are so dear that the
+/// budget often chooses less than gamma and inner_gamma.
+StepCosts costs_of_positions(double position_ns) {
+  return {.target_ns = {10, 13, 15.5, 18.4},
+          .draft_ns = {.5, .6, .7},
+          .layer_ns = 1,
+          .position_ns = position_ns,
+          .context = 0};
+}
+
+// With a budget the lengths of both levels follow from what earlier steps and reviews accepted.
+TEST(HierarchicalSpeculation, TheJointLawIsTheTargetsWithABudget) {
+  struct Setting {
+    int vocab, tokens;
+    json options;
+  };
+  const json views = {{"first", 0}, {"last", 1}, {"draft_first", 0}, {"draft_last", 1}, {"budget", "auto"}};
+  const std::vector<Setting> settings = {
+      {2, 4, {{"gamma", 3}, {"inner_gamma", 2}}},
+      {2, 4, {{"gamma", 2}, {"inner_gamma", 0}}},
+      {2, 4, {{"gamma", 3}, {"inner_gamma", 2}, {"draft_temperature", 2}}},
+      {2, 4, {{"gamma", 3}, {"inner_gamma", 1}, {"keep", "heavy"}, {"keep_positions", 1}, {"chunk", 1}}},
+      {3, 3, {{"gamma", 2}, {"inner_gamma", 1}}}};
+  for (const Setting& setting : settings) {
+    const ModelPtr target = deep_target(4, setting.vocab, 8), draft = deep_target(1, setting.vocab, 3);
+    const std::vector<Token> prompt{0, 1, 1};
+    const auto expected = target_law(*target, prompt, setting.tokens);
+    json options = setting.options;
+    options.update(views);
+    int accepted = 0;
+    for (const double position_ns : {9., 30.}) {
+      const auto costs = std::make_shared<const StepCosts>(costs_of_positions(position_ns));
+      for (const char* rule : {"rejection", "block"}) {
+        const auto law =
+            emitted_law({.target = target, .draft = draft, .strategy = hierarchy(options), .prompt = prompt},
+                        setting.tokens, rule, &accepted, costs);
+        EXPECT_LT(enumerate::total_variation(law, expected), 1e-12) << options << rule << position_ns;
+      }
+    }
+    EXPECT_GT(accepted, 0) << options;
+    // A negative control: the comparison notices a lossy rule.
+    const auto costs = std::make_shared<const StepCosts>(costs_of_positions(30));
+    const auto lossy =
+        emitted_law({.target = target, .draft = draft, .strategy = hierarchy(options), .prompt = prompt},
+                    setting.tokens, "typical", &accepted, costs);
+    EXPECT_GT(enumerate::total_variation(lossy, expected), 1e-4);
+  }
+}
+
+// Text and rows are those of plain decoding. How much is drafted follows from what the positions and the
+// guesses cost.
+TEST(HierarchicalSpeculation, ABudgetWeighsThePositionsThatADraftDoesNotSee) {
+  const ModelPtr target = deep_target(), draft = Model::with_layers(target, {0, 1, 2});
+  const json generation = {{"max_tokens", 60}};
+  const GenerationRecord plain = Decode{.target = target, .options = generation}.run();
+  const auto run = [&](json options, const StepCosts& costs) {
+    options.update({{"budget", "auto"}, {"first", 1}, {"last", 6}});
+    Decode decode{.target = target, .draft = draft, .strategy = hierarchy(options), .options = generation};
+    decode.loop.costs = std::make_shared<const StepCosts>(costs);
+    const GenerationRecord record = decode.run();
+    EXPECT_EQ(record.tokens, plain.tokens);
+    EXPECT_EQ(record.row_hashes, plain.row_hashes);
+    return record;
+  };
+  const GenerationRecord free = run(json::object(), costs_of_positions(0)),
+                         dear = run(json::object(), costs_of_positions(100));
+  EXPECT_LT(drafted(free), 12) << "a sparse forward takes as long as a full one; there are trials";
+  EXPECT_GT(drafted(dear), 30);
+  // Each forward reads the weights of its model once, and those of the draft model are fewer.
+  const auto guesses_in = [&](const GenerationRecord& record) {
+    const auto whole = static_cast<double>(target->weight_bytes());
+    return (static_cast<double>(record.draft.calls) * whole - record.draft.weight_bytes) /
+           (whole - static_cast<double>(draft->weight_bytes()));
+  };
+  StepCosts guesses = costs_of_positions(100);
+  EXPECT_GT(guesses_in(run({{"gamma", 8}, {"inner_gamma", 3}}, guesses)), 15);
+  guesses.draft_ns = {5000};
+  EXPECT_LT(guesses_in(run({{"gamma", 8}, {"inner_gamma", 3}}, guesses)), 4) << "trials";
+}
+
+TEST(HierarchicalSpeculation, ABudgetNeedsTheTimesOfAllLevels) {
+  const ModelPtr target = deep_target();
+  const auto refused = [&](const StepCosts& costs, int inner_gamma) {
+    return message_of([&] {
+      LoopOptions loop{.capacity = 64};
+      loop.costs = std::make_shared<const StepCosts>(costs);
+      DecodeLoop(target, first_layer_of(target),
+                 hierarchy({{"budget", "auto"}, {"inner_gamma", inner_gamma}}), loop);
+    });
+  };
+  EXPECT_THAT(refused({.target_ns = {10, 11}, .draft_ns = {1}}, 2), HasSubstr("without the time of a layer"));
+  EXPECT_THAT(refused({.target_ns = {10, 11}, .layer_ns = 1}, 2),
+              HasSubstr("without times of the draft model"));
+  EXPECT_EQ(refused({.target_ns = {10, 11}, .layer_ns = 1}, 0), "no error");
+}
+
+TEST(HierarchicalSpeculation, ABudgetStopsAtTheContextOfTheDraft) {
+  const ModelPtr target = deep_target();
+  Shape shape = tiny_shape();
+  shape.layers = 1;
+  shape.context = 40;
+  Decode decode{.target = target, .options = {{"max_tokens", 120}}};
+  const GenerationRecord expected = decode.run();
+  decode.draft = load_tiny(random_llama(shape, 5));
+  decode.strategy = hierarchy({{"budget", "auto"}, {"gamma", 3}, {"first", 1}, {"last", 6}});
+  decode.loop.costs = std::make_shared<const StepCosts>(costs_of_positions(100));
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(record.tokens, expected.tokens);
+  int drafts = 0;
+  std::int64_t committed = record.context_length;
+  for (const StepRecord& step : record.steps) {
+    committed += step.emitted;
+    if (committed - step.emitted < 41 || step.drafted.empty()) continue;
+    EXPECT_EQ(step.draft_calls, static_cast<int>(step.drafted.size())) << "a review for each token";
+    ++drafts;
+  }
+  EXPECT_GT(drafts, 5);
+}
+
+// Sequences share nothing that they have learned.
+TEST(HierarchicalSpeculation, SequencesTogetherChooseLikeAloneWithABudget) {
+  const ModelPtr target = deep_target();
+  const StrategyChoice strategy = hierarchy({{"budget", "auto"}, {"first", 1}, {"last", 6}});
+  LoopOptions loop{.batch = 3, .capacity = 256};
+  loop.costs = std::make_shared<const StepCosts>(costs_of_positions(100));
+  const std::vector<std::vector<Token>> prompts{{3, 1, 4, 1, 5, 9, 2, 6}, {9}, {2, 2, 2}};
+  std::vector<GenerationRecord> alone;
+  std::vector<Request> requests;
+  for (const std::vector<Token>& prompt : prompts) {
+    Decode one{.target = target,
+               .draft = first_layer_of(target),
+               .strategy = strategy,
+               .options = {{"max_tokens", 40}, {"temperature", 1}},
+               .prompt = prompt};
+    one.loop.costs = loop.costs;
+    alone.push_back(one.run());
+    requests.push_back(one.request());
+    requests.back().prompt = prompt;  // `one` ends here
+  }
+  const auto together = DecodeLoop(target, first_layer_of(target), strategy, loop).run(requests);
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    EXPECT_EQ(together[i].tokens, alone[i].tokens);
+    ASSERT_EQ(together[i].steps.size(), alone[i].steps.size());
+    for (std::size_t step = 0; step < alone[i].steps.size(); ++step)
+      EXPECT_EQ(together[i].steps[step].drafted.size(), alone[i].steps[step].drafted.size());
+    EXPECT_GT(drafted(alone[i]), 5);
+  }
+}
+
 TEST(HierarchicalSpeculation, TheTargetsCacheIsThatOfPlainDecodingAfterEveryStep) {
   const ModelPtr target = deep_target();
   for (const json& options : hierarchies()) {

@@ -93,6 +93,13 @@ double NgramSource::prob(Token token) const {
   return from_file_ ? by_file_->prob(token) : by_text_->prob(token);
 }
 
+double NgramSource::entropy() {
+  if (from_file_) by_file_->log_probabilities(row_);
+  else by_text_->log_probabilities(row_);
+  law_.assign_logits(row_, {.temperature = 1, .top_k = 0, .top_p = 1}, {}, vocab_);
+  return law_.entropy();
+}
+
 // The law as logits, with the processors applied. Empty if no token is left: Katz may give all mass to tokens
 // that are banned.
 std::span<const float> NgramSource::logits(const Sequence& sequence, TokenSpan path) {

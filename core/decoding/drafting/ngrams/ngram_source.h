@@ -12,8 +12,8 @@
 
 namespace speclab {
 
-/// Whose n-grams count: those of the running text, those of a file, or for each context the counts that know
-/// more tokens of it (the text if both know equally many).
+/// Where the counts of n-grams come from: the running text, a file, or for each context the one of the two
+/// that knows more tokens of it (the text if both know equally many).
 enum class NgramCountsOf { online, file, both };
 
 /// Options of NgramSource, described in fields().
@@ -40,15 +40,16 @@ class NgramSource {
   NgramSource(const NgramSourceOptions& options, const Resources& resources, const std::string& owner,
               const std::string& prefix = "");
 
-  void begin(const Sequence& sequence);     ///< forgets the text of the slot and counts this one
-  void catch_up(const Sequence& sequence);  ///< counts the tokens that the text has got since
+  void begin(const Sequence& sequence);     ///< forgets the slot's earlier text, counts this one
+  void catch_up(const Sequence& sequence);  ///< counts the tokens that are new in the text
 
-  /// Sets the law to that of the token after the text and then `path`. The text must have been counted; the
-  /// path is not counted. Returns NgramEstimate::known(): the number of tokens of the longest suffix of text
-  /// and path that some token followed.
+  /// Sets the law to that of the token after the text followed by `path`. The text must have been counted;
+  /// the path is not counted. Returns NgramEstimate::known(): the number of tokens of the longest suffix of
+  /// text and path that some token followed.
   int condition(const Sequence& sequence, TokenSpan path);
-  /// Whether so many known tokens are enough to draft, by the option `known`. The answer depends on the
-  /// context alone and not on the token that would be drawn. So drafts that stop here keep their law.
+  /// Whether a context with this many known tokens is enough to draft. The option `known` sets the least
+  /// number. The answer depends on the context alone and not on the token that would be drawn. So drafts that
+  /// stop here keep their law.
   bool enough(int known) const { return known >= least_known_; }
 
   /// Draws a token from the law of the last condition(), with the same `path`, and adds it below `parent`.
@@ -74,7 +75,8 @@ class NgramSource {
   }
 
   Token best() const;              ///< the most probable token of the law
-  double prob(Token token) const;  ///< the law
+  double prob(Token token) const;  ///< by the law
+  double entropy();                ///< of the law, in nats; a pass over the vocabulary
 
  private:
   std::span<const float> logits(const Sequence& sequence, TokenSpan path);
@@ -90,6 +92,7 @@ class NgramSource {
   bool from_file_ = false;                            // the law is by_file_
   std::vector<Token> context_;
   std::vector<float> row_, processed_;  // [vocab]
+  Distribution law_;                    // scratch of entropy()
 };
 
 }  // namespace speclab

@@ -161,6 +161,36 @@ TEST_F(Budgets, AutoIsTheDefaultAndKnowsTheCostOfADraftModel) {
   }
 }
 
+// A draft model guesses for the target with a sparse cache, which drafts for the target.
+TEST_F(Budgets, ThreeLevelsNeedTheTimesOfTheDraftModelAndOfCachedPositions) {
+  json experiment = config();
+  experiment["calibration"] = false;
+  experiment["repeats"] = 1;
+  experiment["options"].erase("budget");
+  experiment["cases"] = json::parse(
+      R"([{"strategy": "hierarchical_speculation", "draft": "small", "first": 0, "last": [0, 4]}])");
+  write(experiment);
+  measure("first");
+  json environment = read_json_file(dir() / "first" / "environment.json");
+  json& costs = environment["step_costs"];
+  EXPECT_TRUE(costs["draft_ns"].contains("small"));
+  EXPECT_GE(costs["layer_ns"].get<double>(), 0);
+  EXPECT_GE(costs["position_ns"].get<double>(), 0);
+  costs["context"] = 0, costs["position_ns"] = 1000 * costs["target_ns"]["1"].get<double>();
+  write_json_file(dir() / "first" / "environment.json", environment);
+  measure("dear_positions", {"--costs", "first"});
+  int cases = 0;
+  const json summary = read_json_file(dir() / "dear_positions" / "summary.json");
+  for (const json& entry : summary["cases"]) {
+    if (entry["metrics"]["matches_reference"].is_null()) continue;  // the reference itself
+    EXPECT_EQ(entry["metrics"]["matches_reference"], true) << entry["id"];
+    EXPECT_EQ(entry["options"]["budget"], "auto") << entry["id"];
+    EXPECT_GT(drafted("dear_positions", entry["id"].get<std::string>()), 0u) << entry["id"];
+    ++cases;
+  }
+  EXPECT_EQ(cases, 2);
+}
+
 TEST_F(Budgets, SeveralDraftModelsHaveTimesOfTheirOwn) {
   json experiment = config();
   experiment["calibration"] = false;
