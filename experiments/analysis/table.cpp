@@ -77,6 +77,27 @@ std::string to_latex(const Table& table, const std::string& caption) {
   return out + "\\bottomrule\n\\end{tabular}\n\\end{table}\n";
 }
 
+std::string to_markdown(const Table& table) {
+  std::string out;
+  const auto print = [&](const std::vector<std::string>& row) {
+    for (const std::string& cell : row) {
+      out += "| ";
+      for (const char c : cell) {
+        if (c == '|') out += '\\';  // a bar would end the cell
+        out += c;
+      }
+      out += ' ';
+    }
+    out += "|\n";
+  };
+  print(table.header);
+  for (std::size_t i = 0; i < table.header.size(); ++i)
+    out += i < table.right.size() && table.right[i] ? "|---:" : "|---";
+  out += "|\n";
+  for (const auto& row : table.rows) print(row);
+  return out;
+}
+
 std::string csv_field(const std::string& text) {
   if (text.find_first_of(",\"\n") == std::string::npos) return text;
   std::string out(1, '"');
@@ -200,7 +221,7 @@ Table summary_table(const json& summary) {
     const char* metric;
     bool interval;
     int digits;
-    bool of_rule = false;  ///< the name of the rule stands before it
+    bool of_rule = false;  ///< a column with the name of the rule stands before this one
     json value_of(const json& entry) const {
       return std::string_view(metric) == kPredicted ? predicted_speedup(entry)
                                                     : entry.at("metrics").value(metric, json());

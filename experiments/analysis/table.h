@@ -8,7 +8,7 @@
 
 namespace speclab {
 
-/// A table of texts with one header row, to be printed as text or as LaTeX (booktabs).
+/// A table of texts with one header row, to be printed as text, LaTeX (booktabs) or Markdown.
 struct Table {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
@@ -16,6 +16,7 @@ struct Table {
 };
 std::string to_text(const Table& table);
 std::string to_latex(const Table& table, const std::string& caption);
+std::string to_markdown(const Table& table);
 std::string csv_field(const std::string& text);
 
 /// A number with `digits` significant digits, such as "1.23"; "—" for null.
@@ -31,8 +32,8 @@ std::string interval_text(const nlohmann::json& metrics, const std::string& name
 Table summary_table(const nlohmann::json& summary);
 /// Notes on summary_table(), one per line: what its marks mean, and which differences of time are noise.
 std::string notes_text(const nlohmann::json& summary);
-/// A table of published and measured numbers for each case for which the config quotes published numbers; ""
-/// when there is no such case.
+/// The published numbers that the config quotes, one table for each case that has any, with the measured
+/// numbers beside them. "" when there is no such case.
 std::string published_text(const nlohmann::json& summary);
 /// A table for each case, or for the case `case_id`, with one row per prompt: the copied share of the text,
 /// tau and speedup.

@@ -1,188 +1,161 @@
 #include <boost/program_options.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
+#include <filesystem>
+#include <optional>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/measure/environment.h"
+#include "core/measure/run_result.h"
+#include "experiments/analysis/compare/compare.h"
+#include "experiments/analysis/compare/compare_json.h"
+#include "experiments/analysis/compare/compare_text.h"
+#include "experiments/analysis/compare/suspects.h"
 #include "experiments/cli/command.h"
-#include "experiments/analysis/compare.h"
-#include "experiments/metrics/machine_load.h"
-#include "experiments/analysis/table.h"
+#include "experiments/run/dry_run.h"
+#include "experiments/run/resume.h"
+#include "experiments/run/runner.h"
 
 namespace speclab {
 namespace po = boost::program_options;
+namespace fs = std::filesystem;
 namespace {
 
 using nlohmann::json;
 
-json interval_json(const std::optional<stats::Interval>& interval) {
-  return interval ? json{interval->lo, interval->hi} : json(nullptr);
-}
+/// The options of the command line.
+struct CompareWords {
+  std::string base, fresh, gates, markdown, rerun;
+  std::vector<std::string> aa;
+  CompareOptions options;
+  bool as_json = false, quiet = false;
+};
 
-json case_json(const CaseComparison& entry) {
-  json texts = {{"compared", entry.texts.compared},
-                {"changed", entry.texts.changed},
-                {"promised", entry.texts.promised}};
-  if (entry.texts.changed > 0)
-    texts["first"] = {
-        {"prompt", entry.texts.prompt}, {"seed", entry.texts.seed}, {"token", entry.texts.index}};
-  json gates = json::array(), failures = json::array();
-  for (const GateResult& gate : entry.gates) {
-    gates.push_back({{"gate", gate.gate},
-                     {"metric", gate.metric},
-                     {"base", gate.base},
-                     {"new", gate.fresh},
-                     {"change", gate.change}});
-  }
-  for (const Failure failure : entry.failures) failures.push_back(to_string(failure));
-  return {{"id", entry.id},
-          {"verdict", entry.verdict},
-          {"ratio", entry.ratio > 0 ? json(entry.ratio) : json(nullptr)},
-          {"ratio_ci95", interval_json(entry.ci)},
-          {"prompts", entry.prompts},
-          {"texts", texts},
-          {"missing_texts", entry.missing_texts},
-          {"gates", gates},
-          {"failures", failures}};
-}
-
-json comparison_json(const std::string& base, const std::string& fresh, const Comparison& comparison) {
-  json cases = json::array();
-  for (const CaseComparison& entry : comparison.cases) cases.push_back(case_json(entry));
-  return {{"base", base},
-          {"new", fresh},
-          {"base_machine", comparison.base_machine},
-          {"new_machine", comparison.new_machine},
-          {"noise", comparison.noise ? json(*comparison.noise) : json(nullptr)},
-          {"workload_differences", comparison.workload},
-          {"nothing_compared",
-           comparison.nothing_compared.empty() ? json(nullptr) : json(comparison.nothing_compared)},
-          {"failed", comparison.failed()},
-          {"cases", cases}};
-}
-
-std::string text_cell(const CaseComparison& entry) {
-  const TextComparison& texts = entry.texts;
-  std::string cell = texts.compared == 0 ? "—" : "equal";
-  if (texts.changed > 0) {
-    cell = fmt::format("{} {} of {}, first prompt {} seed {} token {}", texts.promised ? "CHANGED" : "other",
-                       texts.changed, texts.compared, texts.prompt, texts.seed, texts.index);
-  }
-  if (entry.missing_texts > 0) cell += fmt::format(", {} missing", entry.missing_texts);
-  return cell;
-}
-
-Table time_table(const Comparison& comparison) {
-  Table table{.header = {"case", "base / new time per token [95 %]", "verdict", "text"},
-              .rows = {},
-              .right = {false, true, false, false}};
-  for (const CaseComparison& entry : comparison.cases) {
-    std::string ratio = entry.ratio > 0 ? fmt::format("{:.3f}", entry.ratio) : "—";
-    if (entry.ci)
-      ratio +=
-          fmt::format(" [{:.3f}, {:.3f}]{}", entry.ci->lo, entry.ci->hi, few_prompts_text(entry.prompts));
-    table.rows.push_back({entry.id, ratio, entry.verdict, text_cell(entry)});
-  }
-  return table;
-}
-
-/// A gate's value as text. A count is written in full, a ratio with `digits` digits.
-std::string gate_value(const json& value, int digits) {
-  return value.is_number_integer() ? value.dump() : number_text(value, digits);
-}
-
-/// The table of a comparison with --gate: one column for each metric that the gates compare.
-Table gate_table(const Comparison& comparison) {
-  Table table{.header = {"case"}, .rows = {}, .right = {false}};
-  const auto widest =
-      std::max_element(comparison.cases.begin(), comparison.cases.end(),
-                       [](const auto& a, const auto& b) { return a.gates.size() < b.gates.size(); });
-  for (const GateResult& gate : widest->gates) {
-    table.header.push_back(gate.metric);
-    table.right.push_back(true);
-  }
-  table.header.insert(table.header.end(), {"verdict", "text"});
-  for (const CaseComparison& entry : comparison.cases) {
-    std::vector<std::string> row = {entry.id};
-    for (const GateResult& gate : entry.gates) {
-      const bool equal = gate.change == "equal";
-      row.push_back(equal ? gate_value(gate.fresh, 4)
-                          : fmt::format("{} -> {} {}", gate_value(gate.base, 6), gate_value(gate.fresh, 6),
-                                        gate.change));
-    }
-    row.resize(widest->gates.size() + 1, "—");
-    row.insert(row.end(), {entry.verdict, text_cell(entry)});
-    table.rows.push_back(std::move(row));
-  }
-  return table;
-}
-
-/// "2 cases: changed text (--allow-changed-text allows it); ..."; "" without failures.
-std::string failures_text(const Comparison& comparison) {
-  std::string text;
-  for (const Failure failure :
-       {Failure::slower, Failure::lost_equality, Failure::failed, Failure::changed_text, Failure::missing,
-        Failure::not_compared, Failure::gate}) {
-    const auto count =
-        std::count_if(comparison.cases.begin(), comparison.cases.end(), [&](const auto& entry) {
-          return std::find(entry.failures.begin(), entry.failures.end(), failure) != entry.failures.end();
-        });
-    if (count == 0) continue;
-    const std::string_view flag = allowing_flag(failure);
-    text += fmt::format("{}{} case{}: {}{}", text.empty() ? "" : "; ", count, count == 1 ? "" : "s",
-                        to_string(failure), flag.empty() ? "" : fmt::format(" ({} allows it)", flag));
-  }
-  return text;
-}
-
-void print_text(const Comparison& comparison, bool gates) {
-  fmt::print("{}\n", to_text(gates ? gate_table(comparison) : time_table(comparison)));
-  for (const std::string& difference : comparison.workload)
-    fmt::print("The workloads differ: {}\n", difference);
-  if (!gates) {
-    for (const auto& [name, machine] :
-         {std::pair("BASE", &comparison.base_machine), std::pair("NEW", &comparison.new_machine)}) {
-      if (const std::string text = machine_text(*machine); !text.empty()) fmt::print("{}: {}", name, text);
-    }
-    if (comparison.noise)
-      fmt::print("Verdict \"same\": the whole interval is within {:.1f} % of 1.\n", 100 * *comparison.noise);
-  }
-  if (!comparison.nothing_compared.empty())
-    fmt::print("Nothing was compared: {}.\n", comparison.nothing_compared);
-  const std::string failures = failures_text(comparison);
-  fmt::print("{}\n", failures.empty() ? "No failure." : "FAILED: " + failures);
-}
-
-int run_compare(const Command& command, const std::vector<std::string>& arguments) {
+/// The backend and its options as the run in `folder` had them.
+BackendChoice recorded_backend(const fs::path& folder) {
+  BackendChoice choice;
   po::options_description options;
-  std::string gates;
+  add_backend_options(options, choice);
+  po::variables_map values;
+  po::store(po::command_line_parser(std::vector<std::string>()).options(options).run(), values);
+  po::notify(values);
+  take_recorded_options(folder, values, choice);
+  return choice;
+}
+
+/// Measures these cases of NEW again, in the folder of --rerun. Finished lines in that folder are kept.
+RunOutcome measure_again(const CompareWords& words, const json& environment,
+                         const std::vector<std::string>& ids, Progress& progress) {
+  if (environment.value("binary_sha256", "") != binary_sha256()) {
+    throw Error({.what = "speclab compare --rerun",
+                 .got = fmt::format("{}, which another binary measured", words.fresh),
+                 .expected = "a run that this binary measured",
+                 .advice = "Call the speclab binary that measured NEW."});
+  }
+  Experiment experiment = experiment_of_cases(words.fresh, ids);
+  require_files({&experiment, 1});
+  catch_interrupts();
+  return run_experiment({.experiment = std::move(experiment),
+                         .backend = recorded_backend(words.fresh),
+                         .out = words.rerun,
+                         .resume = path_exists(fs::path(words.rerun) / "config.json"),
+                         .costs_of = environment.contains("step_costs") ? fs::path(words.fresh) : fs::path(),
+                         .command_line = command_line(),
+                         .interrupted = interrupted},
+                        progress);
+}
+
+/// The command line of this comparison with --rerun.
+std::string rerun_command(const CompareWords& words) {
+  std::string command = fmt::format("speclab compare {} {}", shell_word(words.base), shell_word(words.fresh));
+  for (const std::string& folder : words.aa) command += " --aa " + shell_word(folder);
+  return command + " --rerun DIR";
+}
+
+/// Loads and compares the runs. With --rerun it measures the suspects again. Absent when that was
+/// interrupted.
+std::optional<Comparison> compare_folders(const CompareWords& words) {
+  const ComparedRun base = load_compared_run(words.base), fresh = load_compared_run(words.fresh);
+  std::vector<ComparedRun> aa_runs;
+  for (const std::string& folder : words.aa) aa_runs.push_back(load_compared_run(folder));
+  Comparison comparison = compare_runs(base, fresh, words.options, aa_runs);
+  const std::vector<std::string> suspects = suspects_of(comparison);
+  if (suspects.empty()) return comparison;
+  Progress progress(words.quiet);
+  if (words.rerun.empty()) {
+    progress.note(
+        fmt::format("Suspects: {}. Measure them again: {}", fmt::join(suspects, ", "), rerun_command(words)));
+    return comparison;
+  }
+  const RunOutcome outcome = measure_again(words, fresh.run.environment, suspects, progress);
+  if (outcome.interrupted) {
+    progress.warn("interrupted; finished lines are kept. The same command goes on.");
+    return std::nullopt;
+  }
+  CompareOptions options = words.options;
+  options.allow_missing = true;  // the other cases were not measured again
+  settle_suspects(comparison, compare_runs(base, load_compared_run(words.rerun), options, aa_runs));
+  return comparison;
+}
+
+std::optional<CompareWords> read_compare_words(const Command& command,
+                                               const std::vector<std::string>& arguments) {
+  CompareWords words;
+  po::options_description options;
   options.add_options()("json", "print JSON")(
-      "gate", po::value(&gates),
+      "gate", po::value(&words.gates),
       "compare counts exactly and ignore times: any of tau, alpha, rows, calls, separated by commas. Works "
-      "on "
-      "committed records without raw lines, and across machines with the same numerics class")(
+      "on committed records without raw lines, and across machines with the same numerics class")(
+      "aa", po::value(&words.aa)->composing(),
+      "a second run of the same config with the binary of BASE or of NEW. What it changes is noise. Without "
+      "it, the noise comes from the repeats. May be given several times")(
+      "rerun", po::value(&words.rerun),
+      "measure the suspects (cases that are or seem slower) of NEW again into this folder. A case then "
+      "counts as slower only if both measurements say so")(
+      "markdown", po::value(&words.markdown),
+      "also write the verdict and the table as Markdown to this file, for a pull request")(
       "allow-changed-text", "texts may differ")("allow-missing",
                                                 "cases and texts of BASE may be missing in NEW")(
       "allow-uncompared", "a case with nothing to compare, for example without raw lines, is no failure")(
-      "allow-other-workload", "prompts, seeds and options may differ; compare what both runs have");
+      "allow-other-workload", "prompts, seeds and options may differ; compare what both runs have")(
+      "quiet,q", "show no progress of --rerun");
   const auto values = parse_arguments(command, arguments, options, {"BASE", "NEW"});
-  if (!values) return kOk;
-  const std::string base = required(*values, "BASE", command), fresh = required(*values, "NEW", command);
-  CompareOptions wanted;
-  if (values->count("gate") > 0) wanted.gates = parse_gates(gates);
-  wanted.allow_changed_text = values->count("allow-changed-text") > 0;
-  wanted.allow_missing = values->count("allow-missing") > 0;
-  wanted.allow_uncompared = values->count("allow-uncompared") > 0;
-  wanted.allow_other_workload = values->count("allow-other-workload") > 0;
-  const ComparedRun old_run = load_compared_run(base), new_run = load_compared_run(fresh);
+  if (!values) return std::nullopt;
+  words.base = required(*values, "BASE", command);
+  words.fresh = required(*values, "NEW", command);
+  if (values->count("gate") > 0) words.options.gates = parse_gates(words.gates);
+  if (!words.options.gates.empty() && (!words.rerun.empty() || !words.aa.empty())) {
+    throw Error({.what = "speclab compare --gate",
+                 .got = words.rerun.empty() ? "--aa" : "--rerun",
+                 .expected = "gates without it",
+                 .advice = "Gates ignore times, so they need no noise and have no suspects."});
+  }
+  words.options.allow_changed_text = values->count("allow-changed-text") > 0;
+  words.options.allow_missing = values->count("allow-missing") > 0;
+  words.options.allow_uncompared = values->count("allow-uncompared") > 0;
+  words.options.allow_other_workload = values->count("allow-other-workload") > 0;
+  words.as_json = values->count("json") > 0;
+  words.quiet = values->count("quiet") > 0;
+  return words;
+}
+
+int run_compare(const Command& command, const std::vector<std::string>& arguments) {
+  const std::optional<CompareWords> words = read_compare_words(command, arguments);
+  if (!words) return kOk;
   try {
-    const Comparison comparison = compare_runs(old_run, new_run, wanted);
-    if (values->count("json") > 0) fmt::print("{}\n", comparison_json(base, fresh, comparison).dump(1));
-    else print_text(comparison, !wanted.gates.empty());
-    return comparison.failed() ? kCheckFailed : kOk;
+    const std::optional<Comparison> comparison = compare_folders(*words);
+    if (!comparison) return kInterrupted;
+    const bool gates = !words->options.gates.empty();
+    if (!words->markdown.empty())
+      write_file(words->markdown, comparison_markdown(*comparison, gates, words->base, words->fresh));
+    if (words->as_json) fmt::print("{}\n", comparison_json(*comparison, words->base, words->fresh).dump(1));
+    else fmt::print("{}", comparison_text(*comparison, gates));
+    return comparison->failed() ? kCheckFailed : kOk;
   } catch (const json::exception& error) {
-    throw Error({.what = fmt::format("{} or {}", base, fresh),
+    throw Error({.what = fmt::format("{} or {}", words->base, words->fresh),
                  .got = error.what(),
                  .expected = "the record of a run",
                  .advice = "See results/SCHEMA.md."});
@@ -191,14 +164,16 @@ int run_compare(const Command& command, const std::vector<std::string>& argument
 
 }  // namespace
 
-const Command kCompareCommand = {"compare", "BASE NEW [options]",
-                                 "Compares texts and times of two runs. Exit code 1: a case is slower, "
-                                 "failed, changed, missing, not compared or no longer equal to its "
-                                 "reference, or a gate differs; 2: the runs differ in "
-                                 "machine, models or workload.",
-                                 "speclab compare results/baselines/epyc-avx512-2cores/quickstart "
-                                 "results/runs/quickstart-20260101-120000 --gate "
-                                 "tau,alpha,rows,calls",
-                                 run_compare};
+const Command kCompareCommand = {
+    "compare", "BASE NEW [options]",
+    "Compares texts and times of two runs, and divides the change of each speedup into reference, "
+    "acceptance, "
+    "draft, verification and overhead. Exit code 1: a case is slower, failed, changed, missing, not compared "
+    "or no longer equal to its reference, or a gate differs; 2: the runs differ in machine, models or "
+    "workload.",
+    "speclab compare results/baselines/epyc-avx512-2cores/quickstart "
+    "results/runs/quickstart-20260101-120000 --gate "
+    "tau,alpha,rows,calls",
+    run_compare};
 
 }  // namespace speclab

@@ -1,4 +1,4 @@
-"""Runs the `speclab` binary and returns what it prints as frames: `speclab.compare`, `speclab.simulate`, `speclab.call`."""
+"""Runs the `speclab` binary. `compare` and `simulate` return what it prints as frames, `call` as the parsed JSON."""
 
 import dataclasses
 import json
@@ -15,6 +15,7 @@ from .errors import Error
 from .frames import frame, with_ends
 
 PathLike = str | os.PathLike[str]
+CHANGE_PARTS = ("reference", "acceptance", "draft", "verification", "overhead")
 
 
 def find_binary() -> pathlib.Path:
@@ -59,14 +60,16 @@ class Comparison:
     """What `speclab compare` found.
 
     cases: index case; verdict ("faster", "slower", "same", "unclear..."), ratio = time per emitted token, BASE / NEW, with ratio_lo and
-    ratio_hi, texts_compared, texts_changed, texts_promised (the texts must be equal), and `failures`, a list of reasons.
+    ratio_hi, texts_compared, texts_changed, texts_promised (the texts must be equal), and `failures`, a list of reasons. speedup_base and
+    speedup_new, and the parts of the change of the speedup: reference, acceptance, draft, verification and overhead. They are logarithms
+    that add up to log(speedup_new / speedup_base).
     gates: a row for each (case, gate): metric, base, new, change ("equal", "better", "worse" or "changed").
     """
 
     base: str
     new: str
     failed: bool  #: a case has a failure
-    noise: float | None  #: the larger noise floor of both runs
+    noise: float | None  #: the noise floor of times
     nothing_compared: str | None  #: the reason, if no case could be compared
     workload_differences: list[str]
     cases: pd.DataFrame
@@ -74,27 +77,39 @@ class Comparison:
 
 
 def compare(
-    base: PathLike, new: PathLike, *, gates: Sequence[str] = (), allow_other_workload: bool = False
+    base: PathLike,
+    new: PathLike,
+    *,
+    gates: Sequence[str] = (),
+    aa: Sequence[PathLike] = (),
+    allow_other_workload: bool = False,
 ) -> Comparison:
     """Compares two runs: texts, times with intervals, and counts.
 
     gates: names of counts that must be equal, out of "tau", "alpha", "rows" and "calls". With gates, times are ignored, so a committed
-    record without raw lines can be compared too. Raises Error if the runs cannot be compared: other models, numerics class, machine or
+    record without raw lines can be compared too. aa: second runs of the same config with the binary of `base` or `new`; what they change is
+    noise. Raises Error if the runs cannot be compared: other models, numerics class, machine or
     workload.
     """
     options = ["--gate", ",".join(gates)] if gates else []
+    options += [word for run in aa for word in ("--aa", os.fspath(run))]
     options += ["--allow-other-workload"] if allow_other_workload else []
     found = call("compare", base, new, *options)
     rows: list[dict[str, Any]] = []
     gate_rows: list[dict[str, Any]] = []
     for case in found["cases"]:
         texts = {f"texts_{name}": case["texts"][name] for name in ("compared", "changed", "promised")}
+        change = case["change"] or {"speedup": {}, "parts": {}}
+        speedups = {f"speedup_{name}": change["speedup"].get(name) for name in ("base", "new")}
+        parts = {name: change["parts"].get(name, {}).get("log_ratio") for name in CHANGE_PARTS}
         rows.append(
             {
                 "case": case["id"],
                 "verdict": case["verdict"],
                 "ratio": case["ratio"],
                 **{"ratio_lo": None, "ratio_hi": None, **with_ends("ratio", case["ratio_ci95"])},
+                **speedups,
+                **parts,
                 **texts,
                 "failures": case["failures"],
             }
@@ -105,6 +120,9 @@ def compare(
         "ratio",
         "ratio_lo",
         "ratio_hi",
+        "speedup_base",
+        "speedup_new",
+        *CHANGE_PARTS,
         "texts_compared",
         "texts_changed",
         "texts_promised",
@@ -135,10 +153,10 @@ class Simulation:
 
 
 def simulate(run: PathLike, device: str | Iterable[str], *, batch: int | Iterable[int] = 1) -> Simulation:
-    """Simulates what a run would have cost on other devices: the acceptance of the run, the times of the device.
+    """Simulates what a run would have cost on other devices, from the acceptance of the run and the times of the device.
 
     device: the name or file of a device, or the folder of a run on it, or several of them. batch: numbers of sequences that are decoded at
-    the same time. Needs a binary that has the command `simulate`; others raise Error.
+    the same time. Raises Error if the binary does not have the command `simulate`.
     """
     names = [device] if isinstance(device, str) else list(device)
     batches = [batch] if isinstance(batch, int) else list(batch)

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "experiments/analysis/compare.h"
+#include "experiments/analysis/compare/compare.h"
 #include "experiments/metrics/run_data.h"
 #include "experiments/metrics/summary.h"
 #include "experiments/analysis/table.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "tests/experiments/analysis/compared_run.h"
+#include "tests/experiments/analysis/compare/compared_run.h"
 
 namespace speclab {
 namespace {
@@ -20,7 +20,7 @@ TEST(Compare, TimesOfTheSameTexts) {
   const Comparison slower = compare_runs(base, slow);
   EXPECT_EQ(slower.cases[0].verdict, "slower");
   EXPECT_NEAR(slower.cases[0].ratio, .8, 1e-6);
-  EXPECT_NEAR(*slower.noise, .02, 1e-6) << "only the repeats of both runs count";
+  EXPECT_NEAR(*slower.floors.times, .02, 1e-6) << "only the repeats of both runs count";
   EXPECT_THAT(slower.cases[0].failures, ElementsAre(Failure::slower));
   EXPECT_TRUE(slower.failed());
   EXPECT_EQ(compare_runs(slow, base).cases[0].verdict, "faster");
@@ -35,7 +35,7 @@ TEST(Compare, NoVerdictOnTimeWithoutRepeats) {
        {std::pair(&base, &slow), std::pair(&base, &repeated), std::pair(&repeated, &base)}) {
     const Comparison comparison = compare_runs(*one, *other);
     EXPECT_EQ(comparison.cases[0].verdict, "unclear: no repeats");
-    EXPECT_FALSE(comparison.noise.has_value());
+    EXPECT_FALSE(comparison.floors.times.has_value());
     EXPECT_FALSE(comparison.failed());
   }
   EXPECT_NEAR(compare_runs(base, slow).cases[0].ratio, .8, 1e-6) << "the ratio is still reported";
@@ -169,15 +169,20 @@ TEST(Compare, InAnotherWorkloadOnlyTextsThatDraftsCannotChangeArePromised) {
 
 TEST(Compare, OtherMachinesAndModelsAreRefused) {
   const ComparedRun base = made_run({{}});
-  ComparedRun model = base, machine = base, numerics = base;
+  ComparedRun model = base, machine = base, numerics = base, cache = base, larger_cache = base;
   model.run.environment["models"]["target"]["sha256"] = "2";
   machine.run.environment["cpu"]["model"] = "another";
   numerics.run.environment["numerics"] = "avx512-bf16";
   EXPECT_THAT(refusal(base, model), HasSubstr("model target"));
   EXPECT_THAT(refusal(base, machine), HasSubstr("cpu/model"));
   EXPECT_THAT(refusal(base, machine), HasSubstr("--gate"));
+  cache.run.environment["cpu"]["cache"]["L3_bytes"] = 1000;
+  larger_cache.run.environment["cpu"]["cache"]["L3_bytes"] = 2000;
+  EXPECT_THAT(refusal(cache, larger_cache), HasSubstr("cpu/cache/L3_bytes: 1000, 2000"));
+  EXPECT_EQ(refusal(base, cache), "") << "an older record does not say how large the cache is";
   const CompareOptions gates{.gates = {"tau"}};
   EXPECT_EQ(refusal(base, machine, gates), "") << "counts do not depend on the processor";
+  EXPECT_EQ(refusal(cache, larger_cache, gates), "");
   EXPECT_THAT(refusal(base, numerics, gates), HasSubstr("numerics"));
   EXPECT_THAT(refusal(base, model, gates), HasSubstr("model target"));
   EXPECT_THAT(refusal(base, made_run({{.id = "other"}})), HasSubstr("no case that both runs have"));

@@ -2,25 +2,19 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/measure/stats.h"
-#include "experiments/analysis/gates.h"
-#include "experiments/metrics/run_data.h"
+#include "experiments/analysis/compare/compared_run.h"
+#include "experiments/analysis/compare/gates.h"
+#include "experiments/analysis/compare/noise_floors.h"
+#include "experiments/analysis/compare/speedup_change.h"
+#include "experiments/analysis/compare/step_pairs.h"
 
 namespace speclab {
-
-/// One run of a comparison. A committed record has a summary and counts as a run without raw lines: its lines
-/// are packed (`scripts/baseline.py expand` unpacks them) or were not kept.
-struct ComparedRun {
-  RunData run;
-  nlohmann::json summary;  ///< summary.json
-};
-/// Reads a run folder. Computes the summary, without writing it, when the folder has lines. Throws Error when
-/// the folder holds no run.
-ComparedRun load_compared_run(const std::filesystem::path& folder);
 
 /// Why a comparison fails.
 enum class Failure { slower, lost_equality, failed, changed_text, missing, not_compared, gate };
@@ -43,12 +37,20 @@ struct TextComparison {
   std::size_t index = 0;  ///< index of the first token that differs in it
 };
 
+/// What a second measurement of a suspect said (settle_suspects).
+struct SecondMeasurement {
+  std::string verdict;
+  double ratio = 0;
+  std::optional<stats::Interval> ci;
+};
+
 /// One case of two runs.
 struct CaseComparison {
   std::string id;
   /// "faster", "slower", "same", "unclear", "unclear: REASON" (with gates: "equal" or "differs"), or "lost
   /// equality", "failed", "missing", "only in new", "not compared: REASON".
   std::string verdict;
+  std::string note;  ///< what to know beside the verdict, such as "its reference is faster"; often ""
   double ratio = 0;  ///< time per emitted token, base / new: above 1 the new run is faster; 0: not known
   std::optional<stats::Interval> ci;
   std::size_t prompts = 0;  ///< number of prompts behind the interval
@@ -56,11 +58,16 @@ struct CaseComparison {
   std::size_t missing_texts = 0;  ///< texts of the base that the new run should have and lacks
   std::vector<GateResult> gates;
   std::vector<Failure> failures;  ///< failures that the options do not allow
+  /// The change of the speedup and its parts; absent with gates, and when the times are not compared.
+  std::optional<SpeedupChange> change;
+  std::optional<StepPairs> pairs;          ///< present if `change` is
+  bool suspect = false;                    ///< the case may be slower and should be measured again
+  std::optional<SecondMeasurement> again;  ///< see settle_suspects
 };
 
 struct Comparison {
   std::vector<CaseComparison> cases;  ///< in the order of the base; cases that only the new run has come last
-  std::optional<double> noise;        ///< larger noise floor of the two; absent when one run has no repeats
+  NoiseFloors floors;                 ///< absent without A/A runs when one run has no repeats
   std::vector<std::string> workload;  ///< allowed differences of the workloads
   nlohmann::json base_machine, new_machine;  ///< see judge_machine
   std::string nothing_compared;              ///< why no case was compared; "" when one was
@@ -76,9 +83,10 @@ struct Comparison {
 /// text cannot depend on the drafts: greedy decoding, coupled sampling and the autoregressive case. In other
 /// cases the text may depend on the drafts, and drafts may depend on other prompts of the run.
 ///
-/// Times are compared per emitted token on the texts that both runs have. The verdict is "unclear" without
-/// two repeats in both runs, because the noise is then unknown, and when one of the runs was made on a busy
-/// machine.
+/// Times are compared per emitted token on the texts that both runs have, by the typical time of each step
+/// (typical_steps.h). The verdict is that of time_verdict(). It is "unclear" when the noise is not known
+/// (without `aa_runs` and without two repeats in both runs), and when one of the runs was made on a busy
+/// machine. `aa_runs`: see floors_of_aa_runs().
 ///
 /// Gates are computed from the lines that both runs have. If a run has no raw lines, both runs must be
 /// complete and have the same workload. The summary of that run is then compared with all lines of the other
@@ -87,7 +95,7 @@ struct Comparison {
 /// Throws Error when models or numerics class differ, when the workloads differ and that is not allowed, and
 /// when the runs have no case in common. Without gates, it also throws Error when machine, backend or threads
 /// differ.
-Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh,
-                        const CompareOptions& options = {});
+Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options = {},
+                        std::span<const ComparedRun> aa_runs = {});
 
 }  // namespace speclab

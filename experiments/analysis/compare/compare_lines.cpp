@@ -1,4 +1,4 @@
-#include "experiments/analysis/compare_lines.h"
+#include "experiments/analysis/compare/compare_lines.h"
 
 #include <algorithm>
 #include <iterator>
@@ -9,8 +9,6 @@
 
 namespace speclab {
 namespace {
-
-using TextKey = std::pair<std::string, std::uint64_t>;  ///< prompt, seed
 
 std::set<TextKey> texts_of(const CaseData& data, const CommonWork& work) {
   std::set<TextKey> keys;
@@ -50,7 +48,13 @@ CommonLines common_lines(const CaseData& base, const CaseData& fresh, const Comm
   std::set<TextKey> common;
   std::set_intersection(in_base.begin(), in_base.end(), in_fresh.begin(), in_fresh.end(),
                         std::inserter(common, common.end()));
-  CommonLines lines{part_of(base, common), part_of(fresh, common), in_base.size() - common.size(), ""};
+  CommonLines lines{.base = part_of(base, common),
+                    .fresh = part_of(fresh, common),
+                    .missing = in_base.size() - common.size(),
+                    .why_none = "",
+                    .base_reference = base.reference,
+                    .new_reference = fresh.reference};
+  if (!base.reference || !fresh.reference) lines.base_reference = lines.new_reference = nullptr;
   if (base.lines.empty()) lines.why_none = "BASE has no raw lines";
   else if (fresh.lines.empty()) lines.why_none = "NEW has no raw lines";
   else if (common.empty()) lines.why_none = "no prompt and seed in common";
@@ -74,6 +78,16 @@ TextComparison compare_line_texts(const CommonLines& lines) {
         std::mismatch(was.begin(), was.end(), is.begin(), is.end()).first - was.begin());
   });
   return result;
+}
+
+std::optional<SpeedupChange> change_of_case(const CommonLines& lines) {
+  const Texts base = typical_texts(*lines.base), fresh = typical_texts(*lines.fresh);
+  if (lines.base_reference) {
+    const Texts base_reference = typical_texts(*lines.base_reference),
+                new_reference = typical_texts(*lines.new_reference);
+    if (const auto change = speedup_change(base, fresh, &base_reference, &new_reference)) return change;
+  }
+  return speedup_change(base, fresh, nullptr, nullptr);
 }
 
 std::optional<double> noise_of(const RunData& run) {

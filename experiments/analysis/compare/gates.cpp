@@ -1,4 +1,4 @@
-#include "experiments/analysis/gates.h"
+#include "experiments/analysis/compare/gates.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,9 +5,10 @@
 #include <string>
 
 #include "core/measure/stats.h"
-#include "experiments/analysis/compare.h"
+#include "experiments/analysis/compare/compare.h"
+#include "experiments/analysis/compare/speedup_change.h"
+#include "experiments/analysis/compare/workload.h"
 #include "experiments/metrics/run_data.h"
-#include "experiments/analysis/workload.h"
 
 /// Finds and compares the raw lines that two runs have in common, for compare_runs.
 namespace speclab {
@@ -18,12 +19,18 @@ struct CommonLines {
       fresh;                ///< never null; without prompts when there are no common lines
   std::size_t missing = 0;  ///< number of texts that only the base has
   std::string why_none;     ///< why there are no common lines
+  /// The autoregressive cases of both runs; both are null when one of the runs has none for this case.
+  std::shared_ptr<const CaseData> base_reference, new_reference;
 };
 /// The common lines of a case. `work`: the texts that both runs planned.
 CommonLines common_lines(const CaseData& base, const CaseData& fresh, const CommonWork& work);
 
 /// Compares the texts of the first repeat. Fills in all fields but `promised`.
 TextComparison compare_line_texts(const CommonLines& lines);
+
+/// The change of the case between the two runs (speedup_change), over its common lines. Without the
+/// references when they have no text in common with the case.
+std::optional<SpeedupChange> change_of_case(const CommonLines& lines);
 
 /// The noise floor of a run's decode times; absent without repeats.
 std::optional<double> noise_of(const RunData& run);

@@ -1,4 +1,4 @@
-#include "experiments/analysis/compare.h"
+#include "experiments/analysis/compare/compare.h"
 
 #include <algorithm>
 #include <map>
@@ -6,12 +6,13 @@
 
 #include "core/base/error.h"
 #include "core/decoding/registry.h"
-#include "experiments/analysis/compare_lines.h"
+#include "experiments/analysis/compare/compare_lines.h"
+#include "experiments/analysis/compare/time_verdict.h"
+#include "experiments/analysis/compare/workload.h"
 #include "experiments/metrics/machine_load.h"
 #include "experiments/metrics/metrics.h"
+#include "experiments/metrics/metrics_detail.h"
 #include "experiments/run/run_folder.h"
-#include "experiments/metrics/summary.h"
-#include "experiments/analysis/workload.h"
 
 namespace speclab {
 namespace {
@@ -86,26 +87,33 @@ class CaseComparer {
       leave_out(result, lines.why_none);
       return;
     }
-    const auto ratio = speed_ratio(*lines.base, *lines.fresh);
-    if (!ratio || lines.base->unequal() || lines.fresh->unequal()) {
+    result.change = change_of_case(lines);
+    if (!result.change || lines.base->unequal() || lines.fresh->unequal()) {
       if (result.verdict.empty())
-        result.verdict = ratio ? "unclear: not equal to its reference" : "unclear: no time";
+        result.verdict = result.change ? "unclear: not equal to its reference" : "unclear: no time";
+      result.change.reset();
       return;
     }
-    result.ratio = ratio->value;
-    result.ci = ratio->ci;
-    result.prompts = ratio->prompts;
-    result.verdict = time_verdict(*ratio);
+    result.pairs = pair_steps(typical_texts(*lines.base), typical_texts(*lines.fresh));
+    result.ratio = result.change->own.value;
+    result.ci = result.change->own.ci;
+    result.prompts = result.change->prompts;
+    const TimeVerdict time = verdict_on_time(lines, *result.change);
+    result.verdict = time.verdict;
+    result.note = time.note;
+    result.suspect = time.suspect;
     if (result.verdict == "slower") result.failures.push_back(Failure::slower);
   }
 
-  std::string time_verdict(const stats::Ratio& ratio) const {
-    if (!whole_.noise || ratio.repeats.size() < 2) return "unclear: no repeats";
+  TimeVerdict verdict_on_time(const CommonLines& lines, const SpeedupChange& change) const {
+    const NoiseFloors& floors = whole_.floors;
+    const bool repeated = common_repeats(*lines.base) >= 2 && common_repeats(*lines.fresh) >= 2;
+    if (!floors.times || (change.has_reference && !floors.speedups) || (floors.aa_runs == 0 && !repeated))
+      return {.verdict = "unclear: no repeats", .note = ""};
     for (const json* machine : {&whole_.base_machine, &whole_.new_machine}) {
-      if (machine->at("busy").get<bool>()) return "unclear: busy machine";
+      if (machine->at("busy").get<bool>()) return {.verdict = "unclear: busy machine", .note = ""};
     }
-    if (!ratio.ci) return "unclear: one prompt";
-    return std::string(stats::to_string(stats::verdict(*ratio.ci, *whole_.noise)));
+    return time_verdict(change, floors);
   }
 
   void judge_gates(const CommonLines& lines, CaseComparison& result) const {
@@ -170,9 +178,20 @@ class CaseComparer {
   CommonWork work_;
 };
 
+/// The difference of the last-level caches, "" without one. Processors that a virtual machine gives the same
+/// name may differ in it, and then differ in speed.
+std::string cache_difference(const json& base, const json& fresh) {
+  const json::json_pointer at("/cpu/cache/L3_bytes");
+  const json was = base.value(at, json()), is = fresh.value(at, json());
+  if (!was.is_number() || !is.is_number() || was == is) return "";
+  return fmt::format("cpu/cache/L3_bytes: {}, {}", was.dump(), is.dump());
+}
+
 void require_comparable(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
-  const std::vector<std::string> differences =
+  std::vector<std::string> differences =
       environment_differences(base.run.environment, fresh.run.environment, false, options.gates.empty());
+  const std::string cache = cache_difference(base.run.environment, fresh.run.environment);
+  if (options.gates.empty() && !cache.empty()) differences.push_back(cache);
   if (!differences.empty()) {
     throw Error({.what = "speclab compare",
                  .got = "runs that differ in " + differences.front(),
@@ -233,11 +252,8 @@ bool Comparison::failed() const {
   return std::any_of(cases.begin(), cases.end(), [](const auto& one) { return !one.failures.empty(); });
 }
 
-ComparedRun load_compared_run(const std::filesystem::path& folder) {
-  return {load_run(folder), read_summary(folder).summary};
-}
-
-Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
+Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options,
+                        std::span<const ComparedRun> aa_runs) {
   require_comparable(base, fresh, options);
   std::map<std::string, const CaseData*> in_fresh;
   for (const auto& data : fresh.run.cases) in_fresh[data->id()] = data.get();
@@ -251,8 +267,9 @@ Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const
   }
   Comparison comparison;
   comparison.workload = allowed_workload(base, fresh, options);
-  const auto base_noise = noise_of(base.run), fresh_noise = noise_of(fresh.run);
-  if (base_noise && fresh_noise) comparison.noise = std::max(*base_noise, *fresh_noise);
+  for (const ComparedRun& aa : aa_runs) require_comparable(base, aa, options);
+  comparison.floors =
+      aa_runs.empty() ? floors_of_repeats(base.run, fresh.run) : floors_of_aa_runs(base, fresh, aa_runs);
   comparison.base_machine = machine_of(base.summary, base.run.environment, drift_of(base.run));
   comparison.new_machine = machine_of(fresh.summary, fresh.run.environment, drift_of(fresh.run));
   const CaseComparer comparer(base, fresh, options, comparison);

@@ -1,4 +1,4 @@
-#include "experiments/analysis/workload.h"
+#include "experiments/analysis/compare/workload.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -32,8 +32,8 @@ void compare_keys(const json& base, const json& fresh, const std::set<std::strin
   }
 }
 
-/// The entry of a model without its path, because the environment compares model files by hash. Layers and
-/// inflation remain.
+/// The entry of a model without its path, because environment_differences() compares model files by
+/// hash. Layers and inflation remain.
 json without_file(json model) {
   if (!model.is_object()) return nullptr;
   model.erase("model");

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/analysis/compare.h"
+#include "experiments/analysis/compare/compare.h"
 
 namespace speclab::fixtures {
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "tests/experiments/analysis/compared_run.h"
+#include "tests/experiments/analysis/compare/compared_run.h"
 
 namespace speclab {
 namespace {

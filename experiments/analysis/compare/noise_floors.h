@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "experiments/analysis/compare/compared_run.h"
+
+/// Finds how much two measurements of the same thing differ by chance. Differences up to these floors are not
+/// called differences.
+namespace speclab {
+
+struct NoiseFloors {
+  std::optional<double> times;     ///< for times per token; 0.02 means 2 %
+  std::optional<double> speedups;  ///< for speedups
+  std::size_t aa_runs = 0;         ///< number of A/A runs that the floors come from; 0: from the repeats
+};
+
+/// The floors from the repeats of both runs, the larger one of each: stats::noise_floor for times, and
+/// ratio_noise for speedups. A floor is absent when one of the runs has no repeats. The repeats of a run lie
+/// close together, so these floors do not show how much two runs differ that were made hours apart.
+NoiseFloors floors_of_repeats(const RunData& base, const RunData& fresh);
+
+/// The floors from A/A runs. An A/A run is another run with the same binary and config as BASE, or as NEW. It
+/// is compared with that run, case by case. A floor is the largest change that an A/A run does not exclude:
+/// of the 95 % intervals of all cases and A/A runs, the end that is farthest from no change. Throws Error for
+/// a run that was made with another binary than both, and when a run has no text in common with its partner.
+NoiseFloors floors_of_aa_runs(const ComparedRun& base, const ComparedRun& fresh,
+                              std::span<const ComparedRun> aa_runs);
+
+}  // namespace speclab
