@@ -4,10 +4,11 @@
 - `theory` holds the closed forms and estimators of the C++ library (`core/theory`).
 - `load_foreign(files)` reads results of other programs: Spec-Bench, vLLM, ik_llama.cpp, SpecDecode-Bench, CSV.
 - `export(run, to, format)` writes a run in other programs' formats; `render(prompts, tokenizer_config, to)` writes prompts in a chat form.
+- `anchors` holds published numbers and what the closed forms say about each.
 - `predict(...)` computes every closed form whose inputs are known, as a frame.
 - `compare(base, new)` and `simulate(run, device)` run the `speclab` binary.
 
-Importing the package reads neither pandas nor the extension module. Each name is loaded when it is first used.
+Importing the package loads neither pandas nor the extension module. Each name is loaded when it is first used.
 docs/python.md has an introduction, and python/tutorial.ipynb a worked example.
 """
 
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 from .errors import Error
 
 if TYPE_CHECKING:
-    from . import theory
+    from . import anchors, theory
     from .binary import Comparison, Simulation, call, compare, simulate
     from .exports import export
     from .foreign import Foreign, load_foreign
@@ -36,6 +37,7 @@ __all__ = [
     "NotApplicable",
     "Run",
     "Simulation",
+    "anchors",
     "call",
     "compare",
     "export",
@@ -68,8 +70,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "theory":
-        return importlib.import_module(".theory", __name__)
+    if name in ("anchors", "theory"):
+        return importlib.import_module(f".{name}", __name__)
     if name not in _HOME:
         raise AttributeError(f"module 'speclab' has no attribute {name!r}")
     value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)

@@ -26,7 +26,7 @@ class Install(unittest.TestCase):
     def test_everything_is_there(self):
         within = lambda folder: {file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file()}
         names = within(PACKAGE / "speclab")
-        sources = {name for name in within(ROOT / "python/speclab") if name.endswith(".py")}
+        sources = {name for name in within(ROOT / "python/speclab") if name.endswith((".py", ".json"))}
         self.assertLessEqual({*sources, "py.typed", "theory.pyi", "SCHEMA.md"}, names)
         self.assertTrue([name for name in names if name.startswith("theory.") and name.endswith(".so")])
 

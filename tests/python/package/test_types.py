@@ -31,6 +31,8 @@ others = speclab.load_foreign(["before.prom", "after.prom"], gamma=4)
 low: float | None = others.alpha().lo
 predicted: pd.DataFrame = others.predict(c=.1, t=theory.RowTimes({1: 1.0}))
 written: list[pathlib.Path] = speclab.export(run, "out", "parquet", cases=["a"])
+published: pd.DataFrame = speclab.anchors.load("P5")
+verdicts: pd.DataFrame = speclab.anchors.check(table for table in speclab.anchors.tables() if table.pack == "P1")
 renderer: str = speclab.render(["hi"], "model", "prompts.jsonl", variables={"think": False})[0]["renderer"]
 """
 WRONG = (
@@ -46,6 +48,8 @@ WRONG = (
     'speclab.load_foreign("a").alpha().low',
     'speclab.export("a", "b", "xml")',
     "speclab.render([5], 'a')",
+    "speclab.anchors.load(5)",
+    'speclab.anchors.check("P5")',
 )
 
 

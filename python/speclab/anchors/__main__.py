@@ -1,0 +1,5 @@
+"""`python -m speclab.anchors` prints the page docs/anchors.md."""
+
+from .page import page
+
+print(page(), end="")
