@@ -174,7 +174,7 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
   options.add_options()("model", po::value(&model), "target: a GGUF file or a directory")(
       "tokens", po::value(&tokens)->default_value(32), "tokens that each timed decoding generates")(
       "repeats", po::value(&repeats)->default_value(5),
-      "how often each forward or prefill is timed; without --rows and --prompts: each decoding")(
+      "how often each forward (--rows), prefill (--prompts) or decoding (neither option) is timed")(
       "rows", po::value(&rows),
       "time forwards of the target with these numbers of rows, such as 1,2,4,5,8,16")(
       "context", po::value(&contexts)->default_value("512"),
@@ -185,8 +185,8 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
       "texts", po::value(&texts)->default_value(1),
       "with --rows: number of timed greedy decodings at each context")("json", "print JSON")(
       "out", po::value(&file),
-      "write the JSON to this file, too, after each result, so that a command that is "
-      "stopped leaves what it measured");
+      "also write the JSON to this file, anew after each result, so that the results of a stopped command "
+      "are kept");
   add_inflate_option(options, inflate);
   add_backend_options(options, backend);
   const auto values = parse_arguments(command, arguments, options, {});
@@ -228,7 +228,16 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
                      repeats, keep_as("prompts"));
   } else if (!engine.rows.empty()) {
     const int after = std::max(tokens, *std::max_element(engine.rows.begin(), engine.rows.end()));
-    engine.contexts = parse_list(contexts, "--context", models.target()->config().context - after);
+    const int room = models.target()->config().context - after;
+    if (room < 1) {
+      throw Error(
+          {.what = "speclab bench",
+           .got = fmt::format("{} positions after the context (the larger of --tokens and --rows)", after),
+           .expected = fmt::format("fewer than the {} positions of the model's context",
+                                   models.target()->config().context),
+           .advice = "Ask for fewer tokens or rows."});
+    }
+    engine.contexts = parse_list(contexts, "--context", room);
     out["engine"] = engine_times(models, engine, keep_as("engine"));
   } else {
     out["measuring"] = json::array();

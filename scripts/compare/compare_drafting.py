@@ -7,9 +7,10 @@ Other programs: llama.cpp's examples lookup and lookahead (W 15, N 5, G 15 are f
 (lookup with an empty draft), from a checkout that was built beside this project, with bf16 weights. With --python also
 the prompt lookup and the greedy decoding of transformers; PYTHON is an interpreter with torch, transformers, gguf and
 accelerate. From SpecLab: the strategies that do the same, and those that the project recommends. In each repeat every
-program decodes every prompt once, in a seeded random order. The first token of a text comes from prefill; it counts
-neither as a call nor in the time. End tokens are suppressed, so that all texts have the same length. A speedup is
-relative to the program's own greedy decoding. Texts are compared with SpecLab's greedy text.
+program decodes every prompt once, in a seeded random order. The forward over the prompt does not count as a call, its
+time does not count, and neither do the tokens that it emits. It emits one token; with the prompt lookup of transformers
+it may emit several, because there it also verifies a draft. End tokens are suppressed, so that all texts have the same
+length. A speedup is relative to the program's own greedy decoding. Texts are compared with SpecLab's greedy text.
 """
 
 import argparse
@@ -33,7 +34,8 @@ DRIVER = ROOT / "scripts/compare/transformers_lookup.py"
 EXAMPLES = ("llama-lookup", "llama-lookahead")
 HOW_TO_BUILD = "cmake --build DIR/build --target " + " ".join(EXAMPLES) + " llama-quantize -j"
 GREEDY = "speclab autoregressive"
-# Name -> strategy and options. They draft as much as their counterparts, so they have no budget. Each of the first four has a counterpart in another program; the others have none.
+# Name -> strategy and options. The budget is "fixed", so that each drafts as much as its counterpart.
+# Each of the first four has a counterpart in another program; the others have none.
 OURS = {
     GREEDY: ("autoregressive", {}),
     "speclab prompt_lookup, 16": ("prompt_lookup", {"length": 16, "budget": "fixed"}),
@@ -161,7 +163,7 @@ class Transformers:
         self.process.stdin.flush()
         got = self.answer()
         return {
-            "tokens": len(got["ids"]) - 1,
+            "tokens": len(got["ids"]) - got["prefill_tokens"],
             "calls": got["calls"],
             "ms": got["decode_ns"] * 1e-6,
             "prefill_ms": got["prefill_ns"] * 1e-6,
@@ -224,7 +226,8 @@ def read_prompts(file, per_category):
 
 
 def summarise(runs, prompts):
-    """Program -> tokens per call over all prompts, ms per token (median over repeats), speedup against its own greedy decoding."""
+    """Program -> tokens per call over all prompts, ms per token (median over repeats), speedups over its own greedy
+    decoding and over SpecLab's, number of texts equal to SpecLab's greedy ones."""
     summary = {}
     for name, of_prompt in runs.items():
         tokens = sum(of_prompt[prompt["id"]][0]["tokens"] for prompt in prompts)
@@ -236,7 +239,9 @@ def summarise(runs, prompts):
             got = of_prompt[prompt["id"]]
             by_prompt[prompt["id"]] = {
                 "tau": got[0]["tokens"] / got[0]["calls"] if got[0]["calls"] else None,
-                "ms_per_token": statistics.median(entry["ms"] for entry in got) / got[0]["tokens"],
+                "ms_per_token": statistics.median(entry["ms"] for entry in got) / got[0]["tokens"]
+                if got[0]["tokens"]
+                else None,
                 "same_text": got[0]["same_text"],
             }
         summary[name] = {
@@ -256,11 +261,11 @@ def table(summary, prompts):
     rows = [
         [
             "program",
-            "tokens a call",
-            "ms a token",
-            "speedup over its greedy",
+            "tokens per call",
+            "ms per token",
+            "speedup over own greedy",
             "over SpecLab's greedy",
-            "texts as SpecLab's greedy",
+            "texts equal to SpecLab's greedy",
         ]
     ]
     for name, entry in summary.items():
@@ -278,7 +283,10 @@ def table(summary, prompts):
 
 
 def prompt_table(summary, prompts):
-    rows = [["tokens a call", *(prompt["id"] for prompt in prompts)], ["", *(prompt["category"] for prompt in prompts)]]
+    rows = [
+        ["tokens per call", *(prompt["id"] for prompt in prompts)],
+        ["", *(prompt["category"] for prompt in prompts)],
+    ]
     for name, entry in summary.items():
         taus = [entry["by_prompt"][prompt["id"]]["tau"] for prompt in prompts]
         rows.append([name, *("-" if tau is None else f"{tau:.2f}" for tau in taus)])
@@ -296,7 +304,8 @@ def aligned(rows):
 
 
 def verdicts(summary):
-    """One line for each other program: is the counterpart in SpecLab at least as good?"""
+    """One line for each drafting program of others: tokens per call and speed of its counterpart in SpecLab, relative
+    to it."""
     lines = []
     for theirs, ours in ANSWERS.items():
         if theirs not in summary:
@@ -310,12 +319,15 @@ def verdicts(summary):
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "--llama-cpp", type=pathlib.Path, metavar="DIR", help="checkout with a build in build/; default: leave it out"
+        "--llama-cpp",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="checkout with a build in build/; default: without llama.cpp",
     )
     parser.add_argument(
         "--python",
         type=pathlib.Path,
-        help="interpreter with torch, transformers, gguf and accelerate; default: leave it out",
+        help="interpreter with torch, transformers, gguf and accelerate; default: without transformers",
     )
     parser.add_argument(
         "--dtype",
@@ -417,7 +429,8 @@ def main():
             else ""
         )
         + (f"{transformers.version}\n" if transformers else "")
-        + f"{began:%Y-%m-%d %H:%M} UTC; {len(prompts)} prompts, {args.tokens} tokens each, greedy, {args.repeats} interleaved repeats"
+        + f"{began:%Y-%m-%d %H:%M} UTC; {len(prompts)} prompts, {args.tokens} tokens each, greedy; interleaved repeats: {args.repeats}\n"
+        "call: a forward of the target after the prompt; 16 or 10 in a name: most tokens that a step drafts"
     )
     page.say(table(summary, prompts))
     page.say(prompt_table(summary, prompts))

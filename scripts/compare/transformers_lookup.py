@@ -1,11 +1,14 @@
-"""Decodes with transformers, greedily or with its prompt lookup, for scripts/compare/compare_drafting.py.
+"""Decodes greedily with transformers, with or without its prompt lookup, for scripts/compare/compare_drafting.py.
 
 Reads one JSON object per line and answers each with one.
 
     PYTHON transformers_lookup.py MODEL.gguf THREADS DTYPE
-    {"ids": [1, 2], "tokens": 64, "lookup": 10} -> {"ids": [...], "calls": n, "decode_ns": n, "prefill_ns": n}
+    {"ids": [1, 2], "tokens": 64, "lookup": 10}
+        -> {"ids": [...], "prefill_tokens": n, "calls": n, "decode_ns": n, "prefill_ns": n}
 
-`lookup`: number of tokens to copy; 0: greedy decoding. `calls`: forwards after the prefill. Prints {"ready": versions} first.
+`lookup`: largest number of tokens that a step copies; 0: no prompt lookup. `prefill_tokens`: tokens that the first
+forward emitted. This forward runs over the prompt, and with lookup also over the first draft, so it may emit several
+tokens. `calls`: the number of forwards after the first one. Prints {"ready": versions} first.
 """
 
 import json
@@ -15,6 +18,19 @@ import time
 
 import torch
 import transformers
+
+
+class Emitted:
+    """A streamer. transformers gives it the prompt, and then the tokens that each forward emitted."""
+
+    def __init__(self):
+        self.counts = []
+
+    def put(self, tokens):
+        self.counts.append(tokens.numel())
+
+    def end(self):
+        pass
 
 
 def main():
@@ -42,6 +58,7 @@ def main():
         ids = torch.tensor([asked["ids"]])
         ends.clear()
         options = {"prompt_lookup_num_tokens": asked["lookup"]} if asked["lookup"] else {}
+        emitted = Emitted()
         begin = time.perf_counter_ns()
         with torch.inference_mode():
             out = model.generate(
@@ -51,11 +68,13 @@ def main():
                 min_new_tokens=asked["tokens"],  # so that the end token does not end the text
                 do_sample=False,
                 use_cache=True,
+                streamer=emitted,
                 **options,
             )
         end = time.perf_counter_ns()
         answer = {
             "ids": out[0, len(asked["ids"]) :].tolist(),
+            "prefill_tokens": emitted.counts[1],
             "calls": len(ends) - 1,
             "prefill_ns": ends[0] - begin,
             "decode_ns": end - ends[0],

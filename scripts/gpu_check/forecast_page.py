@@ -20,8 +20,8 @@ def over(measured, predicted):
 
 def comparison(name, forwards, linear_times):
     """A table of measured times and bandwidths that have a prediction, with the ratio measured / predicted.
-    `forwards(name)` gives the Forwards of gpu_page.py for the stage forwards_<name>, and linear_times is the result of its
-    linear_times()."""
+    `forwards(name)` gives the Forwards of gpu_page.py for the stage forwards_<name>, and linear_times is the result of
+    linear_times() there."""
     gpu, rows = forecast_of(name), []
     if gpu is None:
         return f"There is no forecast for this GPU; there is one for {', '.join(forecast.DEVICES)}."
@@ -96,14 +96,16 @@ def forecast_section(goals):
     names = [gpu.name for gpu in gpus]
     parts = [
         "## Forecast",
-        "Predicted by `scripts/gpu_check/forecast.py`, not measured: bytes over the attainable bandwidth, operations over the attainable "
-        "arithmetic, and a gap and a ramp for each launch. Launches are assumed not to overlap, as with `--kernels serial`; the default "
-        "overlaps them on sm_90 and should be faster. The constants, their sources and every number are in "
-        "[forecast.json](forecast.json). Context "
-        f"{forecast.CONTEXT}.",
+        "Predicted by `scripts/gpu_check/forecast.py`, not measured. The floor of a kernel is the largest of three "
+        "times: bytes / attainable bandwidth, operations / attainable arithmetic, on-chip bytes / on-chip bandwidth. "
+        "The predicted time of a kernel adds a ramp (its first bytes arrive, its last block ends) and accesses that "
+        "wait for each other. A forward also has a gap after each launch. Launches are assumed not to overlap, as "
+        "with `--kernels serial`; the default overlaps them on sm_90 and should be faster. The constants, their "
+        f"sources and every number are in [forecast.json](forecast.json). The forwards follow {forecast.CONTEXT} "
+        "committed tokens.",
     ]
     rows = []
-    for what, goal, ((pattern, factor), _, _), _, _ in goals:
+    for what, goal, ((pattern, factor), _), _, _ in goals:
         values = [forecast.GOALS[what](gpu) if what in forecast.GOALS else None for gpu in gpus]
         rows.append([what, goal, *("-" if value is None else pattern.format(value * factor) for value in values)])
     parts += ["### Goals, predicted", table(["what", "goal", *(f"{name}, predicted" for name in names)], rows)]

@@ -8,7 +8,7 @@
 Uses the standard library only, because the machine may have nothing else. Every number comes from the JSON of a stage:
 
     forwards_<shape>     speclab bench --json: engine.contexts[].device_rows_ns {n: [ns]} by the device's clock, without the download of
-                         the logits; rows_ns by the host's clock, with it; kernels, device_step_ns, work; of a GPU also "device":
+                         the logits; rows_ns by the host's clock, with it; kernels, device_step_ns, work; on a GPU also "device":
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
                          Numbers with the same names outside "device" belong to the host. The page does not use them
                          for a GPU
@@ -18,12 +18,13 @@ Uses the standard library only, because the machine may have nothing else. Every
     kernels              Google Benchmark's JSON; each goal names its benchmark
     profile, gaps        results of ncu and nsys for a short decode
 
-t(n), and the goals that are times or ratios of forwards, are by the device's clock. Predicted numbers come from
+t(n), and the goals that are times or ratios of forwards, use times by the device's clock. Predicted numbers come from
 forecast.py, and each is marked as predicted. Each measured number that has a prediction is also shown as the ratio
 measured / predicted.
 """
 
 import argparse
+import operator
 import pathlib
 import re
 import statistics
@@ -86,7 +87,7 @@ class Forwards:
         return statistics.median(samples) * 1e-9 if samples else None
 
     def step_seconds(self, form, context):
-        """A greedy step that the device runs by itself: form is "off", "round" or "loop" (device_graph)."""
+        """Median time of a greedy step that the device runs by itself. form: "off", "round" or "loop" (device_graph)."""
         samples = self.contexts.get(context, {}).get("device_step_ns", {}).get(form)
         return statistics.median(samples) * 1e-9 if samples else None
 
@@ -110,7 +111,7 @@ class Forwards:
 
 
 def benchmarks(device):
-    """Median microseconds by name, or the single time if there was no repetition."""
+    """{name: microseconds}: the median of the repetitions, or the single time if there was no repetition."""
     units = {"ns": 1e-3, "us": 1.0, "ms": 1e3, "s": 1e6}
     found = {}
     for entry in device.data("kernels").get("benchmarks", []):
@@ -185,94 +186,95 @@ def linear_goal(other, most_rows):
 
 
 PERCENT, MS, RATIO, US = ("{:.0f} %", 100), ("{:.3f} ms", 1e3), ("{:.2f}", 1), ("{:.1f} µs", 1)
-# name, goal, (unit, bound, True if the bound is a least value or False if it is a largest one), (stage, function that
-# reads the value from the stage), what the stage must hold
+COMPARISONS = {"≥": operator.ge, "≤": operator.le, "<": operator.lt}
+# Each goal: name; goal as text, beginning with a sign of COMPARISONS; (unit, bound); (stage, function that reads the
+# value from the stage); what the stage must hold
 GOALS = [
     (
         "8B shape, n = 1, share of read bandwidth",
         "≥ 92 %",
-        (PERCENT, 0.92, True),
+        (PERCENT, 0.92),
         forward_goal("8b", Forwards.share),
         "`device` in the output of `speclab bench`",
     ),
     (
         "1B shape, n = 1, share of read bandwidth",
         "≥ 80 %",
-        (PERCENT, 0.80, True),
+        (PERCENT, 0.80),
         forward_goal("1b", Forwards.share),
         "`device` in the output of `speclab bench`",
     ),
     (
         "1B shape, n = 1, persistent kernel, share of read bandwidth",
         "≥ 88 %",
-        (PERCENT, 0.88, True),
+        (PERCENT, 0.88),
         forward_goal("1b_persistent", Forwards.share),
         "`device` in the output of `speclab bench`",
     ),
-    ("135M, n = 1", "≤ 0.33 ms", (MS, 0.33e-3, False), forward_goal("135m", lambda f: f.seconds(1, f.first())), ""),
+    ("135M, n = 1", "≤ 0.33 ms", (MS, 0.33e-3), forward_goal("135m", lambda f: f.seconds(1, f.first())), ""),
     (
         "135M, n = 1, persistent kernel",
         "≤ 0.20 ms",
-        (MS, 0.20e-3, False),
+        (MS, 0.20e-3),
         forward_goal("135m_persistent", lambda f: f.seconds(1, f.first())),
         "",
     ),
-    ("8B shape, t(16)/t(1)", "≤ 1.05", (RATIO, 1.05, False), forward_goal("8b", lambda f: f.ratio(16)), ""),
-    ("8B shape, t(64)/t(1)", "≤ 1.15", (RATIO, 1.15, False), forward_goal("8b", lambda f: f.ratio(64)), ""),
-    ("8B shape, t(128)/t(1)", "≤ 1.35", (RATIO, 1.35, False), forward_goal("8b", lambda f: f.ratio(128)), ""),
+    ("8B shape, t(16)/t(1)", "≤ 1.05", (RATIO, 1.05), forward_goal("8b", lambda f: f.ratio(16)), ""),
+    ("8B shape, t(64)/t(1)", "≤ 1.15", (RATIO, 1.15), forward_goal("8b", lambda f: f.ratio(64)), ""),
+    ("8B shape, t(128)/t(1)", "≤ 1.35", (RATIO, 1.35), forward_goal("8b", lambda f: f.ratio(128)), ""),
     (
-        "linear layers of the 8B shape, time over cuBLASLt's, worst of n ≤ 32",
+        "linear layers of the 8B shape, time / time of cuBLASLt, largest ratio for n ≤ 32",
         "≤ 1.00",
-        (RATIO, 1.0, False),
+        (RATIO, 1.0),
         linear_goal("cublaslt", 32),
         "benchmark `cuda/cublaslt/...` beside each `cuda/linear/...`",
     ),
     (
-        "linear layers of the 8B shape, time over their best form without invariant bits, worst n",
+        "linear layers of the 8B shape, time / time of the best form without row invariance, largest ratio for n ≤ 128",
         "≤ 1.03",
-        (RATIO, 1.03, False),
+        (RATIO, 1.03),
         linear_goal("linear_free", 128),
         "benchmark `cuda/linear_free/...` beside each `cuda/linear/...`",
     ),
     (
         "accept + sample + compact, vocabulary 128k, n = 32",
         "≤ 15 µs",
-        (US, 15, False),
+        (US, 15),
         kernel_goal("cuda/accept_sample_compact/vocab:128256/rows:32"),
         "benchmark `cuda/accept_sample_compact/vocab:128256/rows:32`",
     ),
     (
         "draft step, model ≤ 40 MB",
         "≤ 60 µs",
-        (US, 60, False),
+        (US, 60),
         kernel_goal("cuda/draft_step"),
         "benchmark `cuda/draft_step`",
     ),
     (
         "draft step, model ≤ 40 MB, persistent kernel",
         "≤ 60 µs",
-        (US, 60, False),
+        (US, 60),
         kernel_goal("cuda/draft_step_persistent"),
         "benchmark `cuda/draft_step_persistent`",
     ),
     (
         "speedup on the 8B shape, shipped draft, greedy, over tau / (1 + gamma c)",
         "≥ 0.90",
-        (RATIO, 0.90, True),
+        (RATIO, 0.90),
         ("speculation_8b", lambda device: best_greedy(device, "8b")),
         "",
     ),
     (
         "8B shape, shipped draft: idle between the steps that the GPU runs by itself",
         "< 3 %",
-        (PERCENT, 0.03, False),
+        (PERCENT, 0.03),
         ("speculation_8b", lambda device: idle_share(device, "8b")),
         "`gpu_busy_share` of a case with device_loop",
     ),
     (
-        "135M, shipped draft: gaps > 5 µs inside such steps, as nsys traces them",
+        "135M, shipped draft: gaps > 5 µs inside the steps that the GPU runs by itself, as nsys traces them",
         "< 3 %",
-        (PERCENT, 0.03, False),
+        (PERCENT, 0.03),
         ("gaps", gaps_share),
         "",
     ),
@@ -281,7 +283,7 @@ GOALS = [
 
 def goals(device):
     rows, gpu = [], forecast_of(device.name)
-    for what, goal, ((pattern, factor), bound, at_least), (stage, read), needs in GOALS:
+    for what, goal, ((pattern, factor), bound), (stage, read), needs in GOALS:
         value = read(device)
         predicted = forecast.GOALS[what](gpu) if gpu and what in forecast.GOALS else None
         shown = pattern.format(predicted * factor) if predicted is not None else "-"
@@ -291,7 +293,7 @@ def goals(device):
                 reason = f"there is no {needs} yet" if needs else f"stage `{stage}` has no such size or case"
             rows.append([what, goal, "not measured", reason, shown, "-"])
         else:
-            reached = "reached" if (value >= bound if at_least else value <= bound) else "**missed**"
+            reached = "reached" if COMPARISONS[goal.split()[0]](value, bound) else "**missed**"
             rows.append([what, goal, pattern.format(value * factor), reached, shown, over(value, predicted)])
     return table(["what", "goal", "measured", "verdict", "predicted", "measured / predicted"], rows)
 
@@ -343,9 +345,9 @@ def linear_table(device):
         [f"{out} x {inputs}", *(cell(by_rows.get(n, {})) for n in sizes)] for (out, inputs), by_rows in layers.items()
     ]
     return (
-        "Microseconds of a layer whose weights come from memory; in parentheses, this time divided by that of the best "
-        "form without invariant bits (the benchmark's label names the form) and by that of cuBLASLt.\n\n"
-        + table(header, rows)
+        "Microseconds of a layer whose weights come from memory, not from a cache; in parentheses, this time divided "
+        "by that of the best form without row invariance (the benchmark's label names the form) and by that of "
+        "cuBLASLt.\n\n" + table(header, rows)
     )
 
 
@@ -400,8 +402,8 @@ def speculation_table(device, shape):
         "τ",
         "α",
         "c",
-        "Theorem 3.8",
-        "with measured t(n)",
+        "predicted speedup, Leviathan Theorem 3.8",
+        "predicted speedup, measured t(n)",
         "equal to autoregressive",
     ]
     return table(header, rows)
@@ -414,7 +416,7 @@ def stage_table(device):
         [f"`{name}`", stage["status"], f"{stage['seconds']} s of {stage['cap_seconds']}", one_line(stage["reason"])]
         for name, stage in ((name, device.stages[name]) for name in order)
     ]
-    return table(["stage", "status", "time", "why"], rows)
+    return table(["stage", "status", "time and limit", "why"], rows)
 
 
 def machine(device):
@@ -454,7 +456,7 @@ def profile_table(device):
         for kernel in kernels
     ]
     return "The three kernels that take the most time in a short decode, by ncu.\n\n" + table(
-        ["kernel", "launches", "µs each", "share of memory bandwidth", "of the matrix unit"], rows
+        ["kernel", "launches", "µs each", "share of memory bandwidth", "share of the matrix unit"], rows
     )
 
 

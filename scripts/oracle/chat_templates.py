@@ -5,10 +5,10 @@
     python3 scripts/oracle/chat_templates.py --templates DIR --write FILE
 
 jinja2, set up as in transformers, renders conversations with one or more templates of each family that the engine knows
-by name.
-The templates were written for this script. They are short and contain the expressions by which the engine recognises the
-original ones. The second form takes templates (*.jinja) from a folder instead. The C++ test reads its output with
-SPECLAB_CHAT_TEMPLATES=FILE. The engine must refuse each template or render it exactly. Dates are 26 July 2024.
+by name. The templates were written for this script. They are short and contain the expressions by which the engine
+recognises the original ones. Templates that write the date get 26 July 2024.
+The second form takes templates (*.jinja) from the folder DIR instead. With SPECLAB_CHAT_TEMPLATES=FILE the C++ test reads
+FILE; the engine must refuse each of its templates or render it exactly.
 --check writes nothing and exits 1 if the golden file would change. Needs transformers and jinja2.
 """
 
@@ -357,9 +357,12 @@ def golden(templates):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true")
-    parser.add_argument("--templates", type=pathlib.Path, help="a folder of *.jinja")
-    parser.add_argument("--write", type=pathlib.Path, default=GOLDEN)
+    parser.add_argument("--templates", type=pathlib.Path, help="a folder of *.jinja; needs --write")
+    parser.add_argument("--write", type=pathlib.Path, help="file to write; default: the golden file")
     options = parser.parse_args()
+    if options.templates and not options.write:
+        parser.error("--templates needs --write FILE. The golden file holds only the templates of this script.")
+    options.write = options.write or GOLDEN
     if options.templates:
         templates = [(None, f.name, f.read_text()) for f in sorted(options.templates.glob("*.jinja"))]
     else:

@@ -1,5 +1,5 @@
 """The command line that several tokenizer oracles share. Each of them takes strings that the Generator of tokenizer.py makes,
-and writes one golden file. With --check it only compares."""
+and writes one golden file, or with --write another file. With --check it only compares."""
 
 import argparse
 import json
@@ -12,12 +12,15 @@ from tokenizer import GOLDEN, Generator, dump
 def parse(description, golden_name, strings, **flags):
     """Parses the command line. Adds the generator as `generator` and its strings as `texts`. flags: more switches, name -> help."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    parser.add_argument("--strings", type=int, default=strings)
-    parser.add_argument("--write", type=Path, default=GOLDEN / golden_name)
+    parser.add_argument("--strings", type=int, default=strings, help="with --write: number of strings")
+    parser.add_argument("--write", type=Path, help="file to write; default: the golden file")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the golden file would change")
     for name, explanation in flags.items():
         parser.add_argument(f"--{name}", action="store_true", help=explanation)
     options = parser.parse_args()
+    if options.strings != strings and not options.write and not options.check:
+        parser.error(f"--strings {options.strings} needs --write FILE. The golden file holds {strings} strings.")
+    options.write = options.write or GOLDEN / golden_name
     options.generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))
     options.texts = [options.generator.text(i).decode("utf-8", "replace") for i in range(options.strings)]
     return options

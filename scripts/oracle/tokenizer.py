@@ -23,6 +23,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/golden/tokenizer"
+MODEL = ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 MASK = (1 << 64) - 1
 LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -127,8 +128,9 @@ def golden_section(tokenizer, generator, name, count, code_points):
 def decoding_section(tokenizer, count):
     """Decodes lists of 1..24 random ids. Stores hashes of the text, and of the text without special tokens.
 
-    Special tokens are removed here, because skip_special_tokens overlooks those with a normalised spelling. Tokens <0x..>
-    are removed too, because the decoder "ByteFallback" replaces every byte of a run that is not UTF-8 as a whole.
+    Special tokens are removed here, because skip_special_tokens overlooks those with a normalised spelling. Tokens
+    <0x..> are removed too. If a run of them is not UTF-8 as a whole, the decoder "ByteFallback" replaces every byte of
+    the run, and the engine keeps the bytes.
     """
     size = tokenizer.get_vocab_size()
     special = {i for i, token in tokenizer.get_added_tokens_decoder().items() if token.special}
@@ -328,7 +330,7 @@ def dump(value):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=str(ROOT / "models/SmolLM2-135M-Instruct.Q4_1.gguf"))
+    parser.add_argument("--model", default=str(MODEL))
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a golden file would change")
     parser.add_argument("--tokenizer-json", help="make a golden file for this tokenizer instead")
     parser.add_argument(
@@ -338,6 +340,12 @@ def main():
         "--strings", type=int, default=0, help="number of additional strings for the model or for --tokenizer-json"
     )
     options = parser.parse_args()
+    other = options.tokenizer_json or options.strings or pathlib.Path(options.model).name != MODEL.name
+    if other and not options.write and (options.tokenizer_json or not options.check):
+        parser.error(
+            "--tokenizer-json, --strings and another --model need --write FILE. "
+            "The golden files hold only what the defaults give."
+        )
     generator = Generator(json.loads((GOLDEN / "generator.json").read_text()))
     if options.tokenizer_json:
         path = str(pathlib.Path(options.tokenizer_json).resolve())

@@ -1,4 +1,4 @@
-"""CSV with one step a row: the plainest form for results of any program.
+"""CSV with one row for each step: the plainest form for results of any program.
 
 Columns: `accepted` (drafted tokens that were kept) or `emitted` (tokens of the step, with the bonus token), and, as far as they are known,
 `drafted`, `seconds` (of the step) or `clock` (seconds at the end of the step, on one clock for a text), `text` (the default is one text),
@@ -31,16 +31,17 @@ def _number(cell: str, name: str) -> float:
 
 
 def texts_of(text: str, file: str, problems: list[Problem]) -> list[Text]:
-    """The texts of a table. A row with a bad count ends its text before it, because the steps after it would have another place.
+    """The texts of a table. A row with a bad count ends its text before that row, because the later steps would be in the wrong place.
 
-    A time that is not usable leaves the counts of its step: only the text's time is then unknown.
+    If only the time of a row is not usable, the counts of its step are kept, and the text has no time.
     """
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
     names = [name.strip() for name in reader.fieldnames or []]
     reader.fieldnames = names
     unknown = [name for name in names if name not in COLUMNS]
-    if unknown or len(set(names)) != len(names):
-        raise Error(f"column {(unknown or names)[0]!r}, expected different ones of {', '.join(COLUMNS)}")
+    repeated = [name for name in names if names.count(name) > 1]
+    if unknown or repeated:
+        raise Error(f"column {(unknown or repeated)[0]!r}, expected different ones of {', '.join(COLUMNS)}")
     if ("accepted" in names) == ("emitted" in names) or {"seconds", "clock"} <= set(names):
         raise Error("expected one of the columns accepted and emitted, and at most one of seconds and clock")
     found: dict[tuple[str, str], Text] = {}

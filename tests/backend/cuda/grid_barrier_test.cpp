@@ -260,9 +260,9 @@ TEST(InnerBlocks, WrongUseIsNoticed) {
               }),
               HasSubstr("of 128 bytes of shared memory"));
   EXPECT_THAT(inner([&] { enter_block({0, 0, 0, 1, 1, 1, 0, 64, 128, 144}); }),
-              HasSubstr("an inner block with threads 0 to 64 of 64, and 144 bytes at 128 of 256"));
+              HasSubstr("an inner block with threads [0, 64) of 64, and 144 bytes at offset 128 of 256"));
   EXPECT_THAT(inner([&] { enter_block(one); }),
-              HasSubstr("an inner block with threads 0 to 32"));  // threads 32 to 63 are outside
+              HasSubstr("an inner block with threads [0, 32)"));  // threads 32 to 63 are outside
   EXPECT_THAT(inner([&] {
                 const InnerBlock whole{0, 0, 0, 1, 1, 1, 0, 64, 0, 128};
                 enter_block(whole);

@@ -216,7 +216,7 @@ TEST(SentencePiece, ItsFileSurvivesReadingAndWriting) {
 
 TEST(SentencePiece, RefusesBrokenFiles) {
   EXPECT_THAT(error_of_file(""), HasSubstr("t.model: got no pieces"));
-  EXPECT_THAT(error_of_file("\x0a\xff"), HasSubstr("t.model: got 0 bytes where a field has 1"));
+  EXPECT_THAT(error_of_file("\x0a\xff"), HasSubstr("t.model: got 0 bytes where a field needs 1"));
   EXPECT_THAT(error_of_file("{}"), HasSubstr("t.model: got"));
   EXPECT_THAT(error_of_file(std::string("\x12\x02\x18\x03", 4)),
               HasSubstr("got a SentencePiece model of type 3"));

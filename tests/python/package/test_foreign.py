@@ -368,6 +368,7 @@ class Table(Files):
     def test_bad_columns(self):
         self.refused("accepted,emitted\n1,2\n", "one of the columns accepted and emitted")
         self.refused("accepted,speed\n1,2\n", "column 'speed'")
+        self.refused("accepted,seconds,seconds\n1,2,3\n", "column 'seconds'")
         self.refused("accepted,seconds,clock\n1,2,2\n", "at most one of seconds and clock")
         self.refused("accepted,drafted\n3,2\n", "3 accepted tokens of 2")
 

@@ -1,8 +1,11 @@
 """What scripts/compare/compare_drafting.py reads from other programs, and what it makes of it."""
 
+import os
 import pathlib
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts/compare"))
@@ -16,6 +19,38 @@ n_draft      = 16
 n_predict    = 13
 n_drafted    = 20
 n_accept     = 4
+"""
+# Stand-ins for torch and transformers. With prompt lookup the forward over the prompt emits three tokens.
+TORCH = """
+import contextlib
+import numpy
+float32 = "float32"
+__version__ = "0"
+tensor, ones_like, inference_mode = numpy.array, numpy.ones_like, contextlib.nullcontext
+set_num_threads = lambda threads: None
+"""
+TRANSFORMERS = """
+import types
+import numpy
+__version__ = "0"
+logging = types.SimpleNamespace(set_verbosity_error=lambda: None)
+utils = types.SimpleNamespace(logging=types.SimpleNamespace(disable_progress_bar=lambda: None))
+
+class AutoModelForCausalLM:
+    @classmethod
+    def from_pretrained(cls, *names, **options):
+        return cls()
+    def eval(self):
+        return self
+    def forward(self, tokens):
+        return tokens
+    def generate(self, ids, streamer, max_new_tokens, prompt_lookup_num_tokens=0, **options):
+        put = lambda count: streamer.put(types.SimpleNamespace(numel=lambda: count))
+        put(ids.size)
+        for count in [3, 1, max_new_tokens - 4] if prompt_lookup_num_tokens else [1] * max_new_tokens:
+            self.forward(count)
+            put(count)
+        return numpy.concatenate([ids, numpy.zeros((1, max_new_tokens), dtype=int)], axis=1)
 """
 PROMPTS = [{"id": "a", "category": "x"}, {"id": "b", "category": "y"}]
 
@@ -34,6 +69,18 @@ class CompareDrafting(unittest.TestCase):
         self.assertEqual((got["tokens"], got["calls"]), (13, 9))
         with self.assertRaisesRegex(drafting.Problem, "n_accept"):
             drafting.read_example(LOOKUP.replace("n_accept", "accepted"), "", lookahead=False)
+
+    def test_tokens_of_the_forward_over_the_prompt_do_not_count(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("torch", TORCH), ("transformers", TRANSFORMERS)):
+                pathlib.Path(folder, name + ".py").write_text(text, encoding="utf-8")
+            with unittest.mock.patch.dict(os.environ, {"PYTHONPATH": folder}):
+                other = drafting.Transformers(sys.executable, "model.gguf", 1, "float32")
+            greedy, lookup = (other.decode(name, {"ids": [5, 6]}, 6) for name in drafting.TRANSFORMERS)
+            other.close()
+            other.process.stdout.close()
+        self.assertEqual((greedy["tokens"], greedy["calls"], len(greedy["ids"])), (5, 5, 6))
+        self.assertEqual((lookup["tokens"], lookup["calls"], len(lookup["ids"])), (3, 2, 6))
 
     def test_speeds_are_against_the_own_greedy_decoding(self):
         runs = {

@@ -1,10 +1,12 @@
 """What scripts/fuzz/fuzz_record.py makes of libFuzzer's logs and llvm-cov's export."""
 
 import pathlib
+import re
 import sys
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "scripts/fuzz"))
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts/fuzz"))
 
 import fuzz_record
 
@@ -32,6 +34,18 @@ class FuzzRecord(unittest.TestCase):
     def test_a_run_that_was_killed_counts_nothing(self):
         run = fuzz_record.together([fuzz_record.parse("#2 INITED cov: 20 ft: 30 corp: 4/1Kb\n")])
         self.assertEqual([run["executions"], run["executions_per_second"], run["finding"]], [0, None, None])
+
+    def test_the_fuzzers_are_made_of_files_that_exist(self):
+        """No test builds the fuzzers, because they need clang. A moved folder would leave them without their readers."""
+        text = (ROOT / "tests/fuzz/CMakeLists.txt").read_text(encoding="utf-8")
+        parsers = re.search(r"set\(parsers (.*)\)", text).group(1).split()
+        folder = re.search(r"TRANSFORM parsers REPLACE .*PROJECT_SOURCE_DIR}/(.*)/\\\\1.cpp", text).group(1)
+        names = re.findall(r"\${PROJECT_SOURCE_DIR}/([\w/*]+\.cpp)", text) + [
+            f"{folder}/{name}.cpp" for name in parsers
+        ]
+        self.assertGreater(len(names), 10)
+        for name in names:
+            self.assertTrue(list(ROOT.glob(name)), name)
 
     def test_coverage_of_the_parser_alone(self):
         names = {

@@ -455,6 +455,18 @@ class Page(unittest.TestCase):
     def test_the_committed_page_is_made_of_the_committed_records(self):
         self.assertEqual((ROOT / "results/gpu/README.md").read_text(), gpu_page.page(ROOT / "results/gpu"))
 
+    def test_a_bound_itself_reaches_only_the_goals_that_say_so(self):
+        page = self.write(
+            record("gaps", {"inside_ns": 100, "gaps_over_5us_ns": 3}),
+            record("speculation_8b", {"cases": [case(2, 1.5, 2, 0.05, 0.75)]}),
+            record("kernels", {"benchmarks": [{"run_name": "cuda/draft_step", "real_time": 60, "time_unit": "us"}]}),
+        )
+        self.assertEqual(self.goal(page, "135M, shipped draft: gaps"), ["3 %", "**missed**"])  # < 3 %
+        self.assertEqual(self.goal(page, "draft step, model ≤ 40 MB |"), ["60.0 µs", "reached"])  # ≤ 60 µs
+        with unittest.mock.patch.object(gpu_page, "idle_share", lambda device, shape: 0.03):
+            page = gpu_page.page(self.folder)
+        self.assertEqual(self.goal(page, "8B shape, shipped draft: idle"), ["3 %", "**missed**"])  # < 3 %
+
     def test_goals_are_reached_missed_or_not_measured(self):
         suffix = "/iterations:1/repeats:5/manual_time"
         large, small = "rows:16/out:28672/in:4096" + suffix, "rows:64/out:4096/in:4096" + suffix
@@ -501,8 +513,10 @@ class Page(unittest.TestCase):
             self.assertEqual(page.count(words + ":\n\nIn the same run"), 1)
         self.assertEqual(self.goal(page, "draft step"), ["59.0 µs", "reached"])
         self.assertEqual(self.goal(page, "draft step, model ≤ 40 MB, persistent"), ["61.0 µs", "**missed**"])
-        self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over cuBLASLt's"), ["0.88", "reached"])
-        self.assertEqual(self.goal(page, "linear layers of the 8B shape, time over their best"), ["1.12", "**missed**"])
+        self.assertEqual(self.goal(page, "linear layers of the 8B shape, time / time of cuBLASLt"), ["0.88", "reached"])
+        self.assertEqual(
+            self.goal(page, "linear layers of the 8B shape, time / time of the best"), ["1.12", "**missed**"]
+        )
         self.assertIn("| 28672 x 4096 | 70.0 (1.01, 0.88) | - |\n| 4096 x 4096 | - | 9.0 (1.12, -) |", page)
         self.assertIn("there is no benchmark", self.goal(page, "accept + sample")[1])
         self.assertEqual(self.goal(page, "speedup on the 8B"), ["0.99", "reached"])
