@@ -35,7 +35,7 @@ import report
 
 import figures
 from figures.record import BadRun, Ladder, Run
-from speclab import kept_lines
+from speclab import kept_lines, record
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]
@@ -57,6 +57,10 @@ Written by `scripts/baseline.py pages` from the records in `results/baselines/`;
 
 - In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is below ten.
 - **equal to autoregressive**: `yes`: ids and logits rows are bit for bit those of autoregressive decoding (with coupled sampling only the ids). `same law`: the texts are other samples of the target's law.
+- **speedup, predicted**: from the measured acceptance and the calibrated times of forwards. The times of the case itself are not used.
+- **τ, at most**: the largest τ that a lossless rule can have on the drafts of the case. On trees: of any lossless rule that decides one position after the other.
+- **accepted at a position**: share of the visited positions at which a drafted child was emitted. **at most**: the largest such share of a lossless rule that decides one position after the other. A rule over whole paths, such as `block`, may pass it.
+- **speed / best chain**: tokens per second of a case with trees, divided by those of the fastest chain of the same draft in the run.
 - **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, the unexplained part is no more than noise.
 - **with forwards timed again**: the part that is still unexplained after a correction for the machine's speed at that moment. Other forwards measured this speed: forwards between the steps of the lines, or in the calibration rounds next to
   the lines. Forwards between the steps have the case's own row counts, so they also correct errors of the calibration.
@@ -71,6 +75,16 @@ TABLE = [
     ("tau", "τ", "{:.2f}"),
     ("alpha", "α", "{:.2f}"),
     ("c", "c", "{:.3f}"),
+]
+# Columns of results/README.md, each shown in runs that have it: (heading, text of a case).
+DETAILS = [
+    ("speedup, predicted", lambda case: report.shown(report.predicted(case), "{:.2f}")),
+    ("τ, at most [95 %]", lambda case: report.with_interval(case, "tau_bound", "{:.2f}")),
+    ("accepted at a position", lambda case: report.shown(case.metric("position_acceptance"), "{:.3f}")),
+    ("at most", lambda case: report.shown(case.metric("position_bound"), "{:.3f}")),
+    ("speed / best chain [95 %]", lambda case: report.with_interval(case, "speed_over_chain", "{:.2f}")),
+    ("unexplained, % of a step", report.unexplained),
+    ("with forwards timed again, %", report.left_by_drift),
 ]
 
 
@@ -100,9 +114,7 @@ def summary_text(summary):
 def table(run, explained=False, cases=None):
     """A table in Markdown with one row for each of `cases` (default: all cases of the run)."""
     cases = run.cases if cases is None else cases
-    more = [("unexplained, % of a step", report.unexplained)] if explained else []
-    if explained and any(map(report.left_by_drift, cases)):
-        more.append(("with forwards timed again, %", report.left_by_drift))
+    more = [(heading, show) for heading, show in DETAILS if any(map(show, cases))] if explained else []
     headings = [
         "case",
         *(heading for _, heading, _ in TABLE),
@@ -187,19 +199,20 @@ def results_page(root):
 
 
 def unexplained_range(found):
-    """A sentence on how much of a step the calibrations of all records leave unexplained."""
-    shares = [share[0] for run in found for share in map(report.unexplained_share, run.cases) if share]
+    """A sentence on how much of a step the calibrations leave unexplained, over all records whose times are not doubtful."""
+    shares = [share[0] for run in found if not run.busy for share in map(report.unexplained_share, run.cases) if share]
     if not shares:
         return ""
     return (
         f"The calibration leaves {100 * min(shares):.1f} to {100 * max(shares):.1f} % of a step's time unexplained, "
-        f"over the {len(shares)} cases of all committed records that have a waterfall."
+        f"over the {len(shares)} cases with a waterfall in all committed records of idle machines."
     )
 
 
 def front_cases(run):
-    """At most FRONT_ROWS cases: the reference, then the fastest case of each family, fastest first. A family is a set of cases that differ
-    in gamma alone. If all these cases have a speedup of 1 or more, but another case of the run has less, the slowest case takes the last row."""
+    """At most FRONT_ROWS cases: the reference, then the fastest case of each family, fastest first. A family is a set
+    of cases that differ in gamma alone. If all these cases have a speedup of 1 or more, but another case of the run has
+    less, the slowest case takes the last row."""
     measured = [case for case in run.speculative if case.metric("speedup") is not None]
     speedup = lambda case: case.metric("speedup")
     best = sorted((max(family, key=speedup) for family in run.families(measured).values()), key=speedup, reverse=True)
@@ -224,7 +237,7 @@ def front_parts(root):
     busy = wrapped(busy_note(run).strip()) + "\n\n" if run.busy else ""
     loses = (chosen[-1].metric("speedup") or 1) < 1
     tail = wrapped(
-        f"{len(chosen)} of {len(run.cases)} cases: the reference and the fastest of each kind{', and the slowest case' if loses else ''}; all runs are in [results/README.md](results/README.md). "
+        f"{len(chosen)} of {len(run.cases)} cases: the reference{', ' if loses else ' and '}the fastest cases (no two of them differ in γ alone){', and the slowest case' if loses else ''}; all runs are in [results/README.md](results/README.md). "
         f"{unexplained_range(runs(root))}".strip()
     )
     return {
@@ -286,7 +299,7 @@ def with_seven_digits(value):
 
 
 def round_all_but_metrics(summary):
-    """Rounds what no gate of `speclab compare` looks at: everything in the cases but the metrics themselves. Their intervals are rounded."""
+    """Rounds what no gate of `speclab compare` looks at: everything in the cases except the values of metrics. The metrics' intervals are rounded."""
     for case in summary["cases"]:
         for name, value in case.items():
             if name == "metrics":
@@ -295,6 +308,16 @@ def round_all_but_metrics(summary):
                 }
             else:
                 case[name] = with_seven_digits(value)
+
+
+def share_texts(summary):
+    """Stores each equation and assumption of a prediction once, in the list "texts". Run reads the predictions back with their texts."""
+    places = {}
+    for case in summary["cases"]:
+        for prediction in (case.get("predictions") or {}).values():
+            for name in record.SHARED_TEXTS & prediction.keys():
+                prediction[name] = places.setdefault(prediction[name], len(places))
+    summary["texts"] = list(places)
 
 
 def write_small_figure(source, target):
@@ -320,6 +343,8 @@ def adopt(root, source, name, wanted=None, summary=None):
     if Ladder.is_one(source):
         if summary:
             raise BadRun(f"{source} holds runs of several targets. --summary works for one run only.")
+        if wanted is not None:
+            raise BadRun(f"{source} holds runs of several targets. --figures works for one run only.")
         return adopt_ladder(root, source, name)
     run = Run(source, summary)
     if not run.summary["complete"] or run.summary["errors"]:
@@ -351,11 +376,16 @@ def adopt(root, source, name, wanted=None, summary=None):
             text = text.replace(str(source), f"results/runs/{source.name}").replace(
                 f"{root}/", ""
             )  # removes private paths
-            record = json.loads(text)
+            content = json.loads(text)
+            if file == "environment.json":  # a program outside the repository keeps its name, not its folder
+                content["command_line"][:1] = [
+                    word.rsplit("/", 1)[-1] if word.startswith("/") else word for word in content["command_line"][:1]
+                ]
             if file == "summary.json":
-                keep_some_of_categories(record)
-                round_all_but_metrics(record)
-            text = summary_text(record) if file == "summary.json" else kept_lines.compact(record) + "\n"
+                keep_some_of_categories(content)
+                round_all_but_metrics(content)
+                share_texts(content)
+            text = summary_text(content) if file == "summary.json" else kept_lines.compact(content) + "\n"
             (folder / file).write_text(text, encoding="utf-8")
     (folder / kept_lines.NAME).write_bytes(kept_lines.pack(run.folder))
     (folder / "figures").mkdir()

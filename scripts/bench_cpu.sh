@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Benchmarks the CPU engine on this machine and writes results/cpu/<cpu-model>.json and .md. Takes about nine minutes. Run
+# Benchmarks the CPU engine on this machine and writes results/cpu/<cpu-model>.json.gz and .md. Takes about nine minutes. Run
 # nothing else in that time. The page says how steady the machine was.
 #   scripts/bench_cpu.sh [--model PATH] [--draft PATH] [--out DIR] [--repetitions N]
 set -euo pipefail

@@ -43,6 +43,33 @@ void require_options(const json& entry, const std::string& where) {
   require_theory_options(entry, where);
 }
 
+/// Puts the list "texts" of a committed summary back into its predictions, where an equation or assumption is
+/// the place of its text in the list. Throws Error if a place is not in the list.
+void put_texts_back(json& summary, const std::string& where) {
+  const auto found = summary.find("texts");
+  if (found == summary.end()) return;
+  const json texts = *found;
+  summary.erase(found);
+  const auto put_back = [&](json& prediction) {
+    for (const char* name : {"equation", "assumptions"}) {
+      const auto place = prediction.find(name);
+      if (place == prediction.end()) continue;
+      if (!place->is_number_unsigned() || place->get<std::uint64_t>() >= texts.size())
+        fail_record(where + "/cases", fmt::format("\"{}\": {}", name, place->dump()),
+                    fmt::format("a place in the list \"texts\" of {} texts, from 0 to {}", texts.size(),
+                                static_cast<std::int64_t>(texts.size()) - 1));
+      *place = texts[place->get<std::size_t>()];
+    }
+  };
+  for (json& entry : summary.at("cases")) {
+    const auto predictions = entry.find("predictions");
+    if (predictions == entry.end()) continue;
+    for (json& prediction : *predictions) {
+      if (prediction.is_object()) put_back(prediction);
+    }
+  }
+}
+
 /// Reads a JSON object. Throws Error when it names another schema version.
 json read_object(const fs::path& path, std::string* where) {
   json value = read_json_file(path);
@@ -133,8 +160,10 @@ json read_run_summary(const fs::path& folder) {
                   {"complete", "boolean"},
                   {"errors", "array"},
                   {"noise_floor", "number|null"},
-                  {"cases", "array"}},
+                  {"cases", "array"},
+                  {"texts", "?array"}},
                  where);
+  put_texts_back(summary, where);
   require_list(summary["errors"], {{"case", "string"}, {"message", "string"}}, where + "/errors");
   require_theory_sections(summary, where);
   const std::string cases = where + "/cases";

@@ -5,8 +5,8 @@
 
 namespace speclab {
 
-// Reads the JSON files of a run folder and checks their fields against results/SCHEMA.md, so that code that
-// uses them later need not check. Each function throws Error that names the file and the field when the file
+// Reads the JSON files of a run folder and checks their fields against results/SCHEMA.md, so that later code
+// need not check them. Each function throws Error that names the file and the field when the file
 // is missing or is not JSON, or when a field has another type.
 
 /// Reads config.json. Every field that the code cannot do without must be there.

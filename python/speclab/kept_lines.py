@@ -1,21 +1,21 @@
-"""Keeps the raw lines of a committed run as lines.jsonl.gz beside its summary.json, so that a new metric needs no new run.
+"""Keeps the raw lines of a committed run as lines.jsonl.xz beside its summary.json, so that a new metric needs no new run.
 
 The first line is {"form": "full"} or {"form": "slim"}. Then each file of the run folder follows (cases/*.jsonl, calibration.jsonl,
 teacher.jsonl, bounds.jsonl): one line {"file": NAME, "lines": N} and its N lines. A full record has these lines byte for byte; `restore` makes the
 files from it again. A slim record has totals, counts and hashes in place of each line's steps and tokens, no bounds, and each distinct
-text once, in the part {"file": "texts"}. The same lines always give the same bytes.
+text once, in the part {"file": "texts"}. The same lines give the same bytes (with the same version of liblzma).
 """
 
 import collections
-import gzip
 import json
+import lzma
 import pathlib
 import shutil
 from typing import Any
 
 from .record import BadRun
 
-NAME = "lines.jsonl.gz"
+NAME = "lines.jsonl.xz"
 MOST_BYTES = 1_000_000  # largest full record; a larger run is kept slim
 BESIDE = ("calibration.jsonl", "teacher.jsonl", "bounds.jsonl")
 
@@ -42,9 +42,7 @@ def text_of(form: str, parts: dict[str, list[str]]) -> str:
 
 
 def compress(text: str) -> bytes:
-    data = bytearray(gzip.compress(text.encode("utf-8"), 9, mtime=0))
-    data[9] = 255  # gzip's byte for the operating system: always "unknown", whichever Python writes the file
-    return bytes(data)
+    return lzma.compress(text.encode("utf-8"), preset=9)
 
 
 def totals(steps: list[dict[str, Any]]) -> dict[str, Any]:
@@ -90,7 +88,7 @@ def slim(parts: dict[str, list[str]]) -> dict[str, list[str]]:
 
 
 def pack(folder: pathlib.Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """The content of lines.jsonl.gz for a finished run."""
+    """The content of lines.jsonl.xz for a finished run."""
     parts = raw_files(folder)
     full = compress(text_of("full", parts))
     return full if len(full) <= most_bytes else compress(text_of("slim", slim(parts)))
@@ -99,13 +97,13 @@ def pack(folder: pathlib.Path, most_bytes: int = MOST_BYTES) -> bytes:
 def read(file: pathlib.Path) -> tuple[str, dict[str, list[str]]]:
     """Reads a packed record: (form, {name: lines})."""
     try:
-        lines = iter(gzip.decompress(file.read_bytes()).decode("utf-8").split("\n")[:-1])
+        lines = iter(lzma.decompress(file.read_bytes()).decode("utf-8").split("\n")[:-1])
         form = json.loads(next(lines))["form"]
         parts: dict[str, list[str]] = {}
         for line in lines:
             head = json.loads(line)
             parts[head["file"]] = [next(lines) for _ in range(head["lines"])]
-    except (OSError, EOFError, ValueError, KeyError, StopIteration) as error:
+    except (OSError, lzma.LZMAError, ValueError, KeyError, StopIteration) as error:
         raise BadRun(f"{file}: not a record of lines ({error or 'it ends too early'}). Check it out again.") from error
     return form, parts
 

@@ -132,11 +132,15 @@ class Case:
                 raise BadRun(f"{where}: {name} is not that of {values}. The line was changed after it was written.")
 
 
+# Fields of a prediction whose value is the place of a text in the list "texts" of a committed summary.
+SHARED_TEXTS = {"equation", "assumptions"}
+
+
 class Run:
     def __init__(self, folder: str | pathlib.Path, summary: dict[str, Any] | None = None) -> None:
         """summary: a summary to use instead of FOLDER/summary.json, in the form that `speclab report FOLDER --json` prints."""
         self.folder = pathlib.Path(folder)
-        self.summary = summary or self._read("summary.json")
+        self.summary = summary or self._with_texts(self._read("summary.json"))
         self.environment = self._read("environment.json")
         version = self.summary.get("schema_version")
         if version != SCHEMA_VERSION:
@@ -146,6 +150,20 @@ class Run:
             )
         self.cases = [Case(data, self) for data in self.summary["cases"]]
         self.varying = differing_settings(self.speculative)
+
+    def _with_texts(self, summary: dict[str, Any]) -> dict[str, Any]:
+        """The summary with its list "texts" put back into the predictions. Only a committed summary has this list."""
+        texts = summary.pop("texts", None)
+        try:
+            for case in summary.get("cases", []) if texts is not None else []:
+                for prediction in (case.get("predictions") or {}).values():
+                    for name in SHARED_TEXTS & prediction.keys():
+                        prediction[name] = texts[prediction[name]]
+        except (IndexError, TypeError) as error:
+            raise BadRun(
+                f'{self.folder / "summary.json"}: a prediction names a text that the list "texts" lacks ({error}). Check the file out again.'
+            ) from error
+        return summary
 
     def _read(self, name: str) -> Any:
         file = self.folder / name

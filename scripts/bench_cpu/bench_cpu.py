@@ -11,6 +11,7 @@ steps with one thread, and while another process keeps one core busy.
 import argparse
 import contextlib
 import datetime
+import gzip
 import json
 import os
 import pathlib
@@ -157,11 +158,10 @@ def main():
     stem = pathlib.Path(arguments.out) / slug(context["cpu"], flags.group(1).split() if flags else [])
     stem.parent.mkdir(parents=True, exist_ok=True)
     record = slim(page.without_paths(record))
-    with open(f"{stem}.json", "w") as file:
-        text = json.dumps(record, separators=(",", ":"))
-        file.write(text.replace('{"name":', '\n{"name":') + "\n")  # a line for each benchmark
+    with gzip.open(f"{stem}.json.gz", "wt", encoding="utf-8") as file:
+        json.dump(record, file, separators=(",", ":"))
     pathlib.Path(f"{stem}.md").write_text(page.render(record, stem.name))
-    print(f"{stem}.json\n{stem}.md")
+    print(f"{stem}.json.gz\n{stem}.md")
 
 
 if __name__ == "__main__":

@@ -97,15 +97,17 @@ def forwards(record):
 
 
 def draft_from_cache(record):
-    """Compares the times of draft steps with the time of reading as many bytes. A cache may hold these bytes."""
+    """Compares the times of draft steps with the times of reads of as many bytes. A cache may hold the bytes of a draft
+    step."""
     results = Results(record["classes"]["auto"])
     rows = [
         (
             "draft_step/later",
-            "a second time, after as many other bytes as the target has,",
+            "After a read of as many other bytes as a target forward reads, this many bytes are read twice. "
+            "The second read takes",
             "machine/draft_bytes_second",
         ),
-        ("draft_step/hot", "again and again", "machine/draft_bytes"),
+        ("draft_step/hot", "When this many bytes are read again and again, one read takes", "machine/draft_bytes"),
     ]
     lines = []
     for step, how, read in rows:
@@ -113,7 +115,7 @@ def draft_from_cache(record):
         if results.us(step) and floor:
             megabytes = floor["bytes_per_second"] * floor["us"] * 1e-12
             lines.append(
-                f"- `{step}` reads {megabytes:.1f} MB, which a cache may hold. Reading as many bytes {how} takes {number(floor['us'] * 1e-3)} ms\n"
+                f"- `{step}` reads {megabytes:.1f} MB, which a cache may hold. {how} {number(floor['us'] * 1e-3)} ms\n"
                 f"  ({floor['bytes_per_second'] / 1e9:.0f} GB/s, spread {100 * results.spread[read]:.0f} %). The step takes {results.us(step) / floor['us']:.2f} times as long."
             )
     return "\n\n" + "\n".join(lines) if lines else ""
@@ -171,13 +173,20 @@ def copies(record):
     )
 
 
+TAKEN_CORE = {  # run in the record -> its label
+    "one_thread": "one thread",
+    "all_threads": "all threads",
+    "all_threads_one_core_taken": "all threads, one core busy with another process",
+}
+
+
 def beside_another_process(record):
     if not record["taken_core"]:
         return "This machine has one core."
     name = "greedy_step/context:128"
     us = {key: Results(run).us(name) for key, run in record["taken_core"].items()}
     alone = us["one_thread"]
-    rows = [[key.replace("_", " "), number(value * 1e-3), f"{value / alone:.2f}"] for key, value in us.items()]
+    rows = [[TAKEN_CORE[key], number(value * 1e-3), f"{value / alone:.2f}"] for key, value in us.items()]
     return table(["greedy step, context 128", "ms", "time / time of one thread"], rows)
 
 
@@ -217,7 +226,7 @@ the bandwidth above 100 % means that a cache held the data.
 
 ## Kernels
 
-`matrices/all`: every matrix of a forward once, from memory. One matrix alone is repeated, so that a cache may hold it. `attention`: all layers.
+`matrices/all`: every matrix of a forward once, from memory. A benchmark of one matrix repeats it, so a cache may hold the matrix. `attention`: the attention of all layers.
 
 {kernels(record)}
 
@@ -227,7 +236,7 @@ the bandwidth above 100 % means that a cache held the data.
 
 ## Beside another process
 
-The same steps while another process keeps one of the cores busy.
+Greedy steps with one thread, with all threads, and with all threads while another process keeps one of the cores busy.
 
 {beside_another_process(record)}
 
@@ -235,5 +244,5 @@ The same steps while another process keeps one of the cores busy.
 
 {whole_processes(record)}
 
-Every single time: [{stem}.json]({stem}.json).
+Every single time: [{stem}.json.gz]({stem}.json.gz).
 """

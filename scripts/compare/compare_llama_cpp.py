@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Times SpecLab's CPU engine against llama.cpp: the same model and threads, one run, repeats that alternate.
+"""Times SpecLab's CPU engine and llama.cpp in one run, with the same model and the same number of threads.
 
     scripts/compare/compare_llama_cpp.py --llama-cpp DIR [--ik-llama-cpp DIR] [--threads 2] [--repeats 7] [--out FILE.json]
 
-llama.cpp is not a dependency of this project. DIR is a checkout that was built beside it. Without a checkout, the
+llama.cpp is not a dependency of this project. DIR is a checkout of it with a build in DIR/build. Without a build, the
 script says what to clone and how to build it. ik_llama.cpp, which has its own kernels, can take part in the same run.
 All programs get the same token ids and do the same work: prefill, greedy steps, and forwards of n rows of one sequence
 with logits for each row, as a verification needs them (scripts/compare/verify_rows.cpp calls llama.cpp; SpecLab runs
 `speclab bench --rows`). In each repeat every program runs once, as a separate process, in a seeded random order. A
-process warms up first, and its median over --forwards counts. llama.cpp runs with bf16 weights as SpecLab does, with
-f16 (as many bytes) and with q8_0 (about half), each without and with flash attention. A line shows the faster of the
-two. A ratio is llama.cpp's time / SpecLab's time: above 1, SpecLab is faster.
+process warms up first. Then it takes --forwards samples of a forward of each size, and --texts samples of the prefill
+and of the greedy steps. The median of the samples counts. llama.cpp runs with bf16 weights as SpecLab does, with f16
+(as many bytes) and with q8_0 (about half), each without and with flash attention. The table shows the faster of the two
+for each format of the weights. A ratio is llama.cpp's time / SpecLab's time: above 1, SpecLab is faster.
 """
 
 import argparse
@@ -39,9 +40,10 @@ HOW_TO_BUILD = f"""Clone and build it like this ({COMMIT[:9]} is the version tha
     git -C DIR checkout {COMMIT}
     cmake -S DIR -B DIR/build -DCMAKE_BUILD_TYPE=Release -DGGML_NATIVE=ON
     cmake --build DIR/build --target llama llama-quantize llama-bench -j
-ik_llama.cpp comes from https://github.com/ikawrakow/ik_llama.cpp and is built alike, with
+ik_llama.cpp comes from https://github.com/ikawrakow/ik_llama.cpp and is built in the same way, with
     -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=DIR/build/bin"""
-PEERS = {"bf16": "BF16", "f16": "F16", "q8_0": "Q8_0"}  # name here -> name in llama-quantize
+# A peer is llama.cpp with weights of one format: name of the peer -> name of the format in llama-quantize
+PEERS = {"bf16": "BF16", "f16": "F16", "q8_0": "Q8_0"}
 
 
 def call(command, timeout=900):
@@ -70,7 +72,8 @@ def cache_value(build, name):
 
 
 def git_state(folder):
-    """The commit, its date, and the files that differ from it. Compares with a temporary index, because the checkout's index may be stale."""
+    """The commit, its date, and the files that differ from it. Compares with a temporary index, because the checkout's
+    index may be stale."""
     try:
         index = ROOT / ".cache/compare_llama_cpp/index"
         index.parent.mkdir(parents=True, exist_ok=True)
@@ -93,7 +96,8 @@ def git_state(folder):
 
 
 class LlamaCpp:
-    """A built checkout, the driver program that was compiled against its libllama, and the model files in each format (`files`, by peer)."""
+    """A built checkout, the driver program that was compiled against its libllama, and the model files in each format
+    (`files`, by peer)."""
 
     def __init__(self, folder, prefix=""):
         self.folder = folder
@@ -193,7 +197,10 @@ def check(name, got, args, reference):
         raise Problem(f"{name} ran {got['threads']} threads instead of {args.threads}")
     for entry, ours in zip(got["contexts"], reference["contexts"], strict=True):
         if entry["context"] != ours["context"] or set(entry["rows_ns"]) != set(ours["rows_ns"]):
-            raise Problem(f"{name} measured something else: {entry['context']}, {sorted(entry['rows_ns'])}")
+            raise Problem(
+                f"{name} measured context {entry['context']} with forwards of {sorted(entry['rows_ns'], key=int)} rows, "
+                f"SpecLab context {ours['context']} with {sorted(ours['rows_ns'], key=int)}. They must be the same."
+            )
         counts = {"prefill_ns": args.texts, "step_ns": args.texts, **{rows: args.forwards for rows in entry["rows_ns"]}}
         if wrong := [
             what for what, count in counts.items() if len(entry["rows_ns"].get(what, entry.get(what))) != count
@@ -358,7 +365,7 @@ def arguments():
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--numerics", default="auto", help="numerics class of SpecLab")
     parser.add_argument("--peers", default=",".join(PEERS), help="weights of llama.cpp, default %(default)s")
-    parser.add_argument("--context", default="128,512", help="numbers of tokens before the timed part, ascending")
+    parser.add_argument("--context", default="128,512", help="lengths of the prefill in tokens, ascending")
     parser.add_argument("--rows", default="1,2,4,5,8,16")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument(
@@ -375,7 +382,7 @@ def arguments():
     if unknown := {*args.peers, *args.ik_peers} - set(PEERS):
         parser.error(f"--peers: {', '.join(sorted(unknown))} unknown; there are {', '.join(PEERS)}")
     if min(args.threads, args.repeats, args.forwards, args.steps, args.texts) < 1:
-        parser.error("counts begin at 1")
+        parser.error("--threads, --repeats, --forwards, --steps and --texts must be at least 1")
     return args
 
 
@@ -410,10 +417,16 @@ def main():
     }
 
     page.say(
-        f"{machine()['cpu']}, {args.threads} threads, reads {bandwidth * 1e-9:.1f} GB/s; {args.model.name}\n{version}, numerics class {outputs[report.OURS][0]['numerics']}, bf16 weights; "
+        f"{machine()['cpu']}, {args.threads} threads, read bandwidth {bandwidth * 1e-9:.1f} GB/s; {args.model.name}\n"
+        f"{version}, numerics class {outputs[report.OURS][0]['numerics']}, bf16 weights; "
         f"llama.cpp {llama.state['commit'][:9]} of {llama.state['date']}"
-        f"{', ik_llama.cpp ' + ik.state['commit'][:9] + ' of ' + ik.state['date'] + ' (ik)' if ik else ''}, their default f16 cache\n{began:%Y-%m-%d %H:%M} UTC, medians of {args.repeats} interleaved repeats; "
-        "ratio = the other's time / SpecLab's; BW = weights / time, share of the read bandwidth; + = flash attention was faster"
+        f"{', ik_llama.cpp ' + ik.state['commit'][:9] + ' of ' + ik.state['date'] + ' (ik)' if ik else ''}, KV cache f16 (default)\n"
+        f"{began:%Y-%m-%d %H:%M} UTC, medians of {args.repeats} interleaved repeats\n"
+        f"{', '.join(args.peers)}: weights of llama.cpp; "
+        "forward of n: n rows of one sequence, with logits for every row\n"
+        "ratio = time of the other program / time of SpecLab; "
+        "BW = bytes of the weights / time, as a share of the read bandwidth\n"
+        "The faster of flash attention on and off is shown; + = on"
     )
     page.say(
         report.table(summary, peers)
@@ -422,17 +435,20 @@ def main():
         + "\n\n"
         + report.where_they_win(summary, peers)
     )
-    page.say(
-        f"Tokens of the greedy texts that equal SpecLab's, of {args.steps + 1} per context: "
-        + "; ".join(f"{name}: {counts}" for name, counts in agreement.items())
-    )
+    lengths = [entry["context"] for entry in outputs[report.OURS][0]["contexts"]]
+    page.say(report.same_tokens(agreement, lengths, args.steps + 1))
     if bench:
-        page.say("llama-bench itself, bf16, ms: " + ", ".join(f"{what}: {ms:.2f}" for what, ms in bench.items()))
+        page.say(
+            "llama-bench of llama.cpp, bf16, flash attention off, in ms (generation: per token): "
+            + ", ".join(f"{what}: {ms:.2f}" for what, ms in bench.items())
+        )
     if llama.state["commit"] != COMMIT or llama.state["changed"]:
         page.say(
-            f"Note: llama.cpp is not {COMMIT[:9]} as released; files changed: {', '.join(llama.state['changed']) or 'none'}."
+            f"Note: llama.cpp is not the unchanged commit {COMMIT[:9]}. Changed files: {', '.join(llama.state['changed']) or 'none'}."
         )
-    quiet = page.say_how_quiet(others, "measurements", "these figures mean nothing; run it again on a quiet machine.")
+    quiet = page.say_how_quiet(
+        others, "measurements", "the times mean nothing; run the comparison again on a quiet machine."
+    )
     if args.out:
         record = {
             "what": "SpecLab against llama.cpp, scripts/compare/compare_llama_cpp.py",

@@ -1,5 +1,6 @@
 """Shared end of the scripts that compare with other programs: messages, record, page and exit code."""
 
+import gzip
 import json
 import re
 import shlex
@@ -24,7 +25,8 @@ class Page:
         self.parts.append(text)
 
     def say_how_quiet(self, others, what, advice):
-        """Prints how quiet the machine was. `others`: cores that other processes took, for each of `what`. Returns the entry for the record."""
+        """Prints how quiet the machine was, and returns it for the record. `others`: the cores that other processes
+        took, a number for each measurement; `what` names the measurements."""
         busy = statistics.median(others)
         self.say(f"Other processes took {busy:.2f} cores (median over the {what}), {max(others):.2f} at most.")
         if busy > QUIET:
@@ -58,19 +60,22 @@ def command_line(words, homes):
 
 
 def publish(out, page, record, homes):
-    """Writes the record to `out` and a page beside it, with the command, the messages and a link to the record."""
+    """Writes the record to `out`, compressed, with .gz appended to its name. Writes a page beside it, with the command,
+    the messages and a link to the record."""
     out.parent.mkdir(parents=True, exist_ok=True)
     command = command_line(sys.argv, homes)
-    out.write_text(without_homes(json.dumps({**record, "command": command}, separators=(",", ":")), homes) + "\n")
+    text = without_homes(json.dumps({**record, "command": command}, separators=(",", ":")), homes) + "\n"
+    packed = out.with_name(out.name + ".gz")
+    packed.write_bytes(gzip.compress(text.encode("utf-8"), 9, mtime=0))
     said = "\n\n".join(page.parts)
     out.with_suffix(".md").write_text(
-        f"# {page.title}\n\n    {command}\n\n```text\n{said}\n```\n\nEvery single time and command: [{out.name}]({out.name}).\n"
+        f"# {page.title}\n\n    {command}\n\n```text\n{said}\n```\n\nEvery single time and command: [{packed.name}]({packed.name}).\n"
     )
-    print(f"record: {out}, page: {out.with_suffix('.md')}")
+    print(f"record: {packed}, page: {out.with_suffix('.md')}")
 
 
 def leave(main, name):
-    """Runs `main`. If it raises Problem, prints the message and ends the process with 2. Ctrl-C ends it with 130."""
+    """Runs `main`. If it raises Problem, prints the message and exits with code 2. Exits with code 130 after Ctrl-C."""
     try:
         main()
     except Problem as problem:

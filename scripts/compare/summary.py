@@ -19,7 +19,8 @@ def lines_of(contexts):
 
 
 def interval(theirs, ours, seed):
-    """95 % bootstrap interval of the ratio of medians, over repeats. Both times of a repeat stay together. None for fewer than 3 repeats."""
+    """95 % interval of the ratio of medians, by a bootstrap over repeats. A drawn repeat contributes the times of both
+    programs. None for fewer than 3 repeats."""
     if len(ours) < 3:
         return None
     draw, count, ratios = random.Random(seed), len(ours), []
@@ -31,8 +32,8 @@ def interval(theirs, ours, seed):
 
 
 def summarise(outputs, peers, seed):
-    """Returns one entry for each line of the table (medians over repeats in ms, ratios and spreads), and the read bandwidth. The time
-    of a repeat is its process's median."""
+    """Returns one entry for each line of the table (medians over repeats in ms, ratios and spreads), and the read
+    bandwidth. The time of a program in a repeat is the median of its process's samples."""
     per_repeat = {
         name: [
             {line: statistics.median(samples) * 1e-6 for line, samples in lines_of(got["contexts"]).items()}
@@ -123,10 +124,36 @@ def growth(summary, peers):
 
 
 def where_they_win(summary, peers):
-    wins = [
-        f"{peer} {entry['what']} at {entry['context']} ({entry[peer]['ratio']:.2f})"
-        for peer in peers
-        for entry in summary
-        if entry[peer]["ratio"] < 1
-    ]
-    return "The other is faster in: " + ("; ".join(wins) if wins else "none of these lines") + "."
+    """Lists the lines in which another program is faster: the interval of the ratio lies below 1. Then lists the other
+    lines with a ratio below 1: it is unclear which program is faster there."""
+    faster, unclear = [], []
+    for peer in peers:
+        for entry in summary:
+            ratio, span = entry[peer]["ratio"], entry[peer]["interval"]
+            if ratio < 1:
+                shown = f"{ratio:.2f} [{span[0]:.2f}, {span[1]:.2f}]" if span else f"{ratio:.2f}, no interval"
+                line = f"  {peer}, {entry['what']} at context {entry['context']}: {shown}"
+                (faster if span and span[1] < 1 else unclear).append(line)
+    return "\n".join(
+        [
+            "Lines in which another program is faster (the interval of the ratio lies below 1):",
+            *(faster or ["  none"]),
+            "Lines in which it is unclear which program is faster (the ratio is below 1, but its interval contains 1):",
+            *(unclear or ["  none"]),
+        ]
+    )
+
+
+def same_tokens(agreement, contexts, length):
+    """At how many positions the greedy texts of each program and of SpecLab have the same token. agreement: name ->
+    number for each context."""
+    return "\n".join(
+        [
+            f"Number of positions, of {length}, at which a greedy text has the same token as SpecLab's, "
+            "also after a difference:",
+            *(
+                f"  {name}: " + ", ".join(f"{n} at context {at}" for n, at in zip(counts, contexts, strict=True))
+                for name, counts in agreement.items()
+            ),
+        ]
+    )

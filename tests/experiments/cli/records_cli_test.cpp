@@ -132,6 +132,45 @@ TEST_F(Records, CommittedRecordsAreReportedAndStayAsTheyAre) {
   }
 }
 
+TEST_F(Records, TextsThatACommittedSummarySharesArePutBack) {
+  measure_two_cases();
+  fs::remove_all(dir() / "run" / "cases");
+  json summary = read_json_file(dir() / "run" / "summary.json");
+  summary["texts"] = {"tau = 1", "the first assumption"};
+  summary["cases"][1]["predictions"] = {{"made_up", {{"equation", 0}, {"assumptions", 1}, {"value", 2.5}}}};
+  const auto report = [&] {
+    write_json_file(dir() / "run" / "summary.json", summary);
+    return run({"report", "run", "--json"});
+  };
+  const json printed = json::parse(report().out);
+  EXPECT_FALSE(printed.contains("texts"));
+  const json& prediction = printed["cases"][1]["predictions"]["made_up"];
+  EXPECT_EQ(prediction["equation"], "tau = 1");
+  EXPECT_EQ(prediction["assumptions"], "the first assumption");
+  EXPECT_EQ(prediction["value"], 2.5);
+  for (const json& bad : {json(2), json(-1), json("tau = 1"), json(.5)}) {
+    summary["cases"][1]["predictions"]["made_up"]["equation"] = bad;
+    expect_error(report(), {"summary.json", "\"equation\": " + bad.dump(), "from 0 to 1"});
+  }
+}
+
+TEST_F(Records, OptionsWithoutEffectAreRefused) {
+  measure_two_cases();
+  expect_error(run({"replay", "run", "--limit", ".03"}), {"replay without --check", "--limit"});
+  expect_error(run({"replay", "run", "--check", "run", "--gamma", "2"}), {"replay with --check", "--gamma"});
+  expect_error(run({"replay", "run", "--check", "run", "--product", ".5"}),
+               {"replay with --check", "--product"});
+  expect_error(run({"lookahead", "run", "--resume"}), {"lookahead without --measure", "--resume"});
+  for (const std::vector<std::string>& option : std::vector<std::vector<std::string>>{
+           {"--width", "3"}, {"--measured-depth", "2"}, {"--set", "seed=2"}, {"--run", "x"}, {"--resume"}}) {
+    std::vector<std::string> words = {"optimize", "tree", "run", "--out", "tree.json"};
+    words.insert(words.end(), option.begin(), option.end());
+    expect_error(run(words), {"optimize tree with a RUN", option.front()});
+  }
+  for (const char* c : {"-1", "nan", "1001"})
+    expect_error(run({"optimize", "tree", "run", "--out", "tree.json", "--c", c}), {"--c", "0 to 1000"});
+}
+
 TEST_F(Records, AnUnknownCaseIsNamed) {
   measure_two_cases();
   expect_error(run({"report", "run", "--prompts", "--case", "nothing"}), {"--case", "no case \"nothing\""});

@@ -95,7 +95,7 @@ class Pages(Adopting):
         self.assertIn(
             f"The calibration leaves {min(shares):.1f} to {max(shares):.1f} % of a step's time unexplained", words
         )
-        self.assertIn(f"over the {len(shares)} cases of all committed records that have a waterfall", words)
+        self.assertIn(f"over the {len(shares)} cases with a waterfall in all committed records of idle machines", words)
         self.assertEqual(self.call("check")[0], 0)
         (self.root / "results/README.md").write_text("by hand")
         status, err = self.call("check")
@@ -275,7 +275,7 @@ class Pages(Adopting):
 
 
 class RawLines(Adopting):
-    """lines.jsonl.gz: the lines come back byte for byte, or their totals where they are too large."""
+    """lines.jsonl.xz: the lines come back byte for byte, or their totals where they are too large."""
 
     def files(self, folder):
         return {path.name: path.read_bytes() for path in folder.rglob("*.jsonl")}
@@ -392,6 +392,28 @@ class RawLines(Adopting):
         for case in summary["cases"]:
             self.assertEqual([json.loads(line.rstrip(",")) for line in lines if f'"id":"{case["id"]}"' in line], [case])
         self.assertEqual(len(lines), 2 + len(summary) + len(summary["cases"]) + 1)
+
+    def test_predictions_share_their_texts(self):
+        kept = self.adopt()
+        stored = json.loads((kept / "summary.json").read_text())
+        self.assertEqual(len(set(stored["texts"])), len(stored["texts"]))
+        original = json.loads((self.run_folder / "summary.json").read_text())
+        read = baseline.Run(kept).summary
+        self.assertNotIn("texts", read)
+        compared = 0
+        for before, packed, after in zip(original["cases"], stored["cases"], read["cases"]):
+            for name, prediction in (before["predictions"] or {}).items():
+                for text in ("equation", "assumptions"):
+                    self.assertIsInstance(packed["predictions"][name][text], int)
+                    self.assertEqual(after["predictions"][name][text], prediction[text])
+                    compared += 1
+        self.assertGreater(compared, 10)
+        for bad in (len(stored["texts"]), "no place"):
+            case = next(case for case in stored["cases"] if case["predictions"])
+            next(iter(case["predictions"].values()))["equation"] = bad
+            (kept / "summary.json").write_text(json.dumps(stored))
+            with self.assertRaisesRegex(baseline.BadRun, 'the list "texts" lacks'):
+                baseline.Run(kept)
 
     def test_a_name_has_a_machine_and_a_config(self):
         synthetic_run.write(self.run_folder)

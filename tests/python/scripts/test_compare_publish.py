@@ -1,6 +1,7 @@
 """The output of comparisons with other programs: record, page and exit code."""
 
 import contextlib
+import gzip
 import io
 import json
 import pathlib
@@ -14,6 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts/compare"))
 
 import publish
+import summary
 
 
 class Publish(unittest.TestCase):
@@ -34,7 +36,7 @@ class Publish(unittest.TestCase):
                 page = publish.Page("A title")
                 page.say("a table")
                 publish.publish(folder / "new/r.json", page, record, homes)
-            written = (folder / "new/r.json").read_text()
+            written = gzip.decompress((folder / "new/r.json.gz").read_bytes()).decode()
             self.assertIn('"ns":[1,2.5,3]', written)
             got = json.loads(written)
             self.assertEqual(got["what"], "SpecLab against llama.cpp")
@@ -43,7 +45,7 @@ class Publish(unittest.TestCase):
             self.assertEqual(got["words"], ["a", "b"])
             text = (folder / "new/r.md").read_text()
             self.assertTrue(text.startswith(f"# A title\n\n    {got['command']}\n\n```text\na table\n```\n"))
-            self.assertIn("[r.json](r.json)", text)
+            self.assertIn("[r.json.gz](r.json.gz)", text)
             self.assertIn("a table", out.getvalue())
 
     def test_relative_paths_are_hidden_where_they_are_words(self):
@@ -74,6 +76,36 @@ class Publish(unittest.TestCase):
             self.assertEqual(result.returncode, 2, result.stderr)
             self.assertTrue(result.stderr.startswith(f"{script.removesuffix('.py')}: "), result.stderr)
             self.assertNotIn("Traceback", result.stderr)
+
+
+class Verdicts(unittest.TestCase):
+    def entry(self, ratio, interval):
+        return {"context": 128, "what": "greedy step", "a": {"ratio": ratio, "interval": interval}}
+
+    def test_another_program_is_faster_only_if_the_interval_lies_below_1(self):
+        entries = [
+            self.entry(0.7, [0.6, 0.9]),
+            self.entry(0.8, [0.7, 1.0]),
+            self.entry(0.9, None),
+            self.entry(1.1, [0.9, 1.2]),
+        ]
+        faster, unclear = summary.where_they_win(entries, ["a"]).split("\nLines in which it is unclear")
+        self.assertEqual(faster.splitlines()[1:], ["  a, greedy step at context 128: 0.70 [0.60, 0.90]"])
+        self.assertEqual(
+            unclear.splitlines()[1:],
+            [
+                "  a, greedy step at context 128: 0.80 [0.70, 1.00]",
+                "  a, greedy step at context 128: 0.90, no interval",
+            ],
+        )
+        text = summary.where_they_win(entries[3:], ["a"])
+        self.assertEqual(text.splitlines()[1::2], ["  none", "  none"])
+
+    def test_equal_tokens_are_told_for_each_context(self):
+        text = summary.same_tokens({"a": [17, 4], "b": [1, 2]}, [128, 512], 17)
+        self.assertIn("Number of positions, of 17, at which", text)
+        self.assertEqual(text.splitlines()[1], "  a: 17 at context 128, 4 at context 512")
+        self.assertEqual(len(text.splitlines()), 3)
 
 
 if __name__ == "__main__":
