@@ -77,12 +77,14 @@ def main(words):
     parser.add_argument(
         "--path", action="append", default=[], help="folder in which Python looks for MODULE; may be repeated"
     )
-    parser.add_argument("--gamma", type=size(1, 5), default=defaults.max_gamma, help="drafts of 1 to this many tokens")
     parser.add_argument(
-        "--vocab", type=size(2, 6), default=defaults.max_vocab, help="vocabularies of 2 to this many tokens"
+        "--gamma", type=size(1, 5), default=defaults.max_gamma, help="longest draft; all lengths from 1 are audited"
     )
     parser.add_argument(
-        "--tables", type=size(1, 1000), default=defaults.tables, help="tables of each kind and vocabulary"
+        "--vocab", type=size(2, 6), default=defaults.max_vocab, help="largest vocabulary; all sizes from 2 are audited"
+    )
+    parser.add_argument(
+        "--tables", type=size(1, 1000), default=defaults.tables, help="random tables of each kind and vocabulary size"
     )
     parser.add_argument("--seed", type=size(0, 2**31), default=defaults.seed, help="seed of the tables")
     parser.add_argument("--tolerance", type=float, default=defaults.tolerance, help="errors up to this are rounding")

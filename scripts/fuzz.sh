@@ -50,7 +50,7 @@ fuzz_command_lines() {
   scripts/fuzz/fuzz_record.py command_lines "results/fuzz/$(date -u +%F).json" - "$log"
 }
 
-# These options allow twice as many inputs per second. Run a finding again without them to see where a block was allocated.
+# These options allow twice as many inputs per second as the defaults. Run a finding again without them to see where a block was allocated.
 # With fewer than two stack frames LeakSanitizer would report no leak, because it ignores blocks without a known caller.
 export ASAN_OPTIONS=malloc_context_size=2:quarantine_size_mb=1:thread_local_quarantine_size_kb=64
 status=0

@@ -2,7 +2,7 @@
 # Makes a bundle in build/gpu/ for a machine that has a GPU, its driver and the CUDA toolkit but nothing else. The bundle holds everything
 # that scripts/gpu_check.sh needs there. It is cut into files of at most 60 MB and into transfers of limited size. Programs are stripped and
 # packed with their libraries (bin/lib, found by $ORIGIN). The C and C++ runtime and CUDA's libraries come from the other machine. If this script
-# runs again, it does only the work that is left.
+# runs again, it packs a new bundle only if something in the bundle has changed.
 #   scripts/gpu_bundle.sh [--transfer MIB] [--tree MIB] [--check]
 # A "call" is one use of the other machine: it carries at most one transfer there and runs one command. build/gpu/transferNN/ holds the files of call NN.
 # --transfer: most MiB that a call may carry, default 64. --tree: how many of these MiB the checkout takes, if every call carries the checkout too.
@@ -96,11 +96,11 @@ else
 fi
 transfers build/gpu $((limit - 65536)) $part_bytes "$model" build/gpu/bundle.tar.gz
 manifest build/gpu $limit  # adds files to the last transfer; the line above has left 64 KiB for them
-echo "gpu_bundle: in build/gpu, for calls of $mib MiB of which the checkout takes $tree"
+echo "gpu_bundle: files in build/gpu, for calls of $mib MiB each; the checkout takes $tree MiB of each call"
 for file in build/gpu/transfer*/*; do
   printf '  %s: %10d  %s\n' "$(basename "$(dirname "$file")")" "$(stat -c %s "$file")" "${file##*/}"
 done
-echo "gpu_bundle: the calls, which build/gpu/manifest.json lists too; a machine that was given back needs all files again"
+echo "gpu_bundle: the calls (also in build/gpu/manifest.json); a new machine needs the files of all calls"
 sed 's/^/  /' build/gpu/commands.txt
 
 if [ $check = true ]; then

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Measures SpecLab on the GPU of this machine in three parts of less than ten minutes each, the most important part first:
-# 1: tests, forwards of the 8B shape, speculation. 2: other forwards, kernels, prefill. 3: forwards without overlap and as graphs, comparison
-# with transformers, sanitizers, profiles.
+# 1: tests, forwards of the 8B shape, speculation. 2: forwards of the smaller models, kernels, prefill. 3: forwards of the 8B shape with launches
+# that do not overlap and as graphs, comparison with transformers, sanitizers, profiles.
 # Needs bash, coreutils, the CUDA toolkit and the driver. Builds nothing: the programs come from a bundle (scripts/gpu_bundle.sh) or from an
 # earlier build in build/release.
 # After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh). If the status of a stage is not "ok",
@@ -13,9 +13,9 @@
 #   scripts/gpu_check.sh [--part 1|2|3] [--stages NAME,NAME] [--model FILE | --model-parts FILE,FILE] [--device N] [--seconds N] [--cap N] [--out DIR]
 # --part: this part alone; otherwise all of them, one after the other. --stages: these stages alone; "tests" stands for all tests_*.
 # --seconds: time limit of each part. --cap: time limit of each stage, unless its own limit is shorter.
-#   scripts/gpu_check.sh --plan   prints parts, stages and limits. Exit status 1 unless the limits of the stages of each part add up to less than the limit of the part (--seconds).
+#   scripts/gpu_check.sh --plan   prints parts, stages and limits. Exit status 1 if the limits of the stages of a part add up to the limit of the part (--seconds) or more.
 #   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/.
-# --draft DRAFT: the draft of a --model that is not the default. --plant hang=STAGE,slow=STAGE,sticky=SUITE (dry runs alone): makes a stage
+# --draft DRAFT: the draft for a --model that is not the default. --plant hang=STAGE,slow=STAGE,sticky=SUITE (dry runs alone): makes a stage
 # hang or last too long, or makes the tests of a suite fail as after a CUDA error that stays: every later CUDA call of the process fails too.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -52,7 +52,7 @@ while [ $# -gt 0 ]; do
 done
 case "$backend" in cuda | host-simt | cpu) ;; *) fail "--backend $backend: expected cuda, or host-simt or cpu for a dry run" ;; esac
 case "$wanted_part" in '' | 1 | 2 | 3) ;; *) fail "--part $wanted_part: expected 1, 2 or 3" ;; esac
-slower=1  # a dry run may take ten times as long, because a simulated GPU is slow and the machine may be busy
+slower=1  # all limits of a dry run are ten times longer, because a simulated GPU is slow and the machine may be busy
 if [ $plan = false ] && [ "$backend" != cuda ]; then slower=10; fi
 seconds=${seconds:-$((580 * slower))}
 [[ $seconds =~ ^[0-9]+$ && $most =~ ^[0-9]+$ && $device =~ ^[0-9]+$ ]] || fail "--seconds $seconds --cap $most --device $device: expected whole numbers"
@@ -110,7 +110,7 @@ forwards() {  # NAME CAP [INFLATE]
 with_kernels() {  # KERNELS NAME CAP [INFLATE]
   stage "forwards_$2_$1" "$3" - "$speclab" bench --model "$model" ${4:+--inflate "$4"} "${few[@]}" "${use[@]}" --kernels "$1" --json --out "$kept"
 }
-prefill() {  # NAME CAP [INFLATE]: prefill with our kernels and, on a GPU, with the toolkit's library
+prefill() {  # NAME CAP [INFLATE]: prefill with our kernels and, unless the backend is cpu, with cuBLASLt
   local library=(--prefill cublaslt)
   [ "$backend" != cpu ] || library=()
   stage "prefill_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${prompts[@]}" "${library[@]}" "${use[@]}" --json --out "$kept"
@@ -165,7 +165,7 @@ stage_named() {  # WORD OPTION: the stage of that name; a suite may be named wit
   fail "$2: there is no stage $1. scripts/gpu_check.sh --plan lists the stages."
 }
 
-# Which stages run. "machine" describes the GPU and goes with every part.
+# Which stages run. "machine" describes the GPU; it runs with every part, unless --stages leaves it out.
 declare -A chosen=()
 if [ -z "$wanted" ]; then
   chosen[machine]=1

@@ -10,7 +10,8 @@ append  adds a line for each run, and writes the page. RUN is a run folder, a co
 page    writes the page again.
 check   exits with 1 if the page is not what `page` would write.
 
-A line of the history holds no times, only their ratios, because two machines share no seconds. results/SCHEMA.md describes it.
+A line of the history holds ratios of times and no times, because times of two machines cannot be compared.
+results/SCHEMA.md describes the lines.
 """
 
 import argparse
@@ -47,7 +48,7 @@ T_ROWS = ("2", "4", "8", "16", "32")
 
 
 def digits(value, count):
-    """The value with so many digits; without a fraction where it has none, which is shorter in JSON."""
+    """The value with `count` significant digits. A whole number becomes an int, which is shorter in JSON."""
     rounded = None if value is None else float(f"{value:.{count}g}")
     return int(rounded) if rounded is not None and rounded.is_integer() else rounded
 
@@ -55,7 +56,9 @@ def digits(value, count):
 def workload_of(run):
     """A name for what the run decodes: target, prompts, seeds and the length of texts. Runs of one workload have comparable cases.
 
-    What a case does is in its id; defaults of its options may change from commit to commit, which is what the history is to show.
+    The options of the cases are not part of the name, except for the length of texts. The id of a case says what the
+    case does. The defaults of its options may change from commit to commit, and the history is to show the effect of
+    such changes.
     """
     config = json.loads((run.folder / "config.json").read_text(encoding="utf-8"))
     target = run.environment["models"]["target"]
@@ -139,7 +142,7 @@ def checked(run, name):
 
 
 def lines_of(name, root):
-    """The lines for RUN of the command line; one for each target of a run of several."""
+    """The lines for RUN of the command line. A run with several targets has one line for each of them."""
     commit, _, path = name.partition(":")
     if path and not pathlib.Path(name).exists():
         with tempfile.TemporaryDirectory() as folder:

@@ -32,8 +32,8 @@ if [ -z "$python" ]; then
   fi
 fi
 
-# The golden files belong to exactly these versions of the packages. SentencePiece 0.2.3, for example, chooses other paths among equally
-# good ones.
+# The golden files belong to exactly these versions of the packages. SentencePiece 0.2.3, for example, chooses other splits of a text
+# among equally good ones.
 "$python" - scripts/oracle/requirements.txt << 'PYTHON'
 import importlib.metadata as installed, sys
 wanted = dict(line.split("==") for line in open(sys.argv[1]).read().split() if "==" in line)

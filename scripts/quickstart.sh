@@ -41,5 +41,5 @@ cat << TEXT
    table and raw records   $run/summary.json, $run/cases/
    figures (SVG, PDF)      $run/figures/
    report                  $run/report.html   (open it in a browser; it is one file)
-   why it is so            build/release/speclab explain $run
+   times explained         build/release/speclab explain $run
 TEXT

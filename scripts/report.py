@@ -38,7 +38,7 @@ except ModuleNotFoundError as error:
 TEMPLATE = pathlib.Path(__file__).resolve().parent / "report_template.html"
 
 RULE, PREDICTED = "rule", "predicted"  # these columns are no metrics
-# The prediction of each kind of draft that the column shows, as in experiments/analysis/table.cpp.
+# The column shows the first of these predictions that the case has, as in experiments/analysis/table.cpp.
 PREDICTIONS = ("cascade_measured_t", "tree_speedup", "measured_t_speedup", "mixture_speedup")
 # Columns of the table of cases: (metric, heading, format, explanation).
 COLUMNS = [
@@ -53,7 +53,7 @@ COLUMNS = [
     ("tokens_per_second", "tokens/s", "{:.1f}", "decoding only, median over repeats"),
     ("tau", "τ", "{:.2f}", "tokens emitted per step, the bonus or correction token included"),
     (RULE, "rule", "", "the acceptance rule that τ and both α belong to"),
-    ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections) by this rule: censored maximum likelihood"),
+    ("alpha", "α", "{:.3f}", "accepted / (accepted + rejections) by this rule; untested tokens do not count"),
     ("alpha_min", "α by Σmin", "{:.3f}", "mean expected acceptance by this rule at tested positions; agrees with α"),
     ("draft_utilization", "utilization", "{:.3f}", "accepted / drafted tokens: a naive estimate of α, too low"),
     ("c", "c", "{:.3f}", "time of a draft forward / of a target forward over one row, from the calibration"),
@@ -342,7 +342,7 @@ def main(arguments=None):
         choices=[figure.name for figure in figures.all_figures() + figures.ladder_figures()],
         help="draw this figure only (may be repeated)",
     )
-    parser.add_argument("--no-figures", action="store_true", help="table, ledger and environment only")
+    parser.add_argument("--no-figures", action="store_true", help="write the report without figures")
     options = parser.parse_args(arguments)
     if Ladder.is_one(options.run):
         return report_ladder(options)

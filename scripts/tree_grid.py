@@ -6,18 +6,24 @@
     build/release/speclab run DIR/config.json --out DIR/run
     .venv/bin/python scripts/tree_grid.py check DIR/run [--json FILE]
 
-pick writes a config and the tree files that it names into DIR: the tree with the best predicted speedup, the one with the worst,
-`--random` others drawn with `--seed`, the chains around the length with the best predicted speedup, and autoregressive decoding. So
-one run measures all of them on the same prompts, text by text. Target, drafts, prompts and options are those of CONFIG; sampling and the way in which
-children are drawn and judged are those of the grid. The prompts should be of split "measure" (--split), because the acceptance was
-measured on those of the grid.
+pick writes a config and the tree files that it names into DIR. The cases of the config are the tree with the best
+predicted speedup, the one with the worst, `--random` others drawn with `--seed`, the chains around the length with the
+best predicted speedup, and autoregressive decoding. So one run measures all of them on the same prompts: for each
+prompt, all cases run one after the other. Target, drafts, prompts and options are those of CONFIG; sampling and the way
+in which children are drawn and judged are those of the grid. The prompts should be of split "measure" (--split),
+because the acceptance in the grid was measured on prompts of split "fit".
 
-check prints each tree with its predicted and its measured speedup, the largest and the median error, and two verdicts:
-- whether every prediction is within 5 % of the measurement. "unclear": no, but the interval of the measurement leaves it open.
-- whether the best tree is below the best chain of the run by more than noise. The chain is the fastest of those measured.
-Intervals are over prompts, widened by what the same speedup differs between repeats. Exit code 1: a prediction is off by more than
-5 %, or the best tree is below the best chain. A run on prompts on which the acceptance was measured is refused, and so are another
-machine and other models. `scripts/report.py DIR/run` draws the figure tree_cells.
+check prints each tree with its predicted and its measured speedup. One prediction comes from all costs of a step. The
+other is F / (t(n) + d c), with F tokens per step, n rows of the target and d levels of the tree. Then follow the
+largest and the median error and two verdicts:
+- whether every prediction is within 5 % of the measurement. "unclear": a prediction is not, but it is within 5 % of
+  another value in the interval of the measurement.
+- whether the tree with the best predicted speedup is slower than the fastest measured chain ("below") by more than
+  noise.
+Intervals are over prompts, widened by the difference of the same speedup between repeats. Exit code 1: a prediction is
+off by more than 5 % and not unclear, or the verdict on the best tree is "below". A run is refused if its prompts are
+among those on which the acceptance was measured, or if its machine or its models are not those of the grid.
+`scripts/report.py DIR/run` draws the figure tree_cells.
 """
 
 import argparse
@@ -244,7 +250,7 @@ def main(words=None):
     of_pick.add_argument("grid", metavar="GRID")
     of_pick.add_argument("config", metavar="CONFIG")
     of_pick.add_argument("--out", required=True, help="the folder to write")
-    of_pick.add_argument("--seed", type=int, default=1, help="of the random cells")
+    of_pick.add_argument("--seed", type=int, default=1, help="seed that draws the random cells")
     of_pick.add_argument("--random", type=int, default=10, help="number of random cells")
     of_pick.add_argument("--repeats", type=int, default=3)
     of_pick.add_argument("--split", choices=("measure", "fit"), help="take the prompts of this split")

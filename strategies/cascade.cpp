@@ -53,7 +53,8 @@ namespace {
 constexpr int kMostDrafts = 3;  // models; a draft of the record has at most four sources
 constexpr int kMostTokens = 64;
 
-/// The names that the record gives to the parts of a chain: which draft of the list handed it to the target.
+/// The names that the record gives to the parts of a chain. A name says which draft of the list handed the
+/// part to the target.
 constexpr std::string_view kNames[kMostDrafts] = {"draft 1", "draft 2", "draft 3"};
 constexpr std::string_view kMaxGram = "max_gram";
 
@@ -193,7 +194,7 @@ class Cascade final : public Strategy {
   /// What one sequence has learned, for "budget": "auto".
   struct Budgets {
     std::vector<SeriesBudget> rows;  // [n], one for each row of K that has sources
-    std::vector<TokenTime> times;    // [n], time of a token of each draft, with the smaller drafts inside
+    std::vector<TokenTime> times;    // [n], time of a token of each draft, including its smaller drafts
     std::vector<int> drafted;        // the draft that handed in each token of the last chain for the target
   };
   Budgets& budgets_of(const Sequence& sequence) { return budgets_[static_cast<std::size_t>(sequence.slot)]; }
@@ -298,8 +299,8 @@ class Cascade final : public Strategy {
   }
 
   // Lets a model judge the tokens from `begin` on, in one forward: keeps those that pass and appends its own
-  // token after them. `places` are those that K asks for from `begin` on. Returns false if there is no such
-  // token and none was kept.
+  // token after them. `places` are those that K asks for from `begin` on. Returns false if it neither keeps
+  // nor appends a token.
   bool review(int draft, DraftCache& cache, std::size_t begin, const Places& places) {
     const Level& model = drafts_[static_cast<std::size_t>(draft)];
     const std::size_t proposed = text_.size() - begin;
@@ -375,7 +376,7 @@ class Cascade final : public Strategy {
   std::vector<int> k_;  // [n, n]
   std::vector<Level> drafts_;
   // With a budget:
-  std::vector<std::shared_ptr<const StepCosts>> verifiers_;  // [models + 1], who verifies the chain of a row
+  std::vector<std::shared_ptr<const StepCosts>> verifiers_;  // [models + 1], costs of each row's verifier
   std::vector<Budgets> budgets_;                             // [batch]; empty without a budget
   std::vector<double> token_ns_;                             // [n], scratch
   double spent_ns_ = 0;  // time of the forwards of all drafts in this step so far, by the table of costs

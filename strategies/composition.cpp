@@ -1,7 +1,7 @@
 // Composition: several sources draft together. They copy from the text, from earlier texts and from a
 // datastore; a draft model is a further source if there is one. Every proposed token has an estimated
-// probability of being right. For a copied token it is the token's frequency times the trust (how often a
-// copy is right after a match as long as this one); for a token of the model it is the model's probability.
+// probability of being right. For a copied token it is the token's frequency times the trust (a factor that
+// depends on the length of the match); for a token of the model it is the model's probability.
 // The best copy is the one whose tokens' probabilities have the largest sum. It is sure if the
 // probability of its first token reaches the option `sure`. `order: first` lets the best copy draft alone if
 // it is sure, otherwise the model. `order: tree` drafts the copies alone if the best one is sure; otherwise

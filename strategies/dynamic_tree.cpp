@@ -7,10 +7,10 @@
 //              head and a fixed number of nodes; here any draft model serves, and the number of nodes can
 //              follow the cost of rows.
 // Draft cost:  one draft forward per depth over at most `expand` nodes.
-// Budget:      with "budget": "auto" a node is verified while its marginal expected token is worth more than
-//              its marginal time, and a level is drafted while it can be worth its forward. How often a token
-//              is accepted is learned for each range of the draft's probability. A draft model that is not
-//              worth its time is only tried now and then.
+// Budget:      with "budget": "auto" a step verifies the most likely nodes, as many of them as give the most
+//              expected tokens per time. A further level is drafted only if it can be worth its forward. How
+//              often a token is accepted is learned for each range of the draft's probability. A draft model
+//              that is not worth its time is only tried now and then.
 // Loses when:  the draft's confidence is not its accuracy. The children are not drawn, so their q is one-hot:
 //              above temperature 0 one of the children is accepted with the probability that the target
 //              gives to all of them together. This is less than for drawn children when draft and target
@@ -185,7 +185,7 @@ class DynamicTree final : public Strategy {
                           costs_->target(1));
   }
 
-  // Learns from the nodes that the text reached, the pending token among them.
+  // Learns from the children of the pending token and of the accepted nodes.
   void learn(Slot& s, const Draft& draft, const std::vector<int>& path) const {
     if (draft.tree.drafted() == 0) return;
     for (RunningShare& share : s.shares) share.fade(.98);

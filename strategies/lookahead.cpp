@@ -1,8 +1,7 @@
 // Lookahead decoding: the forward that verifies also runs a Jacobi iteration over W positions of the coming
 // text. The last N iterates (N - 1 in the window, and the new predictions) give n-grams of N tokens, which go
-// into a pool.
-// Pool entries that begin with the pending token are verified as guesses, all in one tree. There is no draft
-// model: the target guesses for itself.
+// into a pool. Pool entries that begin with the pending token are verified as guesses, all in one tree. There
+// is no draft model: the target guesses for itself.
 //
 // Paper:       Fu, Bailis, Stoica, Zhang 2024, "Break the Sequential Dependency of LLM Inference Using
 //              Lookahead Decoding", Algorithms 2 to 4; the defaults are those of the paper for a 7B model.
@@ -319,7 +318,7 @@ const RegisterStrategy<Options, Lookahead> registered{{
     .name = "lookahead",
     .summary = "n-grams from a parallel Jacobi iteration of the target itself, verified as a tree",
     .paper = "Fu, Bailis, Stoica, Zhang 2024, Lookahead Decoding",
-    .draft_source = "the target's own guesses ahead",
+    .draft_source = "n-grams of the target's own earlier predictions",
     .stop_rule = "budget; N - 1 tokens in each of at most G guesses",
     .verification = "tree, with a window of probes",
     .criterion = "any rule; one-hot q",

@@ -70,7 +70,7 @@ struct RowsInFlight {
   /// contain them. Positions are below committed + earlier + n.
   int earlier = 0;
   /// The committed keys that attention reads; null: all. A view cannot be combined with committed_at. The
-  /// KeysInView is in host memory, and a call that queues an operation reads it before it returns.
+  /// KeysInView is in host memory. It is no longer needed when the call that queues an operation returns.
   const KeysInView* view = nullptr;
 };
 
@@ -131,8 +131,8 @@ struct KvStore {
   std::uint64_t bytes = 0;
 };
 
-/// Backend::prompt_linear() is used while at least `least` rows of a prompt are left, and takes at most
-/// `most` rows per call.
+/// Backend::prompt_linear() is used while at least `least` rows of a prompt remain to be fed, and takes
+/// at most `most` rows per call.
 struct PromptRows {
   int least = 0, most = 0;  ///< most = 0: prompt_linear() is not used
 };

@@ -8,9 +8,9 @@
 namespace speclab {
 
 /// How operations of a GPU become kernel launches. Every choice gives the same bits. The backend may hold
-/// operations back, to make one launch of several. Backend::submit() launches them. So does every download,
-/// upload and allocation, every recording or replay of a graph, and every operation that needs a launch of
-/// its own. With kLaunches, the next operation of any kind launches them.
+/// operations back, so that several become one launch. Backend::submit() launches them. So does every
+/// download, upload and allocation, every recording or replay of a graph, and every operation that needs a
+/// launch of its own. With kLaunches, the next operation of any kind launches them.
 enum class CudaKernels : std::uint8_t {
   kLaunches,  ///< one launch per operation, or per pair of operations that can be fused
   kSerial,  ///< kLaunches without overlap: each launch starts when the one before it is done, for comparison

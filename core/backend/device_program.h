@@ -10,7 +10,7 @@
 namespace speclab {
 
 /// Runs whole decoding steps ("rounds", core/backend/plan.h) on a device, without the host in between. A
-/// backend offers one with Backend::device_program().
+/// backend offers a DeviceProgram with Backend::device_program().
 ///
 /// To queue a round, the caller makes these calls. For each depth from 1 to shape.depth(): draft_rows(depth),
 /// the draft model's forward of plan.draft[depth - 1], and draw(depth). After that: target_rows(), the

@@ -14,8 +14,8 @@ struct DeviceUse {
   double joules = -1;  ///< energy of the whole device; -1: unknown
   std::string energy;  ///< where `joules` comes from: "counter" (the device's energy counter), "power"
                        ///< (samples of its power, integrated), "" (unknown)
-  std::optional<int> other_processes;  ///< other processes that computed on it at the start or the end; no
-                                       ///< value: the driver cannot count them
+  std::optional<int> other_processes;  ///< number of other processes that computed on it at the start or at
+                                       ///< the end, the larger one; no value: the driver cannot count them
   std::vector<std::string> slowed_by;  ///< why its clocks were below their maximum at the end
 };
 
@@ -43,7 +43,7 @@ class DeviceStatus {
   /// Null when nothing is known about the device.
   virtual std::unique_ptr<DeviceWatch> watch() const = 0;
   /// Bytes read plus bytes written per second while the device copies a gigabyte of its memory, the best of
-  /// several copies. Throws Error unless two gigabytes of its memory are free.
+  /// several copies. Throws Error if less than two gigabytes of its memory are free.
   virtual double measure_copy_bandwidth() const = 0;
   /// Begins (true) or ends (false) a range. A profiler that was told to wait for a range records only this
   /// range: ncu with --profile-from-start off, nsys with --capture-range=cudaProfilerApi. Waits for the

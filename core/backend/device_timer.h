@@ -6,8 +6,8 @@
 namespace speclab {
 
 /// Measures the time between two points of the work that is queued on a device, with the device's own clock.
-/// A backend offers one with Backend::make_timer(). The host's clock would also count what follows on the
-/// host, such as the download of logits.
+/// A backend offers a DeviceTimer with Backend::make_timer(). The host's clock would also count what follows
+/// on the host, such as the download of logits.
 class DeviceTimer {
  public:
   virtual ~DeviceTimer() = default;

@@ -32,13 +32,13 @@ SPECLAB_EXACT int ratio_class(double p, double q) {
   return found < 0 ? 0 : found < kRatioClasses ? static_cast<int>(found) : kRatioClasses - 1;
 }
 
-/// Returns a probability in units of 2^-62, rounded down. The sum over a row fits.
+/// Returns a probability in units of 2^-62, rounded down. The sum over a row fits into 64 bits.
 SPECLAB_EXACT std::uint64_t class_mass(double probability) {
   return static_cast<std::uint64_t>(probability * 0x1p62);
 }
 
 /// What a choice among several draws from q changes for the tokens of a class. `Best` is the law of the draw
-/// with the highest class (ties: the first draw).
+/// with the highest class (ties: the first draw). `rho` is the probability of the path so far.
 struct RatioClass {
   double factor = 0;  ///< Best(x) / q(x), the same for all x of the class
   double gain = 0;    ///< Best(class) - q(class)
@@ -46,7 +46,7 @@ struct RatioClass {
 };
 
 /// Returns the RatioClass of a class with the masses q and p. `before` is the mass of q in lower classes,
-/// `all` that in all classes. `draws` is the number of draws, `rho` the probability of the path so far.
+/// `all` the mass of q in all classes. `draws` is the number of draws. `rho`: see RatioClass.
 SPECLAB_EXACT RatioClass ratio_class_of(std::uint64_t before, std::uint64_t q, std::uint64_t p,
                                         std::uint64_t all, int draws, double rho) {
   const double low = static_cast<double>(before) / static_cast<double>(all),
@@ -60,11 +60,11 @@ SPECLAB_EXACT RatioClass ratio_class_of(std::uint64_t before, std::uint64_t q, s
   return {factor, of_q * (factor - 1), rho * (static_cast<double>(p) * 0x1p-62) - of_q};
 }
 
-/// Returns q'(x) / q(x) for a class if the draw with the highest class is taken with probability `share`, and
-/// the first draw otherwise.
+/// Returns q'(x) / q(x) for the tokens x of a class. q' is the law of the chosen token if the draw with the
+/// highest class is chosen with probability `share`, and the first draw otherwise.
 SPECLAB_EXACT double factor_at(double factor, double share) { return 1 + share * (factor - 1); }
 
-/// Returns the part of a class in the slope of sum min(q', rho p), as a function of the share.
+/// Returns what a class adds to the derivative of sum min(q', rho p) with respect to the share.
 SPECLAB_EXACT double slope_of(double gain, double room, double share) {
   const double added = share * gain;
   return added < room || (added == room && gain < 0) ? gain : 0;

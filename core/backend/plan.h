@@ -13,9 +13,9 @@
 
 namespace speclab {
 
-// The data that host and device share to run planned rounds. A planned round is a decoding step [draft
-// forwards | target forward | accept | settle] of one sequence that a device runs by itself. The host queues
-// a round before it knows the results of earlier rounds. "Settle" is the last part of a round: it appends the
+// The data that host and device share to run planned rounds. In a planned round a device runs a decoding step
+// of one sequence by itself: [draft forwards | target forward | accept | settle]. The host queues a round
+// before it knows the results of earlier rounds. "Settle" is the last part of a round: it appends the
 // accepted tokens to the text, publishes the round and prepares the next one. The host decides the shape of a
 // round (the number of rows). Tokens, positions and lengths stay on the device. The device writes finished
 // rounds into a ring buffer, where the host reads them. Queued work never waits for the host, so it can be
@@ -160,7 +160,7 @@ struct Plan {
   const PlanRound* ring = nullptr;    ///< [kPlanRing], in memory shared by host and device
   std::shared_ptr<void> own;          ///< belongs to the backend
 
-  /// Returns round `number`, or null if it has not finished.
+  /// Returns round `number`; null if it has not finished, or if a later round has overwritten it.
   const PlanRound* round(std::uint32_t number) const {
     const PlanRound& at = ring[(number - 1) % kPlanRing];
     const std::uint32_t have =

@@ -23,7 +23,7 @@ enum class AcceptRule : std::int32_t {
   kEnvelopeAgain,  ///< like kEnvelope, but after a rejection draws from q again until a draw is accepted
   kPaths,          ///< judges whole paths from the leaves to the root (core/decoding/rules/rules_paths.cpp)
   kLongest,        ///< accepts the longest path whose tokens all meet a condition, see CriterionForm
-  kKSeq,           ///< tests all children that were drawn from one row q in the same way, see GroupSearch
+  kKSeq,           ///< tests in the same way all children that were drawn from one row q, see GroupSearch
   kMultiPath,      ///< chooses one of several paths and judges it as a block (core/backend/path_choice.h)
 };
 
@@ -115,10 +115,10 @@ SPECLAB_EXACT double envelope_acceptance(double p, double q, double inverse) { r
 /// Which tokens of a row a criterion rule accepts. Tokens of probability 0 are never accepted.
 struct CriterionForm {
   double bar = 0;      ///< probability that a token must reach
-  double of_best = 0;  ///< share of the best token's probability that the token must also reach; 1 or more:
+  double of_best = 0;  ///< the token must also reach this share of the best token's probability; 1 or more:
                        ///< only the best token is accepted, see always_best
   /// If true, the bar is min(bar, delta exp(-H)), where H is the entropy of the row, and a token must be
-  /// above the bar. The correction and the bonus are drawn from the accepted tokens.
+  /// above the bar. The correction and the bonus are drawn from the tokens of the row that the rule accepts.
   bool typical = false;
   double delta = 0;
   int ranks = 0;            ///< the token must be among this many most probable ones; 0: no condition

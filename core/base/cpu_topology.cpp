@@ -13,7 +13,7 @@ namespace {
 // Cores that the cgroup's CPU quota allows; 0 when there is no known limit.
 double cgroup_cores() {
   if (std::ifstream v2("/sys/fs/cgroup/cpu.max"); v2) {
-    double quota = 0, period = 0;  // "max" in place of the quota is no number: no limit
+    double quota = 0, period = 0;  // without a limit, the file has "max" instead of a number
     if (v2 >> quota >> period && quota > 0 && period > 0) return quota / period;
     return 0;
   }

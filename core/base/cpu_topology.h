@@ -12,7 +12,7 @@ std::vector<int> allowed_processors();
 /// cgroup (v1 or v2, rounded up). At least 1.
 int usable_threads();
 
-/// The name in /proc/cpuinfo ("AMD EPYC 9354"), or "unknown CPU".
+/// The model name in /proc/cpuinfo ("AMD EPYC 9354"), or "unknown CPU".
 std::string cpu_model_name();
 
 }  // namespace speclab

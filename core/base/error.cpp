@@ -24,8 +24,8 @@ Error::Text clean(Error::Text text) {
 
 }  // namespace
 
-// The base class is initialised before text_. Its argument also assigns the cleaned text to `text`, so text_
-// then takes the cleaned text.
+// The base class is initialised before text_. The argument of the base class also assigns the cleaned text to
+// `text`, so text_ then takes the cleaned text.
 Error::Error(Text text)
     : std::runtime_error(sentence(text = clean(std::move(text)))), text_(std::move(text)) {}
 

@@ -25,7 +25,7 @@ constexpr int kMostChunks = 0xffff;
 
 // A worker that loses its processor in the middle of a chunk makes all threads wait for milliseconds. When
 // this happens, another process wants the processor. The worker then pauses and leaves the chunks to the
-// other workers. If it happens again soon, the next pause is longer.
+// other workers. If the worker soon loses its processor again, its next pause is longer.
 //
 // A wait of at least kLongWait starts a pause. A worker that spent less time than this on a region does not
 // ask the kernel how long it waited.

@@ -34,7 +34,7 @@ struct Sequence {
   SamplingParams sampling;
   Coins coins{0, 0};
   bool coupled = false;   ///< coupled sampling: drafts use the target's Gumbel noise
-  int noise_streams = 1;  ///< of coupled sampling; child k of a node uses stream k mod noise_streams
+  int noise_streams = 1;  ///< coupled sampling: number of streams; child k uses stream k mod noise_streams
   const LogitsProcessors* processors = nullptr;  ///< null when no processor is active
   TokenSpan eos;        ///< tokens that end the text; empty when the text continues after them
   TokenSpan reference;  ///< the autoregressive text of this turn; empty unless the strategy needs it
@@ -63,8 +63,8 @@ struct StepRows {
   /// The best token of a node's row, ties to the lowest id: the token of greedy decoding. If the row
   /// contains NaN, the token is arbitrary, which is harmless because any token may be drafted.
   Token best(int node) const;
-  /// The k best tokens of a node's row, best first, ties to the lowest id. Arbitrary and perhaps fewer when
-  /// the row contains NaN.
+  /// The k best tokens of a node's row, best first, ties to the lowest id. If the row contains NaN, the
+  /// tokens are arbitrary, and there may be fewer.
   void top(int node, int k, std::vector<Token>& out) const;
 };
 
@@ -81,11 +81,12 @@ struct Outcome {
 /// How a strategy uses the target's own sessions while it drafts (self-speculation).
 struct TargetUse {
   bool drafts = false;  ///< whether draft() runs forwards on Resources::target_session()
-  /// The layers at which draft() may stop its forwards, in ascending order. They say what the verifying
-  /// forward does with the rows that draft() leaves in flight on such a session. Empty: it drops these rows
-  /// and runs all layers for the whole draft. Otherwise it keeps them and runs only the layers at which they
-  /// have not been yet. The rows in flight must then be the first nodes of the draft, in order. Each row must
-  /// have stopped at a layer of this list, in a forward without a CacheView (core/model/net/layer_part.h).
+  /// The layers at which draft() may stop its forwards, in ascending order. The list also says what the
+  /// verifying forward does with the rows that draft() leaves in flight on the target's session. If the list
+  /// is empty, the verifying forward drops these rows and runs all layers for the whole draft. Otherwise it
+  /// keeps them and runs only the layers that they have not run yet. The rows in flight must then be the
+  /// first nodes of the draft, in order. Each row must have stopped at a layer of this list, in a forward
+  /// without a CacheView (core/model/net/layer_part.h).
   std::vector<int> exits;
 };
 
@@ -129,7 +130,7 @@ struct DevicePlan {
   /// The tree that the draft model drafts: the number of children of each node, by depth. {1, 1, 1} is a
   /// chain. The length limit and the context may make the tree less deep. Empty: nothing is drafted.
   std::vector<int> widths;
-  SamplingParams draft;  ///< for the draft; its coins are those of Purpose::draft, or the coupled noise
+  SamplingParams draft;  ///< how drafted tokens are sampled, with coins of Purpose::draft or coupled noise
 };
 
 /// A drafting strategy decides which tokens are drafted. The decode loop owns the target forward, the rule,
@@ -137,7 +138,8 @@ struct DevicePlan {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Most nodes of a draft, or of those fed to a draft model; with the pending token. 0: at most 128.
+  /// Largest number of nodes of a draft, the pending token included. Nodes that are fed to a draft model and
+  /// then dropped count too. 0: at most 128.
   virtual int max_nodes() const { return 0; }
   /// Says which results of the target the strategy reads. Called once. By default a strategy reads
   /// none; rows and hidden states can then stay on a device, which verifies the drafts

@@ -32,7 +32,7 @@ void TokenTree::keep(std::span<const char> keep, std::vector<int>& moved) {
   SPECLAB_CHECK(candidates_ == size() - 1, "nodes are removed from a tree with {} probes",
                 size() - 1 - candidates_);
   moved.assign(tokens_.size(), 0);
-  std::size_t to = 1;  // nodes only move forward, so nothing is overwritten before it was moved
+  std::size_t to = 1;  // nodes only move to lower numbers, so nothing is overwritten before it was moved
   for (std::size_t node = 1; node < tokens_.size(); ++node) {
     if (keep[node] == 0) continue;
     moved[node] = static_cast<int>(to);

@@ -15,8 +15,8 @@ enum class NodeKind : std::uint8_t { candidate, probe, relay };
 
 /// Drafted tokens as a tree. Node 0 is the pending token: emitted, but not yet in the KV cache. A tree with
 /// node 0 alone is an empty draft. Nodes are in topological order (parent < child). Children of a node are in
-/// draw order, and duplicates are kept. Candidates come before all probes and relays, and are never below one
-/// of these.
+/// draw order, and duplicates are kept. Candidates come before all probes and relays, and are never below a
+/// probe or relay.
 class TokenTree {
  public:
   /// Drops all nodes and makes the pending token node 0.

@@ -37,8 +37,8 @@ CpuInfo read_cpu_info();
 std::int64_t memory_bytes();  ///< memory of the machine or of the cgroup, whichever is less
 
 /// Measures the read bandwidth in bytes per second. Sums a buffer with this many threads in several passes
-/// and returns the best pass. A buffer far larger than the last-level cache measures memory and takes about
-/// half a second. A small buffer measures the cache that holds it.
+/// and returns the bandwidth of the best pass. A buffer far larger than the last-level cache measures memory
+/// and takes about half a second. A small buffer measures the cache that holds it.
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes = std::size_t{256} << 20);
 /// Measures the bandwidth of the second read of a buffer, in bytes per second. Each turn reads `other_bytes`
 /// of other data, then the buffer, then the buffer again, and times the last read. Returns the median over

@@ -118,8 +118,8 @@ double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std:
     const std::size_t begin = count * thread / threads, end = count * (thread + 1) / threads;
     return Share{all.get() + begin, end - begin};
   };
-  // Starting threads takes as long as a pass. So the same threads run all passes and wait for each other
-  // here.
+  // Starting threads takes as long as a pass. So the same threads run all passes and wait for each other in
+  // meet().
   std::atomic<int> arrived{0};
   const auto meet = [&](int meeting) {
     arrived.fetch_add(1);

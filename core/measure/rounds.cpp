@@ -6,8 +6,9 @@ namespace speclab {
 
 std::optional<Round> chain_round(const StepRecord& step) {
   Round round{.drafted = static_cast<int>(step.drafted.size()), .emitted = step.emitted};
-  // A step emits its accepted tokens and one more, unless it was cut inside the draft. Then only the accepted
-  // tokens up to the cut count as tests. What the rule found after the cut does not count.
+  // A step emits its accepted tokens and one more, unless it was cut inside the draft. In a step that was
+  // cut, only the accepted tokens up to the cut count as tests. What the rule found after the cut does not
+  // count.
   const bool cut = step.emitted <= step.accepted;
   double sum = 0, variance = 0;
   bool known = true;

@@ -53,7 +53,7 @@ void for_each_line(const fs::path& path, Visit visit) {
   std::size_t begin = 0;
   for (int number = 1;; ++number) {
     const std::size_t end = text.find('\n', begin);
-    if (end == std::string::npos) return;  // the last line is torn: it has no newline
+    if (end == std::string::npos) return;  // what follows the last newline is not a finished line
     if (end > begin) visit(std::string_view(text).substr(begin, end - begin), number);
     begin = end + 1;
   }

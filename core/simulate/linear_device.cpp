@@ -29,7 +29,7 @@ LinearTimes::LinearTimes(const LinearTime& target, const LinearTime& draft, doub
   require_time(target, "target", where);
   require_time(draft, "draft", where);
   if (!(std::isfinite(step_ns) && step_ns >= 0)) {
-    throw Error({.what = where + ": step_us",
+    throw Error({.what = where + ": step_ns",
                  .got = fmt::format("{}", step_ns),
                  .expected = "a finite number that is not negative",
                  .advice = ""});

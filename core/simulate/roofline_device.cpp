@@ -25,10 +25,10 @@ void require_rate(double value, bool zero_allowed, const char* name, const std::
 Roofline::Roofline(const RooflineRates& rates, const std::string& where) : rates_(rates), where_(where) {
   require_rate(rates.bytes_per_second, false, "bytes_per_second", where);
   require_rate(rates.flops_per_second, false, "flops_per_second", where);
-  require_rate(rates.forward_floor_ns, true, "forward_floor_us", where);
-  require_rate(rates.layer_floor_ns, true, "layer_floor_us", where);
-  require_rate(rates.step_ns, true, "step_us", where);
-  require_rate(rates.link_latency_ns, true, "link latency_us", where);
+  require_rate(rates.forward_floor_ns, true, "forward_floor_ns", where);
+  require_rate(rates.layer_floor_ns, true, "layer_floor_ns", where);
+  require_rate(rates.step_ns, true, "step_ns", where);
+  require_rate(rates.link_latency_ns, true, "link latency_ns", where);
   require_rate(rates.link_bytes_per_second, true, "link bytes_per_second", where);
   require_rate(rates.devices, false, "devices", where);
 }

@@ -31,7 +31,7 @@ struct RooflineRates {
 ///             and the time of 2 (D - 1) / D of its bytes (ring algorithm; Thakur, Rabenseifner and Gropp
 ///             2005).
 ///   pipeline: the rates are those of one device, because the stages of a forward run one after the other.
-///             D - 1 hand-overs pass the activations on to the next of the D devices.
+///             The activations are handed over D - 1 times, from each of the D devices to the next.
 class Roofline final : public VirtualDevice {
  public:
   /// Throws Error (`where` names the device) if the bandwidth or the peak is not above 0, if a time or the

@@ -20,7 +20,7 @@ RowTables::RowTables(std::map<std::string, theory::RowTimes> times, double step_
                  .advice = ""});
   }
   if (!(std::isfinite(step_ns) && step_ns >= 0)) {
-    throw Error({.what = where + ": step_us",
+    throw Error({.what = where + ": step_ns",
                  .got = fmt::format("{}", step_ns),
                  .expected = "a finite number that is not negative",
                  .advice = ""});

@@ -11,7 +11,7 @@
 
 namespace speclab::theory {
 
-// The fraction is Eq. 1 of Leviathan et al. 2023 at alpha2 x.
+// expected_tokens() is the fraction in phi(x): Eq. 1 of Leviathan et al. 2023 at alpha2 x.
 double round_generating_function(double alpha2, int k, double x) {
   require_probability("alpha2", alpha2);
   require_probability("x", x);
@@ -57,7 +57,7 @@ class Forwards {
   explicit Forwards(const MatrixCascade& cascade)
       : cascade_(cascade), n_(cascade.drafts), known_(static_cast<std::size_t>(n_)) {}
 
-  /// Adds those of a chain of row `row` of K with at most `limit` tokens.
+  /// Adds the forwards for a chain of row `row` of K with at most `limit` tokens.
   void add_chain(int row, int limit, double weight, std::vector<double>& sums) {
     int first = 0;
     for (int draft = row; draft < n_; ++draft) {
@@ -66,7 +66,7 @@ class Forwards {
       first = until;
     }
   }
-  /// Adds those of `tokens` tokens that a draft hands in.
+  /// Adds the forwards for `tokens` tokens that a draft hands in.
   void add_tokens(int draft, int tokens, double weight, std::vector<double>& sums) {
     const std::vector<double>& forwards = of(draft, tokens);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += weight * forwards[i];
@@ -93,7 +93,8 @@ class Forwards {
     return list[static_cast<std::size_t>(tokens)];
   }
 
-  // Adds the chain that the draft reviews in a round, and what is left to do after the round.
+  // Adds the forwards for the chain that the draft reviews in a round, and for the tokens that are missing
+  // after the round.
   void add_round(int draft, int room, std::vector<double>& sums) {
     double reached = 1;  // P(all places before are kept)
     int place = 0;

@@ -12,8 +12,9 @@
 /// a forward of draft 1 / the time of a target forward, one row each; c2 is the same ratio for draft 2.
 ///
 /// EWIF (expected walltime improvement factor) = expected tokens per step / time of a step in target
-/// forwards. All functions throw Error for probabilities outside [0, 1], numbers of tokens outside [0,
-/// kMaxGamma] and negative costs. Those of MatrixCascade also throw if a list has the wrong size.
+/// forwards. All functions except full_chain() throw Error for probabilities outside [0, 1], for negative
+/// costs, and for numbers of tokens outside [0, kMaxGamma] or, in a MatrixCascade, outside [0, kMostTokens].
+/// Those of MatrixCascade also throw if a list has the wrong size.
 namespace speclab::theory {
 
 /// Vertical cascade: draft 1 makes the chain for the target in `rounds` rounds. In each round it reviews k
@@ -47,10 +48,10 @@ double horizontal_improvement(const HorizontalCascade& cascade);
 
 /// A cascade of n drafts by the matrix K (Algorithm 1 of the paper), from the largest draft to the smallest.
 /// Chains have the length that K says, as in strategies/cascade.cpp. In the paper's formula for the vertical
-/// cascade a chain has a given number of rounds instead, and so a random length. Both agree if alpha2 is 0 or
-/// 1, and for horizontal cascades.
+/// cascade a chain has a given number of rounds instead, and so a random length. The two models agree if
+/// alpha2 is 0 or 1, and for horizontal cascades.
 struct MatrixCascade {
-  static constexpr int kMostTokens = 1000;  ///< of a chain
+  static constexpr int kMostTokens = 1000;  ///< of one draft in a chain
   int drafts = 1;                           ///< n
   /// [n, n]: row 0: tokens of each draft in the chain for the target; row i: in the chain that draft i
   /// reviews (the first draft is draft 1). Entries below the diagonal are not read.
@@ -63,7 +64,7 @@ struct MatrixCascade {
 /// Row 0 of K: the number of tokens of each draft in a full chain for the target, [n].
 std::vector<int> full_chain(const MatrixCascade& cascade);
 /// E[tau] = 1 + the sum over the tokens of the chain of the product of the acceptances up to this token.
-/// `chain`: as full_chain(); shorter if a draft left places empty.
+/// `chain`: tokens of each draft, as from full_chain(), or fewer if a draft left places empty.
 double matrix_tokens(const MatrixCascade& cascade, std::span<const int> chain);
 /// Expected forwards of each draft for this chain, [n]. A draft that hands in r tokens makes rounds until it
 /// has them. In a round it reviews the chain of its row of K, at most r - 1 tokens, and adds one token.

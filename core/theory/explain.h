@@ -84,9 +84,10 @@ struct WaterfallTerm {
 };
 
 /// The terms of the explanation, in a fixed order. Each term replaces one idealised quantity by a measured
-/// one. Their log-ratios add up to log(measured / predicted). E is the mean over steps, g is the draft length
-/// of a step, gamma is the draft length asked for (g when it varies), and t(n) is a time here, not a ratio:
-/// - predicted: E1 / (1 + c E[gamma]), with E1 = Eq. 1 at alpha and gamma (Leviathan et al. 2023)
+/// one. The log-ratios of all terms add up to log(measured / predicted). E is the mean over steps, g is the
+/// draft length of a step, gamma is the draft length asked for (g when it varies), and t(n) is a time here,
+/// not a ratio:
+/// - predicted: E1 / (1 + c E[gamma]), with E1 = the mean of Eq. 1 at alpha and gamma (Leviathan et al. 2023)
 /// - i.i.d. assumption: tau replaces E1
 /// - draft cost: E[draft time of a step] replaces c E[gamma] t_ar
 /// - verification width: E[t(g + 1)] replaces t(1)
@@ -123,9 +124,10 @@ struct RowsExplainInput {
   std::string law;              ///< the law in words
   double tau = 0, speedup = 0;  ///< measured
   Calibration calibration;
-  double drafted = 0;        ///< drafted tokens per step
-  DraftLengths window_rows;  ///< entry n: steps with n rows that are no candidates, with the pending token
-  DraftLengths rows;         ///< entry n: steps with n rows in all
+  double drafted = 0;  ///< drafted tokens per step
+  /// Entry n: number of steps with n rows that are no candidates. The pending token is one of these rows.
+  DraftLengths window_rows;
+  DraftLengths rows;  ///< entry n: number of steps with n rows in all
   /// Work of a step / work of a step with the same number of rows, all with logits. Below 1 when some rows
   /// have no logits.
   double equivalent_share = 1;

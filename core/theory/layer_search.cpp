@@ -12,7 +12,7 @@ namespace speclab::theory {
 namespace {
 
 constexpr int kPatience = 5;   // rounds without a faster set before layers are no longer removed
-constexpr int kRepeats = 200;  // random changes in a row that lead to known sets before the search ends
+constexpr int kRepeats = 200;  // the search ends after so many random changes in a row without a new set
 
 class Search {
  public:
@@ -36,7 +36,7 @@ class Search {
  private:
   bool done() const { return stopped_ || static_cast<int>(known_.size()) >= options_.evaluations; }
 
-  // Null when the search is over.
+  // Returns null when the search is over.
   const SkipChoice* evaluate(const std::vector<int>& skip) {
     if (const auto found = known_.find(skip); found != known_.end()) return &found->second;
     if (done()) return nullptr;

@@ -41,8 +41,8 @@ struct SkipSearchOptions {
 /// Returns the acceptance by depth of a draft that skips these layers, or none to end the search.
 using SkipAcceptance = std::function<std::optional<std::vector<double>>(std::span<const int> skip)>;
 
-/// The predicted speed of a set with this acceptance, at its best gamma. Throws Error for an empty list and
-/// for numbers outside [0, 1].
+/// The predicted speed of a set with this acceptance, at its best gamma. Throws Error if `acceptance` is
+/// empty or has numbers outside [0, 1].
 SkipChoice skip_choice(std::vector<int> skip, std::vector<double> acceptance, const SkipCosts& costs);
 
 struct SkipSearchResult {

@@ -7,7 +7,7 @@
 #include "core/measure/stats.h"
 #include "core/theory/step_costs.h"
 
-/// The law of lookahead decoding (Fu, Bailis, Stoica, Zhang 2024, Eq. 5 and 7): fits it to a grid of measured
+/// Fits the law of lookahead decoding (Fu, Bailis, Stoica, Zhang 2024, Eq. 5 and 7) to a grid of measured
 /// settings (W, N, G) and finds the best setting for a machine. S is the number of tokens per step, which the
 /// paper calls "step compression". t(n) = time of a forward over n rows / time of a forward over one row.
 namespace speclab::theory {
@@ -47,7 +47,7 @@ struct LookaheadFit {
   LookaheadLaw law;
   bool share_fitted = false;
   /// Bootstrap intervals over prompts. Each resample of the prompts is fitted anew. Absent with fewer than
-  /// two prompts.
+  /// two prompts; that of `share` is also absent if it was not fitted.
   std::optional<stats::Interval> alpha, f, share;
   std::vector<double> fitted;  ///< S by the law, [cells]
 };
@@ -74,9 +74,9 @@ LookaheadChoice best_lookahead(const LookaheadLaw& law, const RowTimes& target, 
 
 /// Returns the number of rows that each device feeds in lookahead parallelism (Section 3.4), the pending
 /// token included, [devices]. The columns of the window and the guesses are divided over devices that all
-/// hold the model. Each device also feeds the first-level tokens of other devices that its columns depend on,
-/// so that devices exchange only tokens. With several devices, each of them also feeds the tokens that the
-/// previous step accepted (at most N - 1), which are not counted here.
+/// hold the model. A device also feeds the first-level tokens of all columns before its own, because its
+/// columns depend on them. So devices exchange only tokens. With several devices, each of them also feeds the
+/// tokens that the previous step accepted (at most N - 1), which are not counted here.
 std::vector<int> lookahead_device_rows(const LookaheadShape& shape, int devices);
 /// Predicts the speedup on several devices: S / the time of a step. Times are in units of t(1). A step takes
 /// as long as the forward of the device with the most rows plus `exchange`, the time to exchange tokens. That

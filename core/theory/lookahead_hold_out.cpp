@@ -158,9 +158,9 @@ std::vector<LookaheadHoldOut> hold_out_lookahead(std::span<const LookaheadCell> 
   return out;
 }
 
-// Phase one of the simplex method with Bland's rule. It looks for non-negative weights that sum to 1 and give
-// the points the shape as their weighted mean. Coordinates are not negative, so the artificial variables are
-// a first solution.
+// Phase one of the simplex method with Bland's rule. It looks for non-negative weights that sum to 1 and with
+// which the weighted mean of the points is `shape`. Coordinates are not negative, so the artificial variables
+// are a first solution.
 bool in_hull(std::span<const LookaheadShape> points, const LookaheadShape& shape) {
   constexpr std::size_t kRows = 4;
   const std::size_t n = points.size();

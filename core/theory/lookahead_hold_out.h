@@ -19,7 +19,7 @@ struct LookaheadTest {
   double mean_error = 0;
 };
 
-/// One way to leave cells out of the fit.
+/// One way to leave cells or prompts out of the fit.
 struct LookaheadHoldOut {
   /// What is left out. "prompts": only prompts, no cell. "cells": one half of the cells, then the other half.
   /// Neighbours in the order of rows per step are in different halves, so the fit keeps a similar cell for

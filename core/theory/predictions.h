@@ -36,7 +36,7 @@ struct PredictionInputs {
   std::optional<double> speedup;   ///< measured
   std::optional<StepTimes> times;  ///< times of a step, from a calibration
   std::optional<double> r;         ///< r' = tau / (gamma + 1), if tau itself is not known
-  int max_gamma = 64;              ///< range of the search for the optimal gamma
+  int max_gamma = 64;              ///< largest gamma that the search for the optimal gamma tries
   /// Setting of lookahead decoding; `alpha` is then that of its guesses.
   std::optional<LookaheadShape> lookahead;
   /// One step in f has a good guess (Fu et al. 2024, Eq. 7). Absent: every step has one (Eq. 5).

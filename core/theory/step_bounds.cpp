@@ -103,8 +103,8 @@ void walk(const Judged& judged, int node, double reached, std::vector<double>& k
   }
 }
 
-/// The traversal of the paths below `node`, whose own rho is given. `alive` is the probability that all paths
-/// before have failed. Adds to `ends` the probability that a path ends at each node.
+/// The traversal of the paths below `node`, which has the given rho. `alive` is the probability that all
+/// earlier paths have failed. Adds to ends[i] the probability that the accepted path ends at node i.
 void traverse(const Judged& judged, int node, double rho, double& alive, std::vector<double>& ends) {
   std::vector<int> children;
   judged.draft.tree.children(node, children);

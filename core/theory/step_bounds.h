@@ -21,10 +21,10 @@ struct StepBounds {
   /// token rule.
   std::vector<double> by_token;
   /// The rule judges whole paths. On a chain, entry i is rho of the first i + 1 tokens (rules_paths.cpp): the
-  /// mean of the rule "block" over the draws of the later tokens, so it does not depend on the length of the
-  /// draft. Its mean over drafts is the largest of all lossless verifiers that use p and q on the path (Sun
-  /// et al. 2024, arXiv 2403.10444, Theorem 2). On other trees the rule is "traversal", and the list is no
-  /// bound.
+  /// probability that the rule "block" keeps them, averaged over the draws of the later tokens. So it does
+  /// not depend on the length of the draft. Its mean over drafts is the largest of all lossless verifiers
+  /// that use p and q on the path (Sun et al. 2024, arXiv 2403.10444, Theorem 2). On other trees the rule is
+  /// "traversal", and the list is no bound.
   std::vector<double> by_path;
   /// Entry i: position_bound() of the drafted children of the i-th node on the accepted path. Node 0 is the
   /// pending token. The list ends before an end token or a node without children. An entry without a value
@@ -43,8 +43,9 @@ struct PairedOutcome {
   int by_token = 0;  ///< drafted tokens that the rule "rejection" keeps, up to an end token
   int by_path = 0;   ///< the same for the rule "block"
 };
-/// The mean of each number over the coins is that of the list of the same name in StepBounds; for `by_path`
-/// over the draws of the drafts too. `position` is that of node 0. Absent unless the draft is a chain.
+/// The mean of `by_token` over the coins is the sum of the list by_token in StepBounds. `by_path` and the sum
+/// of the list by_path have equal means only over the coins and the draws of the drafts together. `position`
+/// is that of node 0. Absent unless the draft is a chain.
 std::optional<PairedOutcome> paired_outcome(const Draft& draft, const TargetRows& rows, const Coins& coins,
                                             std::int64_t position, std::span<const Token> eos);
 

@@ -32,8 +32,8 @@ class RowTimes {
   RowTimes monotone() const;
   /// Time of a verification if drafting has done `share` of the forward of each row but one: an early exit
   /// drafts with the first layers, and the verifying forward runs only the others. The last drafted token was
-  /// not fed while drafting, so its row needs all layers: share t(1) + (1 - share) t(n). This takes the time
-  /// of some layers as their share of the work of a forward.
+  /// not fed while drafting, so its row needs all layers: share t(1) + (1 - share) t(n). The formula assumes
+  /// that a part of the layers takes the same share of a forward's time as of its work.
   RowTimes after_drafting(double share) const;
 
  private:
@@ -101,8 +101,8 @@ double chen_limit(double r, int k);
 
 /// Lookahead decoding (Fu et al. 2024, Eq. 5 and 7). There are `branches` parallel guesses of `length`
 /// tokens, and each token is accepted with probability alpha independently: E = (length + 1) -
-/// sum_{i=1}^{length} (1 - alpha^i)^branches. With one branch this is Eq. 1. If one step in f has a good
-/// guess, the step compression is S = (f - 1 + E) / f.
+/// sum_{i=1}^{length} (1 - alpha^i)^branches. With one branch this is Eq. 1 of Leviathan et al. 2023. If one
+/// step in f has a good guess, the step compression is S = (f - 1 + E) / f.
 double lookahead_expected_tokens(double alpha, int length, double branches);
 double lookahead_step_compression(double expected_tokens, double f);
 

@@ -6,10 +6,10 @@
 
 /// Predicts the time of a step that drafts and verifies a tree, from the measured costs of all its parts.
 ///
-/// Chen et al. 2024 (Sequoia, Section 3.3) take t(n) + d c as the time of a step: the target's forward and
-/// one forward of the draft for each level, which costs the same whatever its number of rows. The functions
-/// here also count the rows of each draft forward, the drawing of tokens, the acceptance rule and the
-/// bookkeeping, and they divide by the time of a whole autoregressive step.
+/// Chen et al. 2024 (Sequoia, Section 3.3) take t(n) + d c as the time of a step with d levels: the target's
+/// forward over n rows, and for each level one forward of the draft, which costs c whatever its number of
+/// rows. The functions here also include the rows of each draft forward, the drawing of tokens, the
+/// acceptance rule and the bookkeeping. They compare the step with a whole autoregressive step.
 namespace speclab::theory {
 
 /// Mean costs of the parts of a step. All times are in one unit.
@@ -17,7 +17,7 @@ struct TreeCosts {
   double t_ar = 0;          ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;          ///< a forward of the target, by its number of rows
   RowTimes draft;           ///< a forward of the draft model, by its number of rows
-  double draft_step = 0;    ///< drafting without its forwards, per step: reading the tokens of the last step
+  double draft_step = 0;    ///< drafting without its forwards, per step: reading the previous step's tokens
   double draft_token = 0;   ///< the same per drafted token: drawing it
   double accept_step = 0;   ///< the acceptance rule, per step
   double accept_token = 0;  ///< the same per emitted token
@@ -25,8 +25,8 @@ struct TreeCosts {
   double other_token = 0;   ///< the same per drafted token
 };
 
-/// The rows of each draft forward: entry i is the number of nodes at depth i that have children. [depth of
-/// the tree] Tokens that the draft model has not read yet are not counted. Throws Error for a parent that
+/// The rows of each draft forward, [depth of the tree]: entry i is the number of nodes at depth i that have
+/// children. Tokens that the draft model has not read yet are not counted. Throws Error for a parent that
 /// does not come before its child.
 std::vector<int> draft_forward_rows(const RankedTree& tree);
 

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kNoTree = -std::numeric_limits<double>::infinity();
 constexpr int kMostSize = 4096;
-constexpr int kEachSize = 128, kCoarseSize = 8;  // sizes of a grid: each up to 128, then each eighth
+constexpr int kEachSize = 128, kCoarseSize = 8;  // sizes of a grid: all up to 128, then multiples of 8
 
 int require_size(const char* name, int value, int least) {
   if (value < least || value > kMostSize)

@@ -51,12 +51,12 @@ double tree_expected_tokens(const RankedTree& tree, const RankAcceptance& accept
 /// where b is the number of children of the root, m the size of the last child's subtree, H(d, 1, 0) = 1.
 class TreeSearch {
  public:
-  /// Takes O(most_depth * most_nodes^2 * ranks) steps. Throws Error unless most_nodes is 1 to 4096 and
+  /// Takes O(most_depth * most_nodes^2 * ranks) time. Throws Error unless most_nodes is 1 to 4096 and
   /// most_depth 0 to 4096.
   TreeSearch(const RankAcceptance& acceptance, int most_nodes, int most_depth);
   /// From now on, trees may have this many levels. Subtrees below the measured depths depend only on how many
-  /// levels they may have. So for one level more than before, only one such level is computed, and the
-  /// measured depths again.
+  /// levels they may have. So one more level of the tree costs one new Level for these subtrees, and only the
+  /// Levels of the measured depths are computed again.
   void allow_depth(int most_depth);
   /// F of the best tree with exactly this number of nodes; -infinity if no such tree exists.
   double expected_tokens(int nodes) const { return level(0).worth[static_cast<std::size_t>(nodes)]; }
@@ -76,9 +76,9 @@ class TreeSearch {
   RankAcceptance acceptance_;
   std::size_t sizes_ = 0;  // 1 + most_nodes
   int most_depth_ = 0;
-  int measured_;               // the first depth from which on p(d + 1, k) no longer depends on d
-  std::vector<Level> upper_;   // [depth], of the depths before that one; without the last level
-  std::vector<Level> deeper_;  // [number of levels below the root], of the other depths
+  int measured_;               // the least depth d from which on p(d + 1, k) does not depend on d
+  std::vector<Level> upper_;   // [depth], for the depths below min(measured_, most_depth_)
+  std::vector<Level> deeper_;  // [number of levels below the subtree's root], for the other depths
 };
 
 /// A tree that was chosen for a machine.
@@ -89,7 +89,7 @@ struct TreeChoice {
 };
 
 /// The best tree of every size and depth: one entry for each depth from 1 to most_depth and each n <=
-/// most_nodes (rows of the target's forward, with node 0), in this order. Above n = 128 only each eighth n
+/// most_nodes (rows of the target's forward, with node 0), in this order. Above n = 128 only multiples of 8
 /// and most_nodes have entries. An entry is left out if no tree has this size, or if the best tree within
 /// this depth has fewer levels, because that tree is the entry of a smaller depth. c is the time of the
 /// draft's forward of one level in units of target.at(1), and t(n) = target.ratio(n).

@@ -41,7 +41,7 @@ struct RecordedCascade {
     place.tested += tested;
     place.kept += kept;
   }
-  /// Tokens of each draft in the chain of a step; absent if the step names another source.
+  /// Tokens of each draft in the chain of a step; absent if the step names a source that is not in `sources`.
   std::optional<std::vector<int>> chain(const StepRecord& step) const {
     std::vector<int> out(sources.size(), 0);
     for (std::size_t i = 0; i < step.drafted.size(); ++i) {
@@ -66,7 +66,7 @@ void visit_steps(const CaseData& data, const std::function<void(const StepRecord
   });
 }
 
-/// The matrix of the case and its drafts; absent if the case has none.
+/// The matrix and the drafts of the case; absent if the case has no matrix that fixes the lengths.
 std::optional<RecordedCascade> matrix_of(const CaseData& data) {
   const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
   const json& options = data.options();
@@ -146,7 +146,7 @@ std::vector<theory::Prediction> matrix_predictions(const CaseData& data) {
   std::optional<theory::RowTimes> target;
   if (costs) target = calibrated_row_times(data.calibration).monotone();
 
-  std::map<std::vector<int>, double> chains;  // how often each occurred
+  std::map<std::vector<int>, double> chains;  // how often each chain occurred
   visit_steps(data, [&](const StepRecord& step) { ++chains[recorded->chain(step).value()]; });
   const std::size_t models = draft_names(data.config).size();
   double steps = 0, tokens = 0, forwards = 0, plain_time = 0, time = 0;

@@ -64,7 +64,8 @@ std::optional<theory::Waterfall> rows_waterfall(const CaseData& data, const json
   if (!speedup || !calibration) return std::nullopt;
   const std::vector<FedRows> fed = fed_rows(data);
   const double rows = rows_fed_per_step(data);
-  const bool all_logits = calibration->done_share > 0;  // a chain; the rest of its forwards is known
+  // With an early exit the draft is a chain, so every row has logits. done_share accounts for the saved work.
+  const bool all_logits = calibration->done_share > 0;
   const double share = rows > 0 && !all_logits ? std::min(1.0, row_equivalents(data) / rows) : 1;
   theory::RowsExplainInput input = rows_input(fed, all_of(fed.size()), *calibration, share);
   input.speedup = *speedup;

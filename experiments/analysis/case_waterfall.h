@@ -9,10 +9,11 @@
 namespace speclab {
 
 /// Explains the speedup of one case term by term, from the i.i.d. prediction (Leviathan et al. 2023, Theorem
-/// 3.8, at the calibrated c) to the measurement. If steps feed probes or drafts branch, the explanation
-/// starts instead from a number of tokens per step, as if rows cost nothing (theory::explain_rows). This
-/// number is the one that the strategy's own theory predicts, if `sections` (theory_sections) has a
-/// prediction for the case, else the measured one. Absent without calibration, drafts or speedup.
+/// 3.8, at the calibrated c) to the measurement. If steps feed probes, drafts branch or the rule judges whole
+/// paths, the explanation starts instead from a number of tokens per step, as if rows cost nothing
+/// (theory::explain_rows). This number is the one that the strategy's own theory predicts, if `sections`
+/// (theory_sections) has a prediction for the case, else the measured one. Absent without calibration, drafts
+/// or speedup.
 std::optional<theory::Waterfall> case_waterfall(const CaseData& data, const nlohmann::json& metrics,
                                                 const nlohmann::json& sections = nlohmann::json::object());
 /// "waterfall" of a case in summary.json: the prediction first, the measurement last.

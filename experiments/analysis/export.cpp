@@ -25,10 +25,10 @@ struct Counts {
   std::int64_t prompt_tokens = 0;  ///< fed by prefills
   std::int64_t tokens = 0;         ///< emitted, including those from prefill
   std::int64_t steps = 0, drafts = 0, drafted = 0, accepted = 0;
-  std::size_t width = 0;                        ///< how many drafted tokens one step can accept at most
-  std::vector<std::int64_t> accepted_at;        ///< [width]: drafts of which more than i tokens were accepted
-  std::vector<std::int64_t> histogram;          ///< [width + 1]: drafts of which i tokens were accepted
-  std::optional<double> prefill_ms, decode_ms;  ///< sums; target and draft
+  std::size_t width = 0;                        ///< the most tokens that any of the steps could accept
+  std::vector<std::int64_t> accepted_at;        ///< [width]; entry i: drafts with more than i accepted tokens
+  std::vector<std::int64_t> histogram;          ///< [width + 1]; entry i: drafts with i accepted tokens
+  std::optional<double> prefill_ms, decode_ms;  ///< of target and draft, summed over all lines
 };
 
 template <class Time>
@@ -84,7 +84,7 @@ json accept_rate(const Counts& n) {
 json accept_percent(const Counts& n) {
   return ratio(100.0 * static_cast<double>(n.accepted), static_cast<double>(n.drafted));
 }
-json mean_length(const Counts& n) {  // mean over the steps that drafted; each emits one more token
+json mean_length(const Counts& n) {  // over the steps that drafted; each emits one token more than it accepts
   return ratio(static_cast<double>(n.drafts + n.accepted), static_cast<double>(n.drafts));
 }
 json joint_rates(const Counts& n) {

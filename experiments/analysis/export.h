@@ -11,8 +11,8 @@ namespace speclab {
 
 /// Exports a finished run with the names, formats and definitions of other tools. results/SCHEMA.md says
 /// where their definitions differ from ours. The names and definitions come from:
-/// - vLLM: vllm/v1/spec_decode/metrics.py (016a8587); fields of a request, and which steps are drafts: its
-///   manual, features/speculative_decoding/acceptance_metrics (0.32.0; table of fields from 02cf515f)
+/// - vLLM: vllm/v1/spec_decode/metrics.py (016a8587); fields of a request, and which steps count as drafts:
+///   its manual, features/speculative_decoding/acceptance_metrics (0.32.0; table of fields from 02cf515f)
 /// - SGLang 0.5.23, python/sglang/srt: managers/tokenizer_manager.py (meta_info), metrics_reporter.py and
 ///   metrics_collector.py (gauges); since pull request 23530 SGLang has names for counts without the bonus
 /// - llama.cpp 0c1e57098, tools/server: server-common.cpp (timings), server-context.cpp (log),

@@ -167,8 +167,8 @@ ForcedAcceptance::ForcedAcceptance(std::shared_ptr<const Model> target, std::vec
 
 ForcedAcceptance::~ForcedAcceptance() = default;
 
-// Chains are measured from the end of the text to its beginning. A session can only be shortened, and the
-// rows of a chain overwrite nothing before it.
+// Chains are measured from the end of the text to its beginning, because a session can only be shortened.
+// The rows of a chain overwrite no rows of the text before the chain.
 std::vector<double> ForcedAcceptance::of(std::span<const int> skip) {
   const std::vector<int> kept = layers_without(target_->layers(), skip, "layers to skip");
   const auto width = static_cast<std::size_t>(target_->config().head_rows());
@@ -307,8 +307,9 @@ std::string to_layers_text(const json& chosen) {
          fmt::format("{}", fmt::join(choice.at("skip").get<std::vector<int>>(), ","))});
   }
   return fmt::format(
-      "{}Sets of skipped layers, the best found of each size, after {} evaluations. tau and speedup are "
-      "predicted at the best gamma.\nBest: skip [{}], predicted speedup {:.3f} at gamma {}.\n",
+      "{}The table has the best set of skipped layers that was found for each size, after {} evaluations. "
+      "a_1 is the acceptance of the first drafted token. tau and speedup are predicted at the best gamma.\n"
+      "Best: skip [{}], predicted speedup {:.3f} at gamma {}.\n",
       to_text(table), chosen.at("evaluations").get<int>(),
       fmt::join(chosen.at("skip").get<std::vector<int>>(), ", "),
       chosen.at("predicted").at("speedup").get<double>(), chosen.at("predicted").at("gamma").get<int>());

@@ -30,10 +30,10 @@ struct ForcedText {
   std::vector<Token> prompt, answer;
 };
 
-/// Measures how often a target accepts what a draft of some of its layers drafts, on fixed texts (teacher
-/// forcing). At every gamma-th token of an answer, one forward runs the draft over the next gamma tokens of
-/// the answer, on the target's own K/V of the text before. This is what the strategy runs when all drafted
-/// tokens agree with the answer. It is an approximation, because a real step may begin at any token.
+/// Measures on fixed texts (teacher forcing) how often a target accepts the tokens of a draft that is made of
+/// some of its layers. At every gamma-th token of an answer, one forward runs the draft over the next gamma
+/// tokens of the answer, on the target's own K/V of the text before. This is what the strategy runs when all
+/// drafted tokens agree with the answer. It is an approximation, because a real step may begin at any token.
 class ForcedAcceptance {
  public:
   /// Throws Error for a text that does not fit the target's context.
@@ -41,8 +41,8 @@ class ForcedAcceptance {
                    double temperature);
   ~ForcedAcceptance();
   /// P(token at depth d is accepted | the tokens before it were), for d = 1 to gamma. At temperature 0 a
-  /// token is accepted if it is the answer's. Otherwise the probability is the sum of min(p, q), and a chain
-  /// counts at depth d with the product of these sums at the depths before.
+  /// token is accepted if it equals the answer's token. Otherwise its probability is the sum of min(p, q),
+  /// and the weight of a chain at depth d is the product of these sums at the smaller depths.
   std::vector<double> of(std::span<const int> skip);
 
  private:
@@ -53,14 +53,14 @@ class ForcedAcceptance {
   std::vector<std::unique_ptr<Text>> texts_;
 };
 
-/// Searches and returns the contents of a skip file (core/model/net/skipped_layers.h) with
+/// Searches the layers to skip and returns the contents of a skip file (core/model/net/skipped_layers.h) with
 ///   "predicted": {"skip", "gamma", "tau", "c", "speedup", "acceptance"}, "by_size": [objects like
 ///   "predicted"], "t": {"n": ratio}, "per_layer", "target", "numerics", "layers": [layer], "temperature",
 ///   "prompts": [id], "tokens", "gamma": LayerWish::gamma, "seed", "evaluations", "complete".
-/// Appends each evaluated set to `log`, whose first line holds the settings and the costs. With `resume`,
-/// takes the costs and the sets from that file. Throws Error when the file belongs to another search.
-/// `interrupted` ends the search early; "complete" is then false. `progress` gets the number of evaluated
-/// sets.
+/// Writes each evaluated set to the file `log`, whose first line holds the settings and the costs. With
+/// `resume`, takes the costs and the sets from that file. Throws Error when the file belongs to another
+/// search. `interrupted` ends the search early when it returns true; "complete" is then false. `progress`
+/// gets the number of evaluated sets and a text about the best one.
 nlohmann::json optimized_layers(const ModelSet& models, const std::vector<PromptSpec>& prompts,
                                 const LayerWish& wish, const std::filesystem::path& log, bool resume,
                                 const std::function<bool()>& interrupted,

@@ -151,9 +151,9 @@ std::string lookahead_devices_text(const json& devices) {
                           number_text(row["speedup"]), number_text(row["predicted_speedup"]),
                           number_text(row["undivided_speedup"])});
   }
-  return "Lookahead parallelism: D devices, measured here one after the other. Only the time of their "
-         "exchange "
-         "comes from a model.\n" +
+  return "Lookahead parallelism over D devices, which were measured here one after the other. Only the time "
+         "of their exchange comes from a model. rows of each: mean rows of each device per step; at most: "
+         "its rows if the guesses share no prefix.\n" +
          to_text(table) + "\n";
 }
 

@@ -34,7 +34,7 @@ double gather_ns(const Link& link, int devices, double bytes);
 ///    "speedup": autoregressive time per token * tau / (slowest + other + exchange),
 ///    "undivided_speedup": measured speedup of the same setting on one device | null,
 ///    "predicted_speedup": tau / (mean over steps of t(largest number of rows that a device feeds) +
-///      exchange, in units of t(1)) | null without a calibration,
+///      time of the exchange / time of a forward of one row) | null without a calibration,
 ///    "equal": whether the output equals its reference; all speedups are null if not}
 /// The times of the devices are measured on this machine, one device after the other. Only the link is a
 /// model.

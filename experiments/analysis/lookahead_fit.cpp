@@ -27,7 +27,7 @@ using theory::LookaheadShape;
 constexpr int kResamples = 200;  // of the bootstrap; the law is fitted to the whole grid anew for each
 constexpr int kDevices = 8;
 constexpr LookaheadShape kPublished[] = {{15, 5, 15}, {10, 5, 10}, {7, 5, 7}, {60, 8, 60}, {20, 7, 20}};
-constexpr int kFreeRows = 128;  // this many rows take as long as one on the hypothetical machine of a fit
+constexpr int kFreeRows = 128;  // rows that take as long as one row on the hypothetical machine
 
 struct Group {
   std::vector<const CaseData*> cases;

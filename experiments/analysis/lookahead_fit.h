@@ -20,9 +20,9 @@ nlohmann::json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases,
                               const nlohmann::json& calibration);
 
 /// The shape that the law is about, from the options of a case. Its G is the largest number of guesses in a
-/// step; -1 means no limit. This is the option V if V is set and smaller than the option G, else the option
-/// G, which limits the pool. A step that takes V guesses from a pool that keeps the newest G verifies the
-/// same guesses as a step with G = V.
+/// step; -1 means no limit. Two options limit this number: V directly (0: no limit), and G as the limit of
+/// the pool (-1: no limit). The smaller limit counts. A step that takes V guesses from a pool that keeps the
+/// newest G verifies the same guesses as a step with G = V.
 theory::LookaheadShape lookahead_shape(const nlohmann::json& options);
 
 /// The law in an entry of lookahead_fits().

@@ -128,7 +128,7 @@ json follow_up_config(const json& run_config, const json& summary) {
     json out = json::object();
     for (const OptionInfo& info : describe_options(fields)) {
       const bool recorded = options.contains(info.name);
-      if (!recorded && info.absent_means.empty()) continue;  // an option that came later: its default
+      if (!recorded && info.absent_means.empty()) continue;  // newer than the record: default
       const json value = recorded ? options[info.name] : json::parse(info.absent_means);
       if (value != json::parse(info.default_value)) out[info.name] = value;
     }

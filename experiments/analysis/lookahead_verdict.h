@@ -13,7 +13,8 @@ const nlohmann::json& largest_lookahead_fit(const nlohmann::json& summary);
 /// The settings to measure: [{"role", "W", "N", "G", "tau", "speedup"}] with predicted tau and speedup. The
 /// first is the law's recommendation ("recommended"). If the law recommends autoregressive decoding, the
 /// first is instead the best setting of lookahead decoding ("best of lookahead"). The second is the fastest
-/// setting of the run itself ("fastest in the run"), if it differs. Throws Error without a calibration.
+/// setting of the run itself ("fastest in the run"), if it differs. Throws Error without a calibration or a
+/// fit.
 nlohmann::json lookahead_candidates(const nlohmann::json& summary);
 
 /// A config that measures autoregressive decoding and the candidates with several repeats. It takes target,

@@ -33,10 +33,10 @@ void add_trial(const Setting& setting, const KernelTrial& trial) {
       ->Repetitions(kDeviceRepeats);
 }
 
-/// Times a forward of one row of the draft by the device's clock. This is the cost of a drafted token if the
-/// device also samples it. The counter host_us is the time until the logits are on the host, which a strategy
-/// on the host pays. "cuda/draft_step" launches kernel by kernel, "cuda/draft_step_serial" does so without
-/// overlap, and "cuda/draft_step_persistent" runs all kernels in one launch.
+/// Times a forward of the draft over one row by the device's clock. This is the cost of a drafted token if
+/// the device also samples it. The counter host_us is the time until the logits are on the host, which a
+/// strategy on the host pays. "cuda/draft_step" launches kernel by kernel, "cuda/draft_step_serial" does so
+/// without overlap, and "cuda/draft_step_persistent" runs all kernels in one launch.
 void add_draft_step(const Setting& setting, CudaKernels kernels) {
   if (!setting.has_draft) return;
   struct Held {

@@ -36,7 +36,7 @@ void add_rows(const Setting& setting) {
         for (auto _ : state) {
           if (const auto ns = (*timer)->time(rows).device_ns) device_us.push_back(1e-3 * *ns);
         }
-        // Without the download of the rows, which the benchmark's own time includes.
+        // device_us leaves out the download of the rows; the benchmark's own time includes it.
         if (!device_us.empty()) state.counters["device_us"] = stats::median(device_us);
         count(state, setting, work_of(model, rows, context));
       });

@@ -91,7 +91,7 @@ void add_single_matrices(const Setting& setting) {
   }
 }
 
-/// Times the output head, with and without noting the largest logit of each group of kMaximumOf.
+/// Times the output head, with and without noting block maxima (the largest of each kMaximumOf logits).
 void add_noting(const Setting& setting) {
   auto matrix = std::make_shared<PackedMatrix>();
   for (const int rows : {1, 8, 30, 62, 81}) {

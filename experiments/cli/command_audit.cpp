@@ -106,7 +106,7 @@ void print_audit(const std::vector<AuditedRule>& all, const std::vector<const Ac
   for (const AuditedRule& audited : all) {
     const auto cut = std::ranges::max(audited.findings, {}, &audit::Finding::cut).cut;
     if (cut > 0)
-      fmt::print("{} draws until it accepts. Its long runs were cut, so its laws are known to {:.0e}.\n",
+      fmt::print("{} draws until it accepts. Its long runs were cut, so its laws may be off by {:.0e}.\n",
                  audited.rule->name, cut);
   }
   for (const AcceptanceRule* rule : left_out)
@@ -167,10 +167,12 @@ int checked_number(const po::variables_map& values, const char* name, int least,
 int run_audit(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("gamma", po::value<int>()->default_value(3),
-                        "drafts of up to this many tokens in a chain, and trees of up to this depth; 1 to 4")(
-      "vocab", po::value<int>()->default_value(4), "vocabularies of 2 to this many tokens; 2 to 5")(
+                        "tokens of the longest chain and depth of the deepest tree, from 1 to 4; shorter "
+                        "ones are audited too")(
+      "vocab", po::value<int>()->default_value(4),
+      "number of tokens of the largest vocabulary, from 2 to 5; smaller ones are audited too")(
       "tables", po::value<int>()->default_value(2),
-      "random tables of each kind, vocabulary and way to draft; 1 to 1000")(
+      "number of random tables of each kind, vocabulary and way to draft, from 1 to 1000")(
       "seed", po::value<int>()->default_value(1), "seed of the random tables")("json", "print JSON");
   const auto values = parse_arguments(command, arguments, options, {"RULE..."});
   if (!values) return kOk;
@@ -204,7 +206,8 @@ int run_audit(const Command& command, const std::vector<std::string>& arguments)
 
 const Command kAuditCommand = {
     "audit", "[RULE...] [options]",
-    "Enumerates acceptance rules on small tables and compares the law of their tokens with the target's.",
+    "Enumerates all outcomes of acceptance rules on small tables and compares the law of their tokens with "
+    "the target's.",
     "speclab audit rejection block", run_audit};
 
 }  // namespace speclab

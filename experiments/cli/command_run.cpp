@@ -232,9 +232,8 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
       "shard", po::value(&wanted.shard_text),
       "i/n: run every n-th prompt from the i-th on; run the other shards with --resume into the same --out")(
       "costs", po::value(&wanted.costs),
-      "folder of another run whose table of costs the cases with \"budget\": \"auto\" use, or a file with "
-      "such "
-      "a table, so that their texts can be repeated; default: a table is measured")(
+      "folder of another run, or a file with a table of costs; the cases with \"budget\": \"auto\" use this "
+      "table, so that their texts can be repeated. Default: a table is measured")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
       "quiet,q", "show no progress on stderr, only why the exit code is not 0");
   add_backend_options(options, wanted.backend);

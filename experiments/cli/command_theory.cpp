@@ -24,7 +24,7 @@ namespace {
 
 using nlohmann::json;
 
-/// The options W, N and G; absent when none is set. G defaults to W, as in the paper.
+/// The options W, N and G; absent when none is set. G defaults to W, as in Fu et al. 2024.
 std::optional<theory::LookaheadShape> parse_shape(const po::variables_map& values) {
   const auto given = [&](const char* name) { return values.count(name) > 0; };
   if (!given("W") && !given("N") && !given("G")) return std::nullopt;
@@ -56,7 +56,7 @@ void require_partner(const po::variables_map& values, const char* name, const ch
                .advice = advice});
 }
 
-/// The nodes of a tree by depth, "4,8,8".
+/// The numbers of nodes of a tree at depth 1, 2, ..., from a text such as "4,8,8".
 std::vector<int> parse_tree(const std::string& text) {
   std::vector<int> nodes;
   for (const double number : parse_number_list(text, "--tree")) {
@@ -165,9 +165,9 @@ std::vector<theory::Prediction> naming_options(
   }
 }
 
-/// Every formula that the options allow: bounds for verifiers, closed forms, conversions, and the costs of a
-/// model. If `rows` is given, alpha is the sum of min(p, q) of these rows. If c_hat is not given, it comes
-/// from the shapes in `model`.
+/// Every formula that the options allow: bounds for verifiers, closed forms, conversions, cascades, and the
+/// costs of a model. If `rows` is given, alpha is the sum of min(p, q) of these rows. If c_hat is not given,
+/// it comes from the shapes in `model`.
 std::vector<theory::Prediction> evaluate_all(theory::PredictionInputs inputs,
                                              std::optional<double> utilization, theory::CascadeInputs cascade,
                                              const std::optional<theory::RowInputs>& rows,
@@ -234,14 +234,16 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "lookahead decoding: the exponent s in W^s G^(1-s), the number of guesses in the law when W differs "
       "from G; default .5")("max-gamma", po::value<int>()->default_value(64),
                             "largest gamma in the search for the best one")(
-      "p", po::value<std::string>(), "the target's row, .55,.25,.15,.05: bounds for verifiers")(
+      "p", po::value<std::string>(),
+      "the target's row, such as .55,.25,.15,.05; with --q: gives bounds for verifiers")(
       "q", po::value<std::string>(), "the draft's row; with --p")(
       "k", po::value<int>()->default_value(1), "with --p and --q: drafted children of a node")(
       "alpha2", po::value<double>(),
       "cascade of two drafts: acceptance of draft 2, by the target, or with --rounds by draft 1")(
       "gamma2", po::value<int>(),
-      "tokens of draft 2 of a cascade, after the gamma tokens of draft 1, or per round")(
-      "c2", po::value<double>(), "c of draft 2 of a cascade; default 0, as for copies")(
+      "cascade of two drafts: tokens of draft 2, which follow the gamma tokens of draft 1; with --rounds: "
+      "tokens of draft 2 in each round")("c2", po::value<double>(),
+                                         "c of draft 2 of a cascade; default 0, as for copies")(
       "rounds", po::value<int>(),
       "vertical cascade: rounds in which draft 1 reviews gamma2 tokens of draft 2")("json", "print JSON");
   add_model_options(options);

@@ -42,10 +42,9 @@ struct Header {
     visit("share_prefills", experiment.share_prefills,
           "prefill a prompt once for all cases that follow one another on it; keeps one more KV cache of the "
           "target for each turn of a conversation");
-    visit(
-        "bounds", experiment.bounds,
-        "for each step of the first repeat, compute what the best verifier could keep of its draft; outside "
-        "the clock");
+    visit("bounds", experiment.bounds,
+          "for each step of the first repeat, compute what the best verifier could keep of the step's draft; "
+          "this time is not measured");
   }
 };
 
@@ -62,7 +61,8 @@ struct PromptSettings {
           {{PromptSplit::none, "any"}, {PromptSplit::fit, "fit"}, {PromptSplit::measure, "measure"}},
           "only prompts of this split: constants are chosen on \"fit\" and measured on \"measure\"");
     visit("chat_template", experiment.chat_template,
-          "wrap prompts in the model's chat template, if it has one; or the name of a family of templates");
+          "true: wrap prompts in the model's chat template, if it has one; a text: the name of a family of "
+          "templates");
     visit("system", experiment.system, "system message");
   }
 };

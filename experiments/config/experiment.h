@@ -43,7 +43,7 @@ struct CaseSpec {
 struct CalibrationOptions {
   bool enabled = true;
   int rows = 32;  ///< measures t(n) for n from 1 to `rows`, as far as the target's context allows
-  /// Measures forwards of each draft model over 1, 2, 4, ... up to this many rows. Levels of trees need many.
+  /// Measures forwards of each draft model over 1, 2, 4, ... up to this many rows. Trees need many rows.
   int draft_rows = 2;
   int context = 0;   ///< committed positions before the measured rows; 0: the mean context of the run
   int rounds = 160;  ///< number of short rounds, spread over the run; at most one between two lines

@@ -24,8 +24,8 @@ struct PromptSpec {
   PromptSplit split = PromptSplit::none;
   std::vector<std::string> turns;                     ///< at least one
   nlohmann::json options = nlohmann::json::object();  ///< overrides for this prompt, flat, as in a case
-  /// What rendered the only turn in the model's chat form already ("jinja2 3.1.6, ..."); "" if it is the
-  /// user's own text. A rendered turn is encoded as it is: its special tokens, BOS too, are written out.
+  /// The program that wrote the only turn in the model's chat form ("jinja2 3.1.6, ..."); "" if the turn is
+  /// the user's own text. A rendered turn is encoded as it is: its special tokens, BOS too, are written out.
   std::string renderer;
 };
 

@@ -23,8 +23,8 @@ using nlohmann::json;
 
 bool is_digit(char c) { return '0' <= c && c <= '9'; }
 
-/// The JSON form of a number as people write it: 0.3 for .3, 3 for 3. and for +3. Empty if the word is not a
-/// number.
+/// The JSON form of a number as people write it: "0.3" for ".3", "3" for "3." and for "+3". Empty if the word
+/// is not a number.
 std::string json_number(std::string_view word) {
   std::size_t at = 0;
   const auto digits = [&] {

@@ -20,11 +20,11 @@ struct SweepPoint {
 };
 
 /// Expands a flat object. An array where a scalar is expected is an axis; the result is the cartesian product
-/// of all axes in the order of keys, the last key varies fastest. `is_list(key)` is true if a single value
-/// of this key is an array; an axis of the key is then an array of arrays. A text "=KEY" ties the key to
-/// another key of the same object: it then has the value of KEY at every point. `where` locates the object
-/// for messages ("a.json: /cases/0"). Throws Error for an empty axis, a tie to a missing or tied key or
-/// to the draft, and more than 10,000 points.
+/// of all axes in alphabetical order of the keys, the last key varies fastest. `is_list(key)` is true if a
+/// single value of this key is an array; an axis of the key is then an array of arrays. A text "=KEY" ties
+/// the key to another key of the same object: it then has the value of KEY at every point. `where` locates
+/// the object for messages ("a.json: /cases/0"). Throws Error for an empty axis, a tie to a missing or tied
+/// key or to the draft, and more than 10,000 points.
 std::vector<SweepPoint> expand_sweep(const nlohmann::json& object,
                                      const std::function<bool(std::string_view)>& is_list,
                                      const std::string& where);

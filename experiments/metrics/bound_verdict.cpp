@@ -103,9 +103,8 @@ std::string wrong_rules_text(const json& summary) {
     const json wrong = entry.value("above_bound", json());
     if (wrong.is_null()) continue;
     text += fmt::format(
-        "WRONG VERIFIER: {}: {}: {:.4g} measured, at most {:.4g} possible for a lossless rule ({:.1f} "
-        "standard "
-        "errors). Its text does not follow the target's law.\n",
+        "WRONG VERIFIER: {}: {}: {:.4g} measured, at most {:.4g} possible for a lossless rule (the "
+        "difference is {:.1f} standard errors). Its text does not follow the target's law.\n",
         entry["id"].get<std::string>(), wrong["what"].get<std::string>(), wrong["measured"].get<double>(),
         wrong["bound"].get<double>(), wrong["deviations"].get<double>());
   }

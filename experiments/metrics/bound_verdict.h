@@ -19,8 +19,8 @@ struct StepAgainstBound {
 /// The tokens of each step and their bound. Chains: the optimum of all verifiers that use p and q on the
 /// path. Trees: 1 + the sum of the optima of the positions that the step visited. A rule that decides one
 /// position after the other cannot exceed the bound of trees on average. A rule over whole paths may exceed
-/// it, so its list is empty if a draft is a tree. The list is also empty if the record has no bounds, or none
-/// for some position of a tree.
+/// it, so the result for such a rule is empty if a draft is a tree. The result is also empty if the record
+/// has no bounds, or none for some position of a tree.
 std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data);
 /// For steps with a draft: whether a drafted token was emitted (1 or 0), and the optimum of the first
 /// position. No lossless rule can exceed this optimum on average. Empty if the optimum of some step is not

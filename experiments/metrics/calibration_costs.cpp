@@ -16,8 +16,8 @@ namespace {
 using nlohmann::json;
 
 /// Predictions are sums of times, so they need means and not medians. The mean is trimmed, because a run has
-/// a few pauses of a tenth of a second. Among these few measurements, such a pause would weigh a hundred
-/// times as much as it does among the steps of the lines.
+/// a few pauses of a tenth of a second. Among the few measurements of a calibration, such a pause would
+/// weigh a hundred times as much as it does among the steps of the lines.
 double mean_of(const std::vector<double>& samples) { return stats::trimmed_mean(samples, 0.05); }
 
 json as_json(const LinearCost& cost) { return {{"constant", cost.constant}, {"slope", cost.slope}}; }

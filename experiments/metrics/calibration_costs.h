@@ -11,7 +11,8 @@
 
 namespace speclab {
 
-/// The cost of a part of a step, such as drafting: ns = constant + slope x count. Neither is below 0.
+/// The cost of a part of a step, such as drafting: ns = constant + slope x count. Neither constant nor
+/// slope is below 0.
 struct LinearCost {
   double constant = 0, slope = 0;
 };

@@ -10,8 +10,8 @@ namespace speclab {
 
 /// The rows that the steps of one prompt fed to the target, in repeat 0.
 struct FedRows {
-  /// How many steps have a given number of rows: of all rows (`rows`), and of the rows that are not
-  /// candidates (`window`, at least 1).
+  /// Entry n is the number of steps with n rows. `rows` counts all rows of a step; `window` counts the rows
+  /// that are not candidates, at least 1.
   theory::DraftLengths window, rows;
   double steps = 0, tokens = 0, drafted = 0;
 };

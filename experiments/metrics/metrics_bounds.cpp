@@ -150,19 +150,19 @@ MetricValue path_gain_drawn(const CaseData& data) {
 }
 
 const std::array kBoundMetrics = {
-    Metric{
-        "tau_bound", "tokens/step",
-        "largest tau of a lossless verifier of the same drafts: on chains, of any verifier that uses p and "
-        "q on the path; on trees, of one that decides one position after the other, at the positions that "
-        "the steps visited",
-        kHigh, false, tau_bound},
+    Metric{"tau_bound", "tokens/step",
+           "largest tau of a lossless verifier of the same drafts: on chains, of any verifier that uses only "
+           "the rows p and q along the drafted chain; on trees, of one that decides one position after the "
+           "other, at the positions that "
+           "the steps visited",
+           kHigh, false, tau_bound},
     Metric{"tau_of_bound", "ratio", "tau / tau_bound", kHigh, false, tau_of_bound},
     Metric{"tau_excess", "tokens/step",
            "tau - tau_bound, with an interval over steps; above 0 by more than chance: the verifier is wrong",
            kNone, false, tau_excess},
     Metric{"position_acceptance", "",
-           "share of the visited positions at which a drafted child was emitted; with several children not "
-           "the alpha of one draft",
+           "share of the visited positions at which a drafted child was emitted; if positions have "
+           "several children, this is not the alpha of one draft",
            kHigh, false, position_acceptance},
     Metric{"position_bound", "",
            "mean over the visited positions of the largest acceptance of their children by any lossless rule",
@@ -178,7 +178,7 @@ const std::array kBoundMetrics = {
     Metric{
         "path_gain_drawn", "tokens/step",
         "chains: tokens that \"block\" keeps - those that \"rejection\" keeps, of the same drafts with the "
-        "same coins; path_gain is its expectation",
+        "same coins; path_gain has the same expectation, over the coins and the draws of the drafts together",
         kHigh, false, path_gain_drawn},
     Metric{"path_gain_at", "tokens/step",
            "chains: [i]: path_gain if only the first i + 1 tokens of each draft are verified", kHigh, false,

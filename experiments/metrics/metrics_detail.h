@@ -37,7 +37,7 @@ Work target_work(const CaseData& data);            ///< work of the target's dec
 Work draft_work(const CaseData& data);             ///< work of the draft's forwards in decoding, in repeat 0
 /// The names of the draft models in a case of config.json, in the order of the case.
 std::vector<std::string> draft_names(const nlohmann::json& config);
-/// draft_work() of each of these models. Empty if a record has no such counts.
+/// draft_work() of each draft model of the case, in the same order. Empty if a record has no such counts.
 std::vector<Work> work_by_draft(const CaseData& data);
 double total_tokens(const CaseData& data);       ///< emitted tokens of repeat 0
 double rows_fed_per_step(const CaseData& data);  ///< target rows per step in repeat 0; 0 without steps

@@ -205,8 +205,8 @@ const std::array kTimeMetrics = {
            "a case with trees: time per emitted token of the fastest chain of the same draft in the run / of "
            "the case",
            kHigh, true, speed_over_chain},
-    Metric{"speedup_end_to_end", "ratio", "the same with target and draft prefill", kHigh, true,
-           speedup_end_to_end},
+    Metric{"speedup_end_to_end", "ratio", "speedup with the prefills of target and draft included", kHigh,
+           true, speedup_end_to_end},
     Metric{"time_to_first_token", "ms",
            "target prefill, and what the strategy does with the prompt's hidden states; mean over prompts "
            "and turns",

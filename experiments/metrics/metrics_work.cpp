@@ -98,7 +98,7 @@ MetricValue c_by_draft(const CaseData& data) {
   return {out, nullptr};
 }
 
-/// draft_calls of each draft model of a case with several. Equal names are added up.
+/// draft_calls of each draft model of a case with several. The calls of equal names are added up.
 MetricValue draft_calls_by_draft(const CaseData& data) {
   const std::vector<std::string> names = draft_names(data.config);
   const std::vector<Work> works = work_by_draft(data);

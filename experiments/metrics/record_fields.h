@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-/// Checks of the fields of a record that was read from a file. Each function throws Error that names the
+/// Checks of the fields of a record that was read from a file. A check that fails throws Error that names the
 /// place `where`, what was found and what was expected.
 namespace speclab {
 

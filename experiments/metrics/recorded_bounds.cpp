@@ -37,7 +37,7 @@ std::vector<double> probabilities(const json& values) {
   return out;
 }
 
-/// A number of kept tokens of this step.
+/// Reads how many tokens of this step a rule keeps.
 int kept_count(const json& value, const RecordedStep& step) {
   const int count = value.get<int>(), most = static_cast<int>(step.bounds.by_path.size());
   if (count < 0 || count > most)

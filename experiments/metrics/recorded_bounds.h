@@ -11,8 +11,8 @@
 #include "core/decoding/loop/judged_step.h"
 #include "core/theory/step_bounds.h"
 
-/// The file bounds.jsonl of a run (results/SCHEMA.md): for each step of repeat 0, what it emitted and what
-/// verifiers could get from its draft.
+/// The file bounds.jsonl of a run (results/SCHEMA.md): for each step of repeat 0, how many tokens it emitted
+/// and how many other verifiers could get from its draft.
 namespace speclab {
 
 struct RecordedStep {
@@ -22,8 +22,8 @@ struct RecordedStep {
   std::optional<theory::PairedOutcome> paired;  ///< of chains; absent in older records
 };
 
-/// Computes the bounds of a step, and what two rules keep of it with the same coins. Costs a few passes over
-/// the vocabulary for each drafted token.
+/// Computes the bounds of a step and, for a chain, how many tokens the rules `rejection` and `block` keep
+/// with the same coins. Costs a few passes over the vocabulary for each drafted token.
 RecordedStep recorded_step(const JudgedStep& step);
 
 /// The line of one prompt and seed of a case.

@@ -181,7 +181,7 @@ void add_teacher(const std::filesystem::path& file,
   for (const json& line : read_json_lines(file)) {
     const std::string kind = line.at("kind"), id = line.at("case"), prompt = line.at("prompt");
     const auto seed = line.at("seed").get<std::uint64_t>();
-    if (kind == "failed") {  // every run that tried it has added a line
+    if (kind == "failed") {  // each attempt has added such a line
       const std::string estimate = line.at("estimate");
       failed[{estimate, id, prompt, seed}] = line.at("message").get<std::string>();
       continue;
@@ -203,7 +203,7 @@ void add_teacher(const std::filesystem::path& file,
   for (const auto& [key, message] : failed) {
     const auto& [estimate, id, prompt, seed] = key;
     const auto found = by_id.find(id);
-    if (found == by_id.end() || known.contains(key)) continue;  // a later run had success
+    if (found == by_id.end() || known.contains(key)) continue;  // a later attempt succeeded
     found->second->failed_estimates.emplace_back(
         prompt, fmt::format("the estimate of {} for seed {}: {}", estimate, seed, message));
   }
@@ -231,7 +231,7 @@ RunData load_run(const std::filesystem::path& folder) {
         {.what = folder.string(),
          .got = several ? "runs of several targets" : "no run",
          .expected = "a folder that speclab run wrote, with config.json",
-         .advice = several ? "Name the folder of one target in it; scripts/report.py takes them all." : ""});
+         .advice = several ? "Name the subfolder of one target; scripts/report.py reads all targets." : ""});
   }
   RunData run;
   run.config = read_run_config(folder);
@@ -262,7 +262,7 @@ RunData load_run(const std::filesystem::path& folder) {
       const RowsStay own = stay[data->id()], reference = stay[reference_of[data->id()]];
       data->calibration = costs_as_paid(run.calibration, own, reference);
       data->resampled_calibrations = resampled;
-      if (run.calibration.contains("device")) {  // on the host's clock alone all cases share one table
+      if (run.calibration.contains("device")) {  // without device times all cases share one table
         auto paid = std::make_shared<std::vector<json>>();
         for (const json& table : *resampled) paid->push_back(costs_as_paid(table, own, reference));
         data->resampled_calibrations = paid;

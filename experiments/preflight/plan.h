@@ -22,14 +22,14 @@ class PreflightPlan {
     int longest = 0;       ///< longest draft of the trace
   };
 
-  /// Reads the config at `file`. Throws Error if it has other drafts than one called "draft", no case with
-  /// the option "emit_at_most": 1, or a case that sweeps an option.
+  /// Reads the config at `file`. Throws Error unless its only draft is called "draft", its "options" hold
+  /// "emit_at_most": 1, and each entry of its "cases" gives exactly one case.
   PreflightPlan(const std::string& file, const Wish& wish);
 
   /// The trace, on every second prompt of each category, beginning with the first.
   Experiment trace() const;
   /// The case `id` of the trace with drafts of `length` tokens, and its reference, on the other prompts.
-  /// Throws Error if there are none.
+  /// Throws Error if there are no other prompts.
   Experiment check(const std::string& id, int length) const;
 
  private:

@@ -68,7 +68,7 @@ json alpha_by_category(const CaseData& data) {
 std::string alpha_sentence(const json& verdict) {
   const json& even = verdict["break_even_alpha"];
   if (even.is_null())
-    return fmt::format("No acceptance would make it worth it: a drafted token costs {} target forwards.",
+    return fmt::format("No acceptance would give a speedup: a drafted token costs {} target forwards.",
                        number_text(verdict["c"]));
   return fmt::format("The measured alpha is {}; below an alpha of {} no draft length would gain.",
                      interval_text(verdict, "alpha"), number_text(even));
@@ -78,7 +78,7 @@ std::string check_sentence(const json& check) {
   const char* const meaning = check["contradicts"].get<bool>() ? "It contradicts the prediction."
                               : check["agrees"].get<bool>()    ? "It agrees with the prediction."
                                                                : "It is outside the predicted interval.";
-  return fmt::format("Measured on {} other prompts: {}. {}", check["prompts"].get<int>(),
+  return fmt::format("Speedup measured on {} other prompts: {}. {}", check["prompts"].get<int>(),
                      interval_text(check, "speedup"), meaning);
 }
 
@@ -193,7 +193,7 @@ std::string preflight_text(const json& verdict) {
   if (!verdict["check"].is_null()) text += check_sentence(verdict["check"]) + "\n";
   for (const json& other : verdict["others"]) {
     if (other["speedup"].get<double>() > best["speedup"].get<double>())
-      text += fmt::format("Faster without a draft model: {} with {} tokens, {}.\n",
+      text += fmt::format("Faster without a draft model: {} with drafts of {} tokens, speedup {}.\n",
                           other["case"].get<std::string>(), other["gamma"].dump(),
                           interval_text(other, "speedup"));
   }

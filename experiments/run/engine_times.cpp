@@ -45,7 +45,7 @@ void time_device_steps(DecodeLoop& loop, Request request, const EngineTimesOptio
   }
 }
 
-/// Adds prefill_ns, step_ns and tokens to the entry; also device_step_ns if the device can run steps.
+/// Adds prefill_ns, step_ns and tokens to the entry; also device_step_ns if the device runs steps by itself.
 void time_texts(const ModelSet& models, int context, const EngineTimesOptions& options, json& entry) {
   const std::vector<Token> prompt = timed_context(*models.target(), context);
   LoopOptions loop_options;

@@ -31,7 +31,7 @@ struct EngineTimesOptions {
 /// the logits are computed. device_step_ns are mean times of steps that the device runs by itself, for each
 /// value of the option device_graph, which says how the steps are queued. If the device cannot queue them in
 /// one of these ways, "device_step_problem" says why. cpu_per_wall is the CPU time of all threads divided by
-/// wall time, over everything timed at this context.
+/// wall time, over all the work at this context.
 ///
 /// `keep` gets what has been measured so far, in the same form, whenever something is new: after the texts of
 /// a context and after each repeat of its forwards. The last context may then lack fields, and its lists may
@@ -40,8 +40,8 @@ nlohmann::json engine_times(const ModelSet& models, const EngineTimesOptions& op
                             const std::function<void(const nlohmann::json&)>& keep = {});
 
 /// Formats engine times as a table: medians, t(n)/t(1), and the shares of the machine's read bandwidth (bytes
-/// per second) and arithmetic peak (FLOP/s). On a device these are times by its own clock, and one more
-/// column has the times until the rows are on the host.
+/// per second) and arithmetic peak (FLOP/s). On a device the times of forwards are by the device's clock, and
+/// one more column has their times until the rows are on the host.
 Table engine_table(const nlohmann::json& times, double read_bandwidth, double peak_flops);
 
 }  // namespace speclab

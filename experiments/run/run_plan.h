@@ -32,8 +32,8 @@ struct Shard {
 /// each place among the cases about equally often, so that no ratio depends on its place. In the first
 /// repeat, cases that draft from the reference's text come after the reference.
 ///
-/// If some case carries memory, texts are not shuffled: a repeat goes through the seeds in order, and each
-/// seed through the prompts in the order of their file. Memory is emptied before each seed.
+/// If some case carries memory, texts are not shuffled: a repeat goes through the seeds in order, and for
+/// each seed through the prompts in the order of their file. Memory is emptied before each seed.
 ///
 /// The result depends on the experiment and the shard alone. Each line's `order` is its position in the plan
 /// of the whole run. Throws Error for more shards than prompts, and for shards of an experiment with memory.

@@ -185,7 +185,7 @@ std::vector<json> TeacherForcing::measure(const PromptSpec& prompt, std::uint64_
     out.push_back(line_json("nll", id, sum, "tokens", count));
   }
 
-  // Cases are grouped by reference and draft, because one pass of each model serves a whole group.
+  // Cases are grouped by reference and draft, because one run of each model over a text serves a whole group.
   std::map<std::string, std::map<std::string, DraftEstimates>> references;
   for (const std::string& id : missing_alpha) {
     const CaseSpec& spec = experiment_.case_by_id(id);

@@ -51,8 +51,8 @@ struct RooflineText {
   void fields(OptionVisitor& visit) {
     visit("bytes_per_second", bytes_per_second, Range<double>{0, kMost, true}, "memory bandwidth");
     visit("flops_per_second", flops_per_second, Range<double>{0, kMost, true}, "operations per second");
-    visit("forward_floor_us", forward_floor_us, Range<double>{0, kMost}, "microseconds of any forward");
-    visit("layer_floor_us", layer_floor_us, Range<double>{0, kMost}, "microseconds of any layer");
+    visit("forward_floor_us", forward_floor_us, Range<double>{0, kMost}, "microseconds added per forward");
+    visit("layer_floor_us", layer_floor_us, Range<double>{0, kMost}, "microseconds added per layer");
   }
 };
 
@@ -64,7 +64,7 @@ struct GroupText {
   void fields(OptionVisitor& visit) {
     visit("devices", devices, Range<int>{1, 4096}, "devices that share the model");
     visit("split", split, {{simulate::Split::tensor, "tensor"}, {simulate::Split::pipeline, "pipeline"}},
-          "how they share it");
+          "how the devices share the model");
     visit("latency_us", latency_us, Range<double>{0, kMost}, "microseconds of an all-reduce or hand-over");
     visit("bytes_per_second", bytes_per_second, Range<double>{0, kMost}, "rate of a link; 0: unlimited");
   }
@@ -74,7 +74,7 @@ struct LinearText {
   double constant_us = 0, per_row_us = 0, per_key_us = 0;
 
   void fields(OptionVisitor& visit) {
-    visit("constant_us", constant_us, Range<double>{0, kMost, true}, "microseconds of any forward");
+    visit("constant_us", constant_us, Range<double>{0, kMost, true}, "microseconds of every forward");
     visit("per_row_us", per_row_us, Range<double>{0, kMost}, "microseconds per row");
     visit("per_key_us", per_key_us, Range<double>{0, kMost}, "microseconds per committed token");
   }
@@ -248,7 +248,7 @@ SimulatedDevice device_of_run(const fs::path& folder) {
     if (entry.path().extension() == ".json") known.push_back(entry.path().stem().string());
   }
   std::ranges::sort(known);
-  throw Error({.what = "--device " + name,
+  throw Error({.what = fmt::format("the simulated device \"{}\"", name),
                .got = "neither a name in configs/devices, nor a file, nor the folder of a run",
                .expected = "one of these",
                .advice = known.empty() ? "Run the command in the folder of SpecLab." : suggest(name, known)});

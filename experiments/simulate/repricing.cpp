@@ -25,7 +25,7 @@ using nlohmann::json;
 
 constexpr int kMostGamma = 32;  ///< longest chain of the search for the break-even acceptance
 
-/// A device that prices the models of one run for sequences of one batch size.
+/// A device that prices the models of one run for one batch size.
 struct Pricing {
   const SimulatedDevice& device;
   const std::map<std::string, theory::DecoderShape>& shapes;
@@ -39,7 +39,7 @@ struct Pricing {
   }
 };
 
-/// Committed tokens that a step of the reference finds, on average.
+/// The mean number of committed tokens before a step of the reference.
 double mean_context(const CaseData& data) {
   const Work work = target_work(*data.reference);
   if (work.rows == 0) return 0;
@@ -57,7 +57,7 @@ double drafted_tokens(const std::vector<FedRows>& fed) {
                          [](double sum, const FedRows& one) { return sum + one.drafted; });
 }
 
-/// The draft models of a case with what they did in repeat 0.
+/// The draft models of a case, each with its work in repeat 0.
 std::vector<std::pair<std::string, Work>> draft_works(const CaseData& data) {
   const std::vector<std::string> names = draft_names(data.config);
   if (names.size() == 1) return {{names.front(), draft_work(data)}};
@@ -89,8 +89,8 @@ void price_drafting(const CaseData& data, const Pricing& pricing, double drafted
   const auto here = calibration_of(data, data.calibration);
   if (!here) {
     throw Error({.what = data.id(),
-                 .got = "no calibrated cost of drafting without a model",
-                 .expected = "a run whose calibration knows the case",
+                 .got = "a calibration without the drafting cost of this case, which has no draft model",
+                 .expected = "a run whose calibration has costs of the case and of its reference",
                  .advice = ""});
   }
   if (draft_work(data).calls > 0) {  // the target drafts for itself
@@ -172,7 +172,8 @@ struct LongestChain {
 };
 
 /// For each draft model: the case with the longest chains of constant length that this model alone drafts. A
-/// trace counts with its longest drafts.
+/// trace (a case with "emit_at_most": 1, trace.h) needs no constant length: the length of its longest draft
+/// counts.
 std::map<std::string, LongestChain> longest_chains(const RunData& run, const std::vector<json>& metrics) {
   std::map<std::string, LongestChain> chains;
   for (std::size_t i = 0; i < run.cases.size(); ++i) {
@@ -258,7 +259,7 @@ std::string repriced_text(const json& simulation) {
       "Simulated on {}: acceptance as measured in the run, times of the device.\nSource of the times: {}\n",
       simulation["device"].get<std::string>(), simulation["source"].get<std::string>());
   if (const std::string error = simulation["error"]; !error.empty())
-    text += "Error of the times: " + error + "\n";
+    text += "How far off the times may be: " + error + "\n";
   Table cases{.header = {"case", "batch", "tau", "measured here", "simulated speedup", "simulated ms/token",
                          "measured there", "error"},
               .rows = {},

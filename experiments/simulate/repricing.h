@@ -38,7 +38,8 @@ namespace speclab {
 ///               "speedup", "break_even_alpha": the alpha below which no gamma gains, if every token had the
 ///               same alpha | null if no gamma gains even at alpha 1}]}
 /// "drafts" has an entry for each batch and each draft model that is the only draft of a case with chains of
-/// constant length, or of a trace. Throws Error for a batch below 1.
+/// constant length, or of a trace. It lacks entries that the device cannot price. Throws Error for a batch
+/// below 1.
 nlohmann::json repriced(const RunData& run, const SimulatedDevice& device, const std::vector<int>& batches);
 
 /// The tables of repriced() for people. The first line says that the device is simulated.

@@ -11,9 +11,9 @@
 
 #include "core/measure/stats.h"
 
-/// The extension module speclab.theory: closed forms and estimators of core/theory for Python. Each function
-/// below adds one part to the module. The docstrings are the manual of the Python side; the headers of
-/// core/theory have the full contracts.
+/// The extension module speclab.theory: closed forms and estimators of core/theory for Python. Each of the
+/// functions bind_...() below adds one part to the module. The docstrings are the manual for Python users;
+/// the headers of core/theory have the full contracts.
 ///
 /// An Error of C++ becomes speclab.Error, which is a ValueError. An absent value is None. An interval is a
 /// pair (lo, hi).

@@ -22,8 +22,9 @@ void bind_cascade(nb::module_& module) {
       "alpha1"_a, "alpha2"_a, "rounds"_a, "k"_a, "c1"_a = 0.0, "c2"_a = 0.0,
       R"((E[tau], expected improvement of walltime) of a vertical cascade of two drafts.
 
-Draft 1 makes the chain for the target in `rounds` rounds. In each round it reviews k tokens of draft 2 and adds one token. The target
-accepts a token with probability alpha1, draft 1 with alpha2. c1, c2: time of a forward of draft 1, 2 / of the target.
+Draft 1 makes the chain for the target in `rounds` rounds. In each round it reviews k tokens of draft 2 and adds one token.
+The target accepts a token of the chain with probability alpha1. Draft 1 accepts a token of draft 2 with
+probability alpha2. c1: time of a forward of draft 1 / of a target forward. c2: the same ratio for draft 2.
 Source: Chen et al. 2023, "Cascade Speculative Drafting", arXiv 2312.11462.)");
   module.def(
       "horizontal_cascade",
@@ -67,10 +68,10 @@ t_verify = t(gamma + 1). Source: Leviathan et al. 2023, Theorem 3.8, which has t
 
 c_hat: operations of the draft / of the target, per token. Source: Leviathan et al. 2023, Theorem 3.11.)");
   nb::class_<theory::OptimalGamma>(module, "OptimalGamma", "The draft length with the largest speedup.")
-      .def_ro("gamma", &theory::OptimalGamma::gamma, "tokens per step; 0: do not speculate")
+      .def_ro("gamma", &theory::OptimalGamma::gamma, "drafted tokens per step; 0: do not speculate")
       .def_ro("speedup", &theory::OptimalGamma::speedup)
       .def_ro("at_limit", &theory::OptimalGamma::at_limit,
-              "the speedup still grew at the limit of the search")
+              "True: gamma is the largest one that was tried, so a larger one may be faster")
       .def("__repr__", [](const theory::OptimalGamma& best) {
         return fmt::format("OptimalGamma(gamma={}, speedup={:.6g}, at_limit={})", best.gamma, best.speedup,
                            best.at_limit ? "True" : "False");
@@ -86,12 +87,13 @@ Source: Leviathan et al. 2023, Section 3.5.)");
       "break_even_alpha",
       [](int gamma, double c, double t_verify) { return theory::alpha_from_speedup(1, gamma, c, t_verify); },
       "gamma"_a, "c"_a, "t_verify"_a = 1.0,
-      "The alpha at which walltime_improvement is 1; None if no alpha reaches it, and for gamma = 0.");
+      "The alpha at which walltime_improvement is 1; None if it is 1 at no alpha, and for gamma = 0.");
   module.def("alpha_from_tokens", &theory::alpha_from_tokens, "tau"_a, "gamma"_a,
-             "The alpha for which expected_tokens gives this tau; None if no alpha does.");
+             "The alpha for which expected_tokens gives this tau; None if no alpha does, and for gamma = 0.");
   module.def("alpha_from_speedup", &theory::alpha_from_speedup, "speedup"_a, "gamma"_a, "c"_a,
              "t_verify"_a = 1.0,
-             "The alpha for which walltime_improvement gives this speedup; None if no alpha does.");
+             "The alpha for which walltime_improvement gives this speedup; None if no alpha does, and for "
+             "gamma = 0.");
   module.def("c_from_speedup", &theory::c_from_speedup, "speedup"_a, "alpha"_a, "gamma"_a, "t_verify"_a = 1.0,
              "The c for which walltime_improvement gives this speedup. Negative: the speedup is above the "
              "bound for a draft that costs nothing.");

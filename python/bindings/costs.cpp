@@ -15,7 +15,8 @@ void bind_costs(nb::module_& module) {
   nb::class_<RowTimes>(module, "RowTimes",
                        R"(Time of a target forward over n rows, measured at some n and linear between them.
 
-Beyond the last measured n the last slope continues, but a negative one does not. The times may have any unit.)")
+Beyond the last measured n the last slope continues; if it is negative, the time stays constant. The times
+may have any unit.)")
       .def(nb::init<std::map<int, double>>(), "times"_a,
            "times: {rows: time}. The smallest number of rows must be 1.")
       .def("at", &RowTimes::at, "rows"_a, "The time of a forward over this number of rows.")
@@ -27,7 +28,7 @@ Beyond the last measured n the last slope continues, but a negative one does not
       "positional_expected_tokens",
       [](const std::vector<double>& acceptance) { return theory::positional_expected_tokens(acceptance); },
       "acceptance"_a,
-      R"(E[tau] = 1 + sum over i of the product of the first i acceptances. Needs no independence.
+      R"(E[tau] = 1 + sum over i of the product of the first i acceptances. They need not be independent.
 
 acceptance: P(token i + 1 is accepted | it is tested) by position i, [gamma].)");
   module.def("mixture_expected_tokens", &theory::mixture_expected_tokens, "alpha"_a, "lengths"_a,
@@ -43,7 +44,8 @@ acceptance: P(token i + 1 is accepted | it is tested) by position i, [gamma].)")
         return theory::optimal_gamma_positional(acceptance, c, target);
       },
       "acceptance"_a, "c"_a, "target"_a,
-      "As optimal_gamma_at_costs, with the acceptance of each position, [largest gamma].");
+      "As optimal_gamma_at_costs, with one acceptance for each position of the draft. The length of the "
+      "list is the largest gamma.");
   module.def(
       "measured_cost_speedup",
       [](double tau, double t_ar, double draft, double target, double accept, double other) {
@@ -54,7 +56,7 @@ acceptance: P(token i + 1 is accepted | it is tested) by position i, [gamma].)")
 
 t_ar: an autoregressive step. The other times are those of a speculative step. All times have one unit.)");
   module.def("chen_r", &theory::chen_r, "tau"_a, "k"_a,
-             "r' = tau / (K + 1) of reports that follow Chen et al. 2023. It is not alpha.");
+             "r' = tau / (K + 1), as reports that follow Chen et al. 2023 give it. It is not alpha.");
   module.def("chen_ratio", &theory::chen_ratio, "r"_a, "k"_a, "t_draft"_a, "t_target"_a,
              "Speedup r'(K + 1) t_target / (K t_draft + t_target); both times in one unit.");
 }

@@ -27,7 +27,8 @@ DecoderShape shape_of(int layers, int hidden, int heads, int kv_heads, int head_
           .window = window};
 }
 
-/// A forward over a chain of `rows` tokens after `context` committed ones, for each sequence of a batch.
+/// The cost of one forward of a batch, in which each sequence feeds a chain of `rows` tokens after `context`
+/// committed tokens.
 ForwardCost cost_of(const DecoderShape& shape, int rows, double context, std::optional<int> logit_rows,
                     std::optional<double> keys, int batch) {
   const double seen = keys ? *keys : theory::causal_keys(context, rows);
@@ -49,29 +50,30 @@ void bind_forward(nb::module_& module) {
       .def_ro("logits_bytes", &ForwardCost::logits_bytes)
       .def_prop_ro("flops", &ForwardCost::flops)
       .def_prop_ro("bytes", &ForwardCost::bytes);
-  module.def(
-      "forward_cost", &cost_of, "shape"_a, "rows"_a = 1, "context"_a = 0.0, "logit_rows"_a = nb::none(),
-      "keys"_a = nb::none(), "batch"_a = 1,
-      R"(Operations and bytes of a forward over a chain of `rows` tokens after `context` committed tokens, for each sequence of a batch.
+  module.def("forward_cost", &cost_of, "shape"_a, "rows"_a = 1, "context"_a = 0.0,
+             "logit_rows"_a = nb::none(), "keys"_a = nb::none(), "batch"_a = 1,
+             R"(Operations and bytes of one forward of a batch, all sequences together. Weights are read once.
 
-logit_rows: rows for which the output head runs; default: all. keys: number of keys that a row sees, summed over the rows; default: those
-of a chain (tree_keys gives those of a tree).)");
+Each sequence feeds a chain of `rows` tokens after `context` committed tokens. logit_rows: rows of a sequence
+for which the output head runs; default: all. keys: number of keys that a row sees, summed over the rows of a
+sequence; default: the number for a chain (tree_keys gives the number for a tree).)");
   module.def(
       "tree_keys",
       [](double context, const std::vector<int>& depths) { return theory::tree_keys(context, depths); },
       "context"_a, "depths"_a,
-      "Number of keys that a node sees, summed over the nodes. depths: of each fed node, 0 for the pending "
-      "token.");
+      "Number of keys that a node sees, summed over the nodes. depths: the depth of each fed node; the "
+      "pending token has depth 0.");
 }
 
 }  // namespace
 
 void bind_decoder(nb::module_& module) {
   nb::class_<DecoderShape>(module, "DecoderShape",
-                           R"(The shape of a decoder, for its arithmetic and memory traffic.
+                           R"(The shape of a decoder, from which its operations and bytes are computed.
 
-gated: three feed-forward matrices (Llama) or two (GPT-2). vocab: rows of the output head. weight_bytes, kv_bytes: bytes per number.
-extra_weights: weights of further matrices. windowed_layers see only the last `window` positions.)")
+gated: three feed-forward matrices (Llama); otherwise two (GPT-2). vocab: rows of the output head.
+weight_bytes: bytes of a weight. kv_bytes: bytes of a number in the KV cache. extra_weights: number of weights
+in further matrices. windowed_layers: number of layers that see only the last `window` positions.)")
       .def(
           "__init__",
           [](DecoderShape* self, int layers, int hidden, int heads, int kv_heads, int head_dim, int ffn,
@@ -86,7 +88,8 @@ extra_weights: weights of further matrices. windowed_layers see only the last `w
       .def_prop_ro("body_weights", &theory::body_weights, "weights of all layers and extra_weights")
       .def_prop_ro("head_weights", &theory::head_weights, "weights of the output head")
       .def("flops_per_token", &theory::flops_per_token, "context"_a = 0.0,
-           "Operations for one token and its logits row at a context of this many tokens.")
+           "Operations for one token and its logits row at a context of this many tokens. At context 0 they "
+           "leave out attention.")
       .def("kv_to_weight_ratio", &theory::kv_to_weight_ratio, "batch"_a, "context"_a,
            "Bytes of KV cache / bytes of weights. Source: MagicDec (Sadhukhan et al. 2024).");
   bind_forward(module);
@@ -99,7 +102,8 @@ extra_weights: weights of further matrices. windowed_layers see only the last `w
             new (self) Machine{peak_flops, bandwidth, overhead_seconds};
           },
           "peak_flops"_a, "bandwidth"_a, "overhead_seconds"_a = 0.0,
-          "peak_flops: operations per second. bandwidth: bytes per second. overhead_seconds: of a forward.")
+          "peak_flops: operations per second. bandwidth: bytes per second. overhead_seconds: added to the "
+          "time of every forward.")
       .def_ro("peak_flops", &Machine::peak_flops)
       .def_ro("bandwidth", &Machine::bandwidth)
       .def_ro("overhead_seconds", &Machine::overhead_seconds);

@@ -31,10 +31,10 @@ void bind_results(nb::module_& module) {
               "the denominator: number of acceptance tests, positions, drafted tokens or steps")
       .def_prop_ro(
           "ci", [](const Estimate& one) { return as_pair(one.ci); },
-          "bootstrap interval over prompts: the one to report")
+          "bootstrap interval over prompts: the interval to report")
       .def_prop_ro(
           "wilson", [](const Estimate& one) { return as_pair(one.wilson); },
-          "for proportions; assumes independent tests")
+          "Wilson's interval, only for proportions; assumes independent tests")
       .def("__repr__", [](const Estimate& one) {
         const std::string ci = one.ci ? fmt::format("({:.6g}, {:.6g})", one.ci->lo, one.ci->hi) : "None";
         return fmt::format("Estimate(value={:.6g}, terms={:.6g}, ci={})", one.value, one.terms, ci);
@@ -61,10 +61,11 @@ void bind_results(nb::module_& module) {
   nb::class_<theory::SerialCorrelation>(module, "SerialCorrelation",
                                         "Whether neighbouring steps of a prompt resemble each other.")
       .def_ro("lag1", &theory::SerialCorrelation::lag1,
-              "autocorrelation of the accepted tokens of neighbouring steps")
-      .def_ro("ljung_box", &theory::SerialCorrelation::ljung_box, "test of all lags (Ljung and Box 1978)");
+              "autocorrelation of the number of accepted tokens in neighbouring steps")
+      .def_ro("ljung_box", &theory::SerialCorrelation::ljung_box,
+              "test of the autocorrelations at lags 1 to `lags` (Ljung and Box 1978)");
   nb::class_<theory::Dispersion>(module, "Dispersion", "Whether prompts differ in alpha by more than chance.")
-      .def_ro("factor", &theory::Dispersion::factor, "about 1 if they do not")
+      .def_ro("factor", &theory::Dispersion::factor, "about 1 if prompts differ by chance alone")
       .def_ro("chi2", &theory::Dispersion::chi2);
 }
 
@@ -74,12 +75,14 @@ void bind_estimators(nb::module_& module) {
   bind_results(module);
   bind_estimator(
       module, "alpha_mle", theory::alpha_mle,
-      R"(The maximum-likelihood estimate of alpha: accepted / (accepted + rejections). The metric `alpha` of a record.
+      R"(The maximum-likelihood estimate of alpha: accepted / (accepted + rejections). A record has it as the metric `alpha`.
 
-rounds: [prompts][rounds] of one repeat, as Run.rounds() returns them. level: of the interval. None if no token was tested.)");
+rounds: [prompts][rounds] of one repeat, as Run.rounds() returns them. level: confidence level of the
+interval. None if no token was tested.)");
   bind_estimator(module, "alpha_min", theory::alpha_min,
-                 "The mean of the rule's expected acceptance at tested positions: the same number with less "
-                 "noise. None if it was not recorded.");
+                 "The mean of the rule's expected acceptance at tested positions. It estimates alpha with "
+                 "less noise than alpha_mle. An expected acceptance that was not recorded counts as 0. None "
+                 "if no token was tested.");
   bind_estimator(module, "draft_utilization", theory::draft_utilization,
                  "Accepted / drafted tokens, which llama.cpp and vLLM call acceptance rate. As an estimate "
                  "of alpha it is too low.");
@@ -95,9 +98,9 @@ rounds: [prompts][rounds] of one repeat, as Run.rounds() returns them. level: of
       "The mean expected acceptance over every position of texts that the target wrote, "
       "[prompts][positions].");
   module.def("expected_draft_utilization", &theory::expected_draft_utilization, "alpha"_a, "gamma"_a,
-             "alpha (1 - alpha^gamma) / (gamma (1 - alpha)).");
+             "Expected accepted / drafted tokens: alpha (1 - alpha^gamma) / (gamma (1 - alpha)).");
   module.def("alpha_from_utilization", &theory::alpha_from_utilization, "utilization"_a, "gamma"_a,
-             "The alpha of a draft utilization that was measured with this gamma.");
+             "The alpha for which expected_draft_utilization gives this utilization at this gamma.");
   module.def(
       "estimators_agree", [](const Run& rounds) { return theory::estimators_agree(rounds); }, "rounds"_a,
       "Tests whether alpha_mle and alpha_min agree: a check of the rule, the rows and the bookkeeping.");
@@ -112,14 +115,14 @@ rounds: [prompts][rounds] of one repeat, as Run.rounds() returns them. level: of
       "rounds"_a, "Entry g: the number of steps with g drafted tokens. mixture_expected_tokens takes it.");
   module.def(
       "iid_position_test", [](const Run& rounds) { return theory::iid_position_test(rounds); }, "rounds"_a,
-      "Tests whether alpha is the same at every position of the draft (G2). None with fewer than two tested "
-      "positions.");
+      "Tests whether alpha is the same at every position of the draft (a G2 test). None with fewer than "
+      "two tested positions.");
   module.def(
       "serial_correlation",
       [](const Run& rounds, int lags) { return theory::serial_correlation(rounds, lags); }, "rounds"_a,
       "lags"_a = 5,
-      "Tests whether neighbouring steps resemble each other. For runs with one gamma. None if prompts are "
-      "too short.");
+      "Tests whether neighbouring steps resemble each other. Use it for runs with one gamma. None if no "
+      "prompt has more than `lags` steps, or if all steps of each prompt accept the same number of tokens.");
   module.def(
       "prompt_dispersion", [](const Run& rounds) { return theory::prompt_dispersion(rounds); }, "rounds"_a,
       "Tests whether prompts differ in alpha by more than chance. None if alpha is 0 or 1, or with fewer "

@@ -22,14 +22,14 @@ using Number = std::optional<double>;
 using Whole = std::optional<int>;
 using Numbers = std::optional<std::vector<double>>;
 
-/// Throws Error if `has` is true without `partner`, or the other way round.
+/// Throws Error if exactly one of `has` and `has_partner` is true.
 void require_both(const char* name, bool has, const char* partner, bool has_partner) {
   if (has == has_partner) return;
   throw Error({has ? name : partner, fmt::format("no {}", has ? partner : name),
                fmt::format("{} together with {}", name, partner), ""});
 }
 
-/// As `speclab theory` does: with rows, alpha is the sum of min(p, q).
+/// Computes what `speclab theory` prints. With the rows p and q, alpha is the sum of min(p, q).
 std::vector<Prediction> predictions(Number alpha, Whole gamma, Number c, Number c_hat,
                                     const std::optional<theory::RowTimes>& t, const Numbers& acceptance,
                                     Number tau, Number r, Number speedup, Number utilization,
@@ -88,11 +88,12 @@ void bind_predictions(nb::module_& module) {
       "share"_a = nb::none(), "max_gamma"_a = 64,
       R"(Every closed form whose inputs are known, in the order of `speclab theory`, which takes the same options.
 
-alpha: P(accept | tested). gamma: tokens per step. c: time of a draft forward / of a target forward. c_hat: the same in operations.
-t: measured times of the target. acceptance: P(accept | tested) by position. tau, speedup: measured. r: tau / (gamma + 1).
-utilization: accepted / drafted tokens, with gamma. p, q: rows of one position (then alpha follows from them), k: children of a node.
-alpha2, gamma2, c2, rounds: draft 2 of a cascade, vertical with rounds. lookahead, f, share: lookahead decoding.
-max_gamma: range of the search for the best gamma.)");
+alpha: P(accept | tested). gamma: drafted tokens per step. c: time of a draft forward / of a target forward. c_hat: the same in operations.
+t: RowTimes of the target, as measured. acceptance: P(accept | tested) by position. tau, speedup: measured. r: tau / (gamma + 1).
+utilization: accepted / drafted tokens; it needs gamma. p, q: rows of one position (then alpha follows from
+them). k: number of drafted children of a node.
+alpha2, gamma2, c2: the same for draft 2 of a cascade. rounds: rounds of a vertical cascade; without it the cascade is horizontal.
+lookahead: a LookaheadShape. f, share: as in LookaheadLaw. max_gamma: largest gamma of the search for the best one.)");
 }
 
 }  // namespace speclab::python

@@ -11,7 +11,7 @@ using namespace nanobind::literals;
 namespace speclab::python {
 namespace {
 
-/// The round of a step with a chain as draft; the lists are by drafted token.
+/// The round of a step with a chain as draft. Each list has one value for each drafted token.
 Round round_of(int accepted, int emitted, const std::vector<bool>& tested, const std::vector<bool>& passed,
                const std::vector<double>& expected) {
   if (passed.size() != tested.size() || (!expected.empty() && expected.size() != tested.size())) {
@@ -64,9 +64,11 @@ expected acceptance; 0 if unknown.)")
   module.def(
       "chain_round", &round_of, "accepted"_a, "emitted"_a, "tested"_a, "passed"_a,
       "expected"_a = std::vector<double>{},
-      R"(The round of a recorded step. A step that the end of the text or a limit cut is censored there.
+      R"(The round of a recorded step. If the end of the text or a limit cut the step inside its draft, only the accepted tokens
+before the cut count as tests.
 
-accepted, emitted: of the step after the cut. tested, passed: for each drafted token, whether the rule tested and accepted it.
+accepted, emitted: numbers of accepted and of emitted tokens that the cut left. tested, passed: for each
+drafted token, whether the rule tested it, and whether the rule accepted it.
 expected: the rule's expected acceptance of each token, -1 if unknown.)");
   module.def(
       "wilson_interval",
@@ -84,9 +86,9 @@ expected: the rule's expected acceptance of each token, -1 if unknown.)");
         return std::pair{found->value, as_pair(found->ci)};
       },
       "numerators"_a, "denominators"_a,
-      R"((sum of numerators / sum of denominators, its 95 % interval), one pair of numbers for each prompt. None if the denominators sum to 0.
+      R"((sum of numerators / sum of denominators, its 95 % interval). None if the denominators sum to 0.
 
-The interval is a bootstrap over prompts (Efron 1979); None with one prompt.)");
+Each list has one number for each prompt. The interval is a bootstrap over prompts (Efron 1979). With one prompt it is None.)");
   module.def(
       "noise_floor", [](const std::vector<stats::Times>& cases) { return stats::noise_floor(cases); },
       "cases"_a,

@@ -51,7 +51,7 @@ sum over x of 1 / sum over y of max(p(y)/p(x), q(y)/q(x)). p, q: [vocabulary]. S
       "p"_a, "q"_a, "k"_a, "drawn"_a = "iid",
       R"(The largest probability with which a lossless verifier emits one of k drafted children of a node.
 
-p, q: [vocabulary]. drawn: "iid" (all children from q) or "without_replacement" (at most 20 tokens in the vocabulary).
+p, q: [vocabulary]. drawn: "iid" (each child independently from q) or "without_replacement" (at most 20 tokens in the vocabulary).
 Source: Sun et al. 2023, arXiv 2310.15141; Hu et al. 2025, arXiv 2502.18779.)");
   module.def(
       "best_chain_tokens",

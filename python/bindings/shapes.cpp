@@ -28,14 +28,15 @@ Source: Fu et al. 2024, Eq. 5 (lookahead decoding).)");
       .def_ro("W", &LookaheadShape::W)
       .def_ro("N", &LookaheadShape::N)
       .def_ro("G", &LookaheadShape::G)
-      .def_prop_ro("rows", &theory::lookahead_rows, "rows of a step: (W + G)(N - 1)")
+      .def_prop_ro("rows", &theory::lookahead_rows,
+                   "rows of a step if no two guesses share a prefix: (W + G)(N - 1)")
       .def("__repr__", [](const LookaheadShape& shape) {
         return fmt::format("LookaheadShape(W={}, N={}, G={})", shape.W, shape.N, shape.G);
       });
-  nb::class_<LookaheadLaw>(
-      module, "LookaheadLaw",
-      R"(tau of lookahead decoding (Fu et al. 2024, Eq. 7): S = (f - 1 + E) / f with b = W^share G^(1 - share) guesses.
+  nb::class_<LookaheadLaw>(module, "LookaheadLaw",
+                           R"(tau of lookahead decoding (Fu et al. 2024, Eq. 7): S = (f - 1 + E) / f.
 
+E = lookahead_expected_tokens(alpha, N - 1, b) with b = W^share G^(1 - share) guesses.
 alpha: P(a guessed token is accepted). One step in f has a good guess.)")
       .def(
           "__init__",
@@ -59,7 +60,9 @@ alpha: P(a guessed token is accepted). One step in f has a good guess.)")
       },
       "law"_a, "target"_a, "max_width"_a = theory::kWidestLookahead, "max_n"_a = theory::kLongestLookahead,
       "row_share"_a = 1.0,
-      "The fastest setting with W = G for these row times; W = 0 if autoregressive decoding is faster.");
+      R"(The fastest setting with W = G <= max_width and N <= max_n; W = 0 if autoregressive decoding is faster.
+
+row_share: work of a step / the work of (W + G)(N - 1) rows with logits.)");
 }
 
 }  // namespace
@@ -87,7 +90,8 @@ Source: Chen et al. 2024, "Sequoia", arXiv 2402.12374.)");
         return theory::TreeSearch(theory::RankAcceptance(acceptance), nodes, depth).expected_tokens(nodes);
       },
       "acceptance"_a, "nodes"_a, "depth"_a,
-      R"(E[tau] of the best tree with this number of nodes (the pending token included) and at most `depth` levels below it.
+      R"(E[tau] of the best tree with this number of nodes (the pending token included) and at most `depth`
+levels below the pending token; -inf if there is no such tree.
 
 acceptance as in tree_expected_tokens. Source: Sequoia, Section 3.1.)");
   nb::class_<theory::TreeChoice>(module, "TreeChoice", "A tree that was chosen for a machine.")
@@ -103,9 +107,11 @@ acceptance as in tree_expected_tokens. Source: Sequoia, Section 3.1.)");
         return theory::best_tree(theory::RankAcceptance(acceptance), target, c, most_nodes, most_depth);
       },
       "acceptance"_a, "target"_a, "c"_a, "most_nodes"_a, "most_depth"_a,
-      R"(The tree that maximises E[tau] / (t(n) + depth c). c: time of a draft forward of one level / of a target forward of one row.
+      R"(The tree that maximises E[tau] / (t(n) + depth c) over trees of n nodes, the pending token included.
 
-Above 128 nodes each eighth number of nodes is tried.
+c: time of a draft forward of one level / of a target forward of one row.
+
+Above 128 nodes only multiples of 8, and most_nodes itself, are tried.
 
 Source: Sequoia, Section 3.3.)");
 }

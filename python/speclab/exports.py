@@ -1,6 +1,7 @@
 """Writes a run in other programs' formats: `speclab.export`.
 
-The sources of the formats are named in `speclab.foreign`, whose readers take the files that are written here.
+`speclab.foreign` names the sources of the formats "spec_bench", "vllm" and "prometheus", and its readers take the files that are
+written here.
 """
 
 import datetime
@@ -39,12 +40,14 @@ def export(
     """Writes a run into the folder `to`, which is made if needed, and returns the files.
 
     "spec_bench": an answer file for each case, as Spec-Bench's scripts read them. wall_time is that of the turn with its prefills;
-    accept_lengths has the steps, without the token that comes from prefill. Each seed is a choice. The same as `speclab report --export
-    spec-bench`, which needs a run folder and takes the median of the repeats.
+    accept_lengths has the tokens of each step, without the token that comes from prefill. Each seed of a prompt is
+    one entry of the answer's list `choices`. `speclab report --export spec-bench` writes the same format from a run folder, for one case, but
+    with median times over the repeats.
     "vllm": a file for each case that speculates, with a vLLM response for each turn (`metrics.speculative_decoding`, level detailed).
     "prometheus": a page of vLLM's counters for each case that speculates.
     "csv", "parquet": a file for each frame of the run, with units in units.json, or in the metadata of the Parquet fields.
-    cases: ids of the cases; None for all. repeat: whose times. categories: other names for categories, such as {"maths": "math_reasoning"}.
+    cases: ids of the cases; None for all. repeat: the repeat whose lines are written. categories: other names for categories, such as
+    {"maths": "math_reasoning"}.
     All but "csv" and "parquet" need the steps. Raises NotApplicable for a record without them, before anything is written.
     """
     writers: dict[str, Callable[[], dict[str, Any]]] = {
@@ -243,7 +246,8 @@ def _tables(run: Run, cases: Iterable[str] | None) -> dict[str, pd.DataFrame]:
 
 
 def _plain(column: pd.Series) -> pd.Series:
-    """A column of objects as one type: texts stay as they are; other objects and mixed types become JSON."""
+    """A column of objects as one type. Values of one type stay as they are, except lists, dicts and tuples. A mix of int and float becomes floats.
+    Everything else becomes JSON."""
     known = column[column.notna()]
     kinds = {type(value) for value in known}
     if len(kinds) <= 1 and not kinds & {list, dict, tuple}:

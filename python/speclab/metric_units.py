@@ -6,7 +6,7 @@ import re
 
 from .errors import Error
 
-# Columns that are no metrics. Other columns have no unit: names, counts, probabilities.
+# Units of columns that are no metrics. Columns without a unit are left out: names, counts, probabilities.
 COLUMNS = {
     "tokens": "tokens",
     "steps": "steps",
@@ -77,7 +77,7 @@ def units() -> dict[str, str]:
 def of_columns(columns: list[str], metrics: bool) -> dict[str, str]:
     """The units of those columns that have one. The ends of an interval, X_lo and X_hi, have the unit of X.
 
-    metrics: columns may be metrics. Without it a column such as draft_calls counts the calls of one line or step.
+    metrics: whether columns may be metrics. If not, a column such as draft_calls counts the calls of one line or step and has no unit.
     """
     known = {**COLUMNS, **_metric_units()} if metrics else COLUMNS
     found = {column: known.get(column, known.get(re.sub(r"_(lo|hi)$", "", column), "")) for column in columns}

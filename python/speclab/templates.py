@@ -29,12 +29,12 @@ def render(
 ) -> list[dict[str, Any]]:
     """Renders prompts with the chat template of a model, and writes them into the prompt file `to`, which `speclab run` takes as it is.
 
-    prompts: a prompt file (JSONL, as in configs/README.md), or a list of texts or of such entries. tokenizer_config: a model's
-    tokenizer_config.json or its folder; a chat_template.jinja beside it takes precedence, as in transformers. template: which one, of a model
-    with several. system: a system message. date: what templates that print a date show; None for today. variables: further variables of
-    the template, such as {"enable_thinking": False}.
+    prompts: a prompt file (JSONL, as in configs/README.md), or a list of texts or of entries of such a file. tokenizer_config: a model's
+    tokenizer_config.json or its folder; a chat_template.jinja beside it takes precedence, as in transformers. template: the name of the
+    template, for a model with several. system: a system message. date: what templates that print a date show; None for today. variables:
+    further variables of the template, such as {"enable_thinking": False}.
     Each prompt keeps its id, category, split and options. Its `renderer` names jinja2's version and the SHA-256 of the template; the engine
-    then adds nothing to the text, and config.json of the run repeats the note. A prompt of several turns cannot be rendered, because its
+    then adds nothing to the text, and config.json of the run repeats `renderer`. A prompt of several turns cannot be rendered, because its
     later turns follow answers of the model; first_turn keeps only its first turn. Returns the entries of the file.
 
     The template runs in jinja2's sandbox with the settings of transformers. jinja2 is looked for before anything is read.
@@ -173,7 +173,7 @@ def _entry(where: str, number: int, value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise Error(f"{where}: {type(value).__name__}, expected a text or an object with turns.")
     if "renderer" in value:
-        raise Error(f"{where}: rendered already ({value['renderer']}). Give the prompts from before.")
+        raise Error(f"{where}: rendered already ({value['renderer']}). Give the prompts as they were before.")
     unknown = [key for key in value if key not in FIELDS]
     if unknown:
         raise Error(f"{where}: unknown key {unknown[0]!r}, expected some of {', '.join(FIELDS)}.")

@@ -83,12 +83,12 @@ class Coins:
         return Coins([list(entry) for entry in self._path[: self._used]])
 
     def outcomes(self):
-        """The outcomes so far: 0 is "yes" of bernoulli and "below" of a comparison."""
+        """The outcomes so far: 0 is "yes" of bernoulli and "below" of a comparison; categorical has the index."""
         return [taken for _, taken in self._path[: self._used]]
 
     def _choose(self, weights):
         if self._used == MOST_COINS:
-            raise Misuse(f"more than {MOST_COINS} coins in one run: the verifier draws until something happens")
+            raise Misuse(f"more than {MOST_COINS} coins in one run: the number of draws seems to have no bound")
         if self._used == len(self._path):
             self._path.append([weights, _next_possible(weights, 0)])
         known, taken = self._path[self._used]

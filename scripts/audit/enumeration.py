@@ -50,7 +50,7 @@ class Nonsense(Exception):
 
 
 def enumerate_table(verify, table, gamma, tolerance):
-    """Raises Nonsense."""
+    """Returns the errors and E[tau] of a verifier on one table. Raises Nonsense."""
     begins, ends, result = {}, {}, TableResult()
     for draft in itertools.product(range(table.vocab), repeat=gamma):
         drawn = float(np.prod([table.q[draft[:i]][x] for i, x in enumerate(draft)]))
@@ -68,9 +68,9 @@ def enumerate_table(verify, table, gamma, tolerance):
 
 
 def _compare(table, gamma, begins, ends, tolerance, result):
-    """Fills the errors and the failure. `level` holds three probabilities of each history: that the completed text begins with
-    it (found), the part of this from steps that ended at or before its end (completed), and that a text of the target begins
-    with it (target)."""
+    """Fills the errors and the failure. `level` holds three probabilities for each history. found: the completed text begins with
+    the history. completed: the same, and the step ended at or before the last token of the history. target: a text of the target
+    begins with the history."""
     level = {(): (1.0, 0.0, 1.0)}
     for depth in range(gamma + 1):
         longer, error = {}, 0.0
@@ -107,7 +107,7 @@ def _runs(verify, table, gamma, draft):
         return _emitted(verify(p.copy(), q.copy(), draft, coins), draft, table.vocab)
 
     def twice(coins):
-        """The second call gets the same outcomes. It shows randomness that the coins do not hold."""
+        """Calls the program twice with the same outcomes, which shows randomness that does not come from the coins."""
         before = _generators()
         emitted = program(coins)
         if _generators() != before:

@@ -94,7 +94,7 @@ def stops_with_token_residual(p, q, draft, coins):
 
 
 def stops_with_block_residual(p, q, draft, coins):
-    """Negative control: the same with the correction of blocks."""
+    """Negative control: as stops_with_token_residual, but with the correction of blocks."""
     return _stops_at_first_rejection(p, q, draft, coins, scaled=True)
 
 

@@ -1,8 +1,9 @@
-"""Optimal transport: the joint law of a draft and of what is emitted for it that keeps as much of the draft as possible.
+"""Optimal transport: of all joint laws of a draft and of what is emitted, the one that keeps most of the draft.
 
-Both laws are given, so the best joint law is a linear program (Sun et al. 2023, arXiv 2310.15141, Section 3). HiGHS (in SciPy)
-solves it. The size of the program is the number of drafts times the number of outcomes. For k children of one node and V tokens
-that is V^(k + 1), so the program is for tests and for upper bounds.
+The law of the draft and the law of what is emitted are given, so a linear program finds the best joint law (Sun et al.
+2023, arXiv 2310.15141, Section 3). HiGHS (in SciPy) solves the program. It has one variable for each pair of a draft
+and an outcome: V^(k + 1) variables for k children of one node and V tokens. So it is fit only for tests and for upper
+bounds on small vocabularies.
 """
 
 import dataclasses

@@ -4,8 +4,9 @@
     scripts/compare/random_model.py TOKENIZER.gguf OUT.gguf [--hidden 2048] [--layers 16] [--heads 32]
         [--kv-heads 8] [--ffn 8192]
 
-The keys of the tokenizer come from TOKENIZER.gguf; this script sets all others. The default is the shape of Llama 3.2 1B
-except for the vocabulary. Needs numpy and the package gguf. The weights are seeded, so the file is the same each time.
+The tokenizer's metadata are copied from TOKENIZER.gguf; this script writes all other metadata. The default is the shape
+of Llama 3.2 1B except for the vocabulary. Needs numpy and the package gguf. The weights are seeded, so the file is the
+same each time.
 """
 
 import argparse

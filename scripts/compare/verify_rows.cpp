@@ -8,8 +8,8 @@
 //
 // CONTEXTS and ROWS are lists such as 128,512; the other numbers are single ones.
 //
-// Prints one JSON object to stdout. Everything but threads, flash attention and the context's size is llama.cpp's
-// default (cache f16, batch 2048, micro-batch 512).
+// Prints one JSON object to stdout. Everything but threads, flash attention and the context's size is
+// llama.cpp's default (cache f16, batch 2048, micro-batch 512).
 #include <time.h>
 
 #include <algorithm>
@@ -161,7 +161,8 @@ int main(int argc, char** argv) {
     }
     const double cpu = now(CLOCK_PROCESS_CPUTIME_ID) - cpu_begin, wall = now(CLOCK_MONOTONIC) - wall_begin;
     // One more forward, over the text itself, counts the rows whose best token is the next token of the text.
-    // All should be. compare_llama_cpp.py refuses the result if fewer than half are.
+    // This should hold for every row. compare_llama_cpp.py refuses the result if it holds for fewer than
+    // half of the rows.
     const int drafted = std::min(most, steps);
     peer.keep(context);
     peer.forward(text.data(), drafted, context, true);

@@ -10,7 +10,7 @@ def longest_of_each(run):
         usable = [case for case in members if case.metric("acceptance_at")]
         if usable:
             chosen.append(max(usable, key=lambda case: len(case.metric("acceptance_at"))))
-    # Lossless cases come first, because there may be no room for all. The sort is stable.
+    # There may be more cases than colours. Lossless cases come first, so that they are kept. The sort is stable.
     chosen.sort(key=lambda case: case.lossy)
     return chosen[: len(style.COLOURS)]
 
@@ -42,7 +42,7 @@ def draw(run):
         if case.metric("alpha") is not None:
             bottom.plot(x, [case.metric("alpha") ** i for i in x], color=look["color"], linestyle=":", linewidth=0.7)
     top.set(ylabel="accepted given tested", ylim=(0, 1.03))
-    bottom.set(xlabel="position in the draft", ylabel="accepted (joint)", ylim=(0, 1.03))
+    bottom.set(xlabel="position $i$ in the draft", ylabel="tokens 1 to $i$ accepted", ylim=(0, 1.03))
     style.integer_axis(bottom.xaxis, range(1, longest + 1) if longest <= 12 else range(1, longest + 1, 3))
     handles.append(bottom.plot([], [], ":", color="#444444", linewidth=0.7)[0])
     labels.append("i.i.d.: $\\alpha^i$")
@@ -54,8 +54,9 @@ FIGURES = [
     Figure(
         "acceptance_by_position",
         "Acceptance by position",
-        "Top: probability that the i-th drafted token is accepted given that it was tested, with 95 % intervals. Bottom: the running "
-        "product; thin dotted lines are alpha to the power i, the assumption behind the closed forms.",
+        "Top: probability that the i-th drafted token is accepted given that it was tested, with 95 % intervals. "
+        "Bottom: probability that the first i tokens are all accepted, which is the running product of the values "
+        "above. Thin dotted lines: alpha to the power i, which the closed forms assume.",
         draw,
     )
 ]

@@ -16,7 +16,7 @@ def wilson(k, n, z=1.96):
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
     return min(share, centre - half), max(
         share, centre + half
-    )  # rounding may put a bound on the wrong side of a share of 0 or 1
+    )  # if the share is 0 or 1, rounding may put a bound on its wrong side
 
 
 def tally(case):
@@ -68,7 +68,7 @@ def draw(run):
         bottom.stairs([entry[0] / total for entry in bins], edges, color=look["color"], linestyle=look["linestyle"])
     top.plot([0, 1], [0, 1], color="#888888", linewidth=0.7)
     top.set(ylabel="share accepted", ylim=(0, 1.03))
-    bottom.set(xlabel="draft probability of the drafted token", ylabel="share of\ntokens", xlim=(0, 1))
+    bottom.set(xlabel="draft probability of the drafted token", ylabel="share of\ntested tokens", xlim=(0, 1))
     style.legend_below(figure, *top.get_legend_handles_labels(), columns=1 if len(counted) < 4 else 2)
     return figure
 
@@ -77,8 +77,9 @@ FIGURES = [
     Figure(
         "confidence",
         "Draft confidence against acceptance",
-        "Top: share of tested tokens that were accepted, by the draft's probability for them, with 95 % intervals (bins of 5 tokens or more). "
-        "Grey: share = probability. Bottom: how the tested tokens are spread over the bins.",
+        "Top: share of tested tokens that were accepted, by the draft's probability for them, with 95 % intervals. "
+        "Bins with fewer than 5 tokens are not shown. Grey line: share accepted = probability. Bottom: how the tested "
+        "tokens are spread over all bins.",
         draw,
     )
 ]

@@ -22,8 +22,8 @@ def draw(run):
     if len(gammas) > MOST_GAMMAS:
         gammas = [gammas[round(i * (len(gammas) - 1) / (MOST_GAMMAS - 1))] for i in range(MOST_GAMMAS)]
     cases = [case for case in cases if case.gamma in gammas]
-    # All curves use one c and one c_hat, the medians over the cases of one draft (that of `main`). Points of other
-    # drafts are drawn open.
+    # All curves use one c and one c_hat, the medians over the cases of one draft (that of `main`). Cases with another
+    # draft are drawn as open points.
     main = max(cases, key=lambda case: (case.draft is not None, not case.lossy, case.metric("speedup")))
     middle = lambda name: statistics.median(
         [case.metric(name) for case in cases if case.draft == main.draft and case.metric(name) is not None] or [0.0]
@@ -70,8 +70,9 @@ def draw(run):
 FIGURES = [
     Figure(
         "curves_alpha",
-        "Closed forms and runs against alpha",
-        "Curves: Leviathan et al., Eq. 1, Theorem 3.8 and Theorem 3.11, with c and c_hat of one draft. Points: the runs. Open points have another draft, so the c of the curves is not theirs.",
+        "Closed forms and measured cases against alpha",
+        "Curves: Leviathan et al., Eq. 1, Theorem 3.8 and Theorem 3.11, with c and c_hat of one draft. Points: "
+        "measured cases. Open points: cases with another draft, to which this c and c_hat do not apply.",
         draw,
     )
 ]

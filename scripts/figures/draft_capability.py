@@ -15,7 +15,7 @@ def draw(run):
         raise NotApplicable("fewer than three drafts were measured")
     cases = sorted(best.values(), key=lambda case: case.metric("c"))
     figure, (top, bottom) = style.figure(3.9, rows=2, sharex=True)
-    # The two kinds of drafts get curves of their own, because their costs differ by a factor of a hundred.
+    # Draft models and layers of the target get separate curves, because their costs differ by a factor of a hundred.
     models = run.environment["models"]
     skips = {case.draft for case in cases if models[case.draft]["sha256"] == models["target"]["sha256"]}
     kinds = [
@@ -37,7 +37,7 @@ def draw(run):
         ]
         if points:
             handles += bottom.plot(*zip(*points), **style.curve_style(index) | {"linestyle": ":", "marker": "none"})
-            labels.append("predicted, Theorem 3.8")
+            labels.append("Leviathan, Theorem 3.8")
     for case in cases:
         top.annotate(
             case.draft.replace("layers", "L"),
@@ -59,7 +59,8 @@ FIGURES = [
     Figure(
         "draft_capability",
         "Draft capability",
-        "Each draft at its best measured draft length, against its cost (logarithmic).",
+        "Each draft at its best measured draft length, against its cost c (logarithmic). Dotted: the speedup by "
+        "Leviathan et al., Theorem 3.8.",
         draw,
     )
 ]

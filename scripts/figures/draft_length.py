@@ -1,4 +1,6 @@
-"""Time against the draft length K: time per token with its spread, time of a step, r' (Chen et al. 2023, Figure 1)."""
+"""Time against the draft length K: time per token with its spread, time of a step, and r' = tau / (K + 1).
+
+After Chen et al. 2023, Figure 1."""
 
 from figures import Figure, style
 from figures.record import NotApplicable
@@ -48,7 +50,7 @@ def draw(run):
             [tau / (k + 1) for tau, k in zip(of("tau"), x)],
         )
         index += 1
-    if len(sweeps) == 1:  # only then is there room for the categories
+    if len(sweeps) == 1:  # a figure of several strategies has no room for the prompt categories
         (members,) = sweeps.values()
         names = [name for name in members[0].categories if name and all(name in case.categories for case in members)]
         if 1 < len(names):
@@ -82,7 +84,8 @@ def draw(run):
 
 
 def draw_ratio(run):
-    """Plots the measured speedup against r'(K+1), the limit for a draft that costs nothing, and against the full ratio."""
+    """Plots the measured speedup against two predictions of Chen et al.: r'(K+1), the limit for a draft that costs nothing,
+    and the ratio that includes the cost of the draft."""
     cases = [
         case
         for case in run.speculative
@@ -92,8 +95,8 @@ def draw_ratio(run):
         raise NotApplicable("fewer than two cases have the Chen ratio and a measured speedup")
     figure, axes = style.figure(2.9)
     for name, label, index in (
-        ("chen_limit", "$r'(K+1)$: draft free", 1),
-        ("chen_ratio", "$r'(K+1)\\,t_t/(K t_d+t_t)$", 0),
+        ("chen_limit", "$r'(K+1)$: if drafting costs nothing", 1),
+        ("chen_ratio", "$r'(K+1)\\,t_t/(K t_d+t_t)$: with the cost of the draft", 0),
     ):
         look = style.curve_style(index)
         style.error_bars(
@@ -128,15 +131,16 @@ FIGURES = [
     Figure(
         "draft_length",
         "Time against draft length",
-        "Top: decode time per token, the band is one standard deviation over steps. Middle: time of one step. Bottom: r' = tau/(K+1). "
-        f"At most {MOST_SWEEPS} curves: those with the best speedups. "
-        "After Chen et al. 2023, Figure 1.",
+        "Top: decode time per token; the band reaches one standard deviation over steps to either side. Middle: time "
+        f"of one step. Bottom: r' = tau/(K+1). At most {MOST_SWEEPS} strategies: those with the best speedups. If "
+        "there is only one, its prompt categories have curves too, without bands. After Chen et al. 2023, Figure 1.",
         draw,
     ),
     Figure(
         "chen_ratio",
         "Measured speedup against the ratio of Chen et al.",
-        "Each case appears twice: against r'(K+1), which assumes that drafting costs nothing, and against the ratio with measured times of draft and target.",
+        "Each case appears twice: against r'(K+1), which assumes that drafting costs nothing, and against r'(K+1) "
+        "t_t/(K t_d + t_t), with the measured times t_d and t_t of a draft and a target forward.",
         draw_ratio,
     ),
 ]

@@ -7,7 +7,7 @@ from figures import Figure, style, theory
 from figures.record import NotApplicable
 
 LEVELS = [0, 1, 2, 3, 4, 6, 8, 12, 20, 40]
-COLUMNS_PER_CHARACTER = 2.2  # the map has 90 columns
+COLUMNS_PER_CHARACTER = 2.2  # columns of the map that a character covers; the map has 90 columns
 
 
 def best_measured(members):
@@ -37,11 +37,13 @@ def draw(run):
     best = gains.argmax(axis=0)
     shades = matplotlib.colormaps["Greys"](np.linspace(0, 0.55, len(LEVELS)))
     for level, shade in zip(LEVELS[1:], shades[1:]):
-        # A smooth measure of how much better longer drafts are than shorter ones; the best length itself jumps.
+        # How much better drafts of at least `level` tokens are than shorter ones. This number is smooth; the best length
+        # itself jumps.
         advantage = gains[level:].max(axis=0) - gains[:level].max(axis=0)
         axes.contourf(alpha, c, advantage, levels=[0, np.inf], colors=[shade])
         axes.contour(alpha, c, advantage, levels=[0], colors="#555555", linewidths=0.4)
-    # Writes the number of each region low in the map, at a place that is wide enough; narrow regions get none.
+    # Writes the draft length of each region low in the map, where the region is wide enough. A narrow region gets no
+    # number.
     for low, high in zip(LEVELS, LEVELS[1:] + [41]):
         inside = (best >= low) & (best < high)
         text = f"{low}+" if high == 41 else f"{low}" if high == low + 1 else f"{low}-{high - 1}"
@@ -61,10 +63,14 @@ def draw(run):
             markersize=6,
             markeredgecolor="white",
             markeredgewidth=0.7,
-            label=f"{case.label()}: best measured {case.gamma}",
+            label=f"{case.label()}: best measured $\\gamma$ = {case.gamma}",
         )
     axes.set(
-        xlabel="acceptance rate $\\alpha$", ylabel="draft cost $c$", yscale="log", xlim=(0.01, 0.99), ylim=(least, 1)
+        xlabel="acceptance rate $\\alpha$\n(number: best $\\gamma$, Leviathan, Theorem 3.8)",
+        ylabel="draft cost $c$",
+        yscale="log",
+        xlim=(0.01, 0.99),
+        ylim=(least, 1),
     )
     axes.grid(False)
     style.legend_below(figure, *axes.get_legend_handles_labels(), columns=1)
@@ -75,8 +81,9 @@ FIGURES = [
     Figure(
         "optimal_gamma_map",
         "Optimal draft length",
-        "Numbers and shades: the draft length with the largest speedup by Leviathan et al., Theorem 3.8 (0: none gains). "
-        "Points: the measured alpha and c of each group of cases that differ only in draft length, at the length with the largest measured speedup.",
+        "Numbers and shades: the draft length with the largest speedup by Leviathan et al., Theorem 3.8 (0: drafting "
+        "does not pay). Points: one for each group of cases that differ only in draft length: alpha and c of its case "
+        "with the largest measured speedup.",
         draw,
     )
 ]

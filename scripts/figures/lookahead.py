@@ -1,4 +1,7 @@
-"""Lookahead decoding: the scaling law, maps over W, N and G, the pool along a text, and one real step as a picture."""
+"""Figures of lookahead decoding and of Jacobi decoding.
+
+Lookahead decoding: the scaling law, maps over W, N and G, the speedup, the pool along a text, one recorded step as a
+picture, and steps divided over devices. Jacobi decoding: the iterates of one text."""
 
 import math
 
@@ -67,9 +70,9 @@ def draw_scaling(run):
         if len(members) > 1:
             at = np.interp(np.log(widths), np.log([c["W"] for c, _ in members]), np.log(per_step))
             axes.plot(np.exp(at), [law(fit, w, n, w) for w in widths], color=look["color"], linestyle=look["linestyle"])
-    axes.set(xscale="log", xlabel="operations of a step / of an autoregressive one", ylabel="tokens per step $S$")
+    axes.set(xscale="log", xlabel="operations per step / autoregressive", ylabel="tokens per step $S$")
     style.log_axis(axes.xaxis)
-    axes.set_title(f"law: α = {fit['alpha']:.2f}, f = {fit['f']:.2f}", loc="left")
+    axes.set_title(f"lines: Fu et al., Eq. 7, α = {fit['alpha']:.2f}, f = {fit['f']:.2f}", loc="left")
     style.legend_below(figure, *axes.get_legend_handles_labels(), columns=3)
     return figure
 
@@ -125,7 +128,7 @@ def draw_speedup(run):
         color=style.COLOURS[6],
         marker="_",
         markersize=7,
-        label="$S$: if rows cost nothing",
+        label="tokens per step $S$: the speedup if rows cost nothing",
     )
     times = cases[0].metric("t_n")
     if times:
@@ -136,7 +139,7 @@ def draw_speedup(run):
             [best / ratio for _, ratio in measured],
             linestyle="--",
             color=style.COLOURS[5],
-            label=f"ceiling: largest $S$ = {best:.2f} over $t(n)$",
+            label=f"ceiling: largest $S$ = {best:.2f}, divided by $t(n)$",
         )
     axes.axhline(1, color="#555555", linewidth=0.6)
     axes.set(xscale="log", xlabel="rows per step", ylabel="speedup", ylim=(0, None))
@@ -177,8 +180,8 @@ def draw_pool(run):
     figure, (top, bottom) = style.figure(3.0, rows=2, sharex=True)
     position = (np.arange(BINS) + 0.5) * longest / BINS
     with np.errstate(invalid="ignore"):
-        top.plot(position, drafted / steps, **style.curve_style(0), label="a guess was there")
-        top.plot(position, hit / steps, **style.curve_style(1), label="a guess was right")
+        top.plot(position, drafted / steps, **style.curve_style(0), label="with a guess")
+        top.plot(position, hit / steps, **style.curve_style(1), label="with an accepted guess")
         bottom.plot(position, pool / steps, **style.curve_style(2))
     top.set(ylabel="share of steps", ylim=(0, 1.02))
     bottom.set(xlabel="tokens of the text so far", ylabel="n-grams in the pool", ylim=(0, None))
@@ -219,7 +222,7 @@ def draw_step(run):
         and c.options["emulate"] == "none"
     ]
     if not cases:
-        raise NotApplicable("no case with a window of 3 to 8 columns, small enough to be read")
+        raise NotApplicable("no case with guesses that is small enough to be drawn: W from 3 to 8, N from 3 to 6")
     for case in sorted(cases, key=lambda c: -c.options["W"]):
         try:
             line, at, step = one_step(case)
@@ -291,7 +294,7 @@ def draw_step(run):
     for edge in (0.5, first_probe - 0.5, first_probe + w - 1.5):
         bottom.axhline(edge, color="#777777", linewidth=0.5)
         bottom.axvline(edge, color="#777777", linewidth=0.5)
-    bottom.set(xlabel="seen row: pending, guesses, window by level", ylabel="row")
+    bottom.set(xlabel="row that is seen\n(pending token, guesses, window by level)", ylabel="row that sees")
     bottom.grid(False)
     return figure
 
@@ -304,15 +307,21 @@ def draw_devices(run):
             key = [part for part in each["case"].split("/") if not part.startswith("devices=")]
             settings.setdefault("/".join(key), {})[each["devices"]] = each
     if not settings:
-        raise NotApplicable("no steps divided over devices")
+        raise NotApplicable("no case divides its steps over devices")
     name, members = max(settings.items(), key=lambda pair: len(pair[1]))
     numbers = sorted(members)
     shown = [(1, members[numbers[0]]["undivided_speedup"])] + [(d, members[d]["speedup"]) for d in numbers]
     figure, axes = style.figure(2.2)
-    axes.plot(*zip(*((d, s) for d, s in shown if s is not None)), **style.curve_style(0), label="measured part by part")
+    axes.plot(
+        *zip(*((d, s) for d, s in shown if s is not None)),
+        **style.curve_style(0),
+        label="parts measured one after the other",
+    )
     predicted = [(d, members[d]["predicted_speedup"]) for d in numbers if members[d]["predicted_speedup"] is not None]
     if predicted:
-        axes.plot(*zip(*predicted), **style.curve_style(1), label="$S$ over calibrated $t(n)$ of the largest part")
+        axes.plot(
+            *zip(*predicted), **style.curve_style(1), label="predicted: tokens per step / $t(n)$ of the largest part"
+        )
     axes.axhline(1, color="#555555", linewidth=0.6)
     axes.set(xlabel="devices $D$", ylabel="speedup", ylim=(0, None), xticks=[1, *numbers])
     axes.set_title(name.removeprefix("lookahead/").replace("/", ", "), loc="left")
@@ -334,7 +343,7 @@ def draw_trajectory(run):
     image = np.full((min(shown, len(line["steps"])), wide), math.nan)
     at = 1
     for row, step in enumerate(line["steps"][:shown]):
-        image[row, : min(at, wide)] = 0.75  # settled: emitted in an earlier step
+        image[row, : min(at, wide)] = 0.75  # emitted in an earlier step
         ids = [token["id"] for token in step["tokens"]]
         place = [at + k for k in range(len(ids))]
         elsewhere = set()
@@ -357,9 +366,9 @@ def draw_trajectory(run):
         interpolation="nearest",
     )
     names = [
-        ("#cccccc", "certain"),
-        ("#0B3C5D", "right ahead of time"),
-        ("#E69F00", "right words in a wrong place"),
+        ("#cccccc", "emitted before"),
+        ("#0B3C5D", "right, not emitted yet"),
+        ("#E69F00", "right tokens, wrong place"),
         ("#f4f4f4", "wrong"),
     ]
     handles = [matplotlib.patches.Patch(facecolor=colour, edgecolor="#777777", linewidth=0.4) for colour, _ in names]
@@ -373,39 +382,48 @@ FIGURES = [
     Figure(
         "lookahead_scaling",
         "Scaling law of lookahead decoding",
-        "Tokens per step against the operations of a step, W = G. Lines: the law of Fu et al. 2024 (Eq. 7) fitted to all cells of the run.",
+        "Tokens per step against the operations of a step / those of an autoregressive step, for the cases with W = "
+        "G. Lines: the law of Fu et al. 2024 (Eq. 7) fitted to all cells of the grid.",
         draw_scaling,
     ),
     Figure("lookahead_wn", "Tokens per step over W and N", "The cases with W = G.", draw_wn),
-    Figure("lookahead_wg", "Tokens per step over W and G", "The cases with one n-gram size.", draw_wg),
+    Figure(
+        "lookahead_wg", "Tokens per step over W and G", "The cases with the n-gram size N that the axis names.", draw_wg
+    ),
     Figure(
         "lookahead_speedup",
         "Lookahead decoding on this machine",
-        "Speedup against the rows of a step. Above it: tokens per step, and the ceiling that the measured time of n rows sets for the largest number of tokens per step.",
+        "Circles: speedup against the rows of a step. Short lines: tokens per step, which would be the speedup if rows cost nothing. Dashed: the largest number of tokens per step in this run, divided by the measured t(n).",
         draw_speedup,
     ),
     Figure(
         "lookahead_pool",
         "The pool along a text",
-        "Top: the share of steps that had a guess, and the share that had a right guess. Bottom: how many n-grams the pool held.",
+        "Top: the share of steps that had a guess, and the share in which a guessed token was accepted. Bottom: how "
+        "many n-grams the pool held.",
         draw_pool,
     ),
     Figure(
         "lookahead_step",
         "One step of lookahead decoding",
-        "A recorded step. Top: the fed tokens, by position. The levels are the last iterates; the last level (shaded) gives the next iterate. Blue: accepted. Bottom: which row sees which rows.",
+        "A recorded step. Top: the tokens that the step feeds to the target, by position. The levels of the window "
+        "are the last iterates; the logits at the last level (shaded) give the next iterate. Blue: accepted. Bottom: "
+        "which row sees which rows.",
         draw_step,
     ),
     Figure(
         "lookahead_devices",
         "Lookahead parallelism",
-        "Columns and guesses are divided over devices, which exchange only tokens, at no cost. The parts were measured on this machine, one after the other. One device: measured as a whole.",
+        "Columns and guesses are divided over devices. The devices exchange only tokens, and the exchange is counted "
+        "as free. The parts were measured on this machine, one after the other. One device: measured as a whole.",
         draw_devices,
     ),
     Figure(
         "jacobi_trajectory",
         "Jacobi iterates",
-        "Each row is a forward. Right words in a wrong place: three tokens in a row that occur elsewhere in the text.",
+        "Each row of the picture is a forward. Emitted before: in an earlier forward. Right, not emitted yet: the "
+        "guess is the token that the text has there. Right tokens, wrong place: three consecutive guesses that are "
+        "wrong there, but occur elsewhere in the text.",
         draw_trajectory,
     ),
 ]

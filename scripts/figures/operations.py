@@ -39,7 +39,7 @@ def draw(run):
     axes.set(xlabel="draft length $\\gamma$", ylabel="operations per token\n/ autoregressive")
     style.integer_axis(axes.xaxis, [case.gamma for members in sweeps.values() for case in members])
     handles.append(axes.plot([], [], ":", color="#444444", linewidth=1)[0])
-    labels.append("predicted, Eq. 3.11")
+    labels.append("Leviathan, Theorem 3.11")
     style.legend_below(figure, handles, labels)
     return figure
 
@@ -48,8 +48,8 @@ FIGURES = [
     Figure(
         "operations_factor",
         "Arithmetic operations",
-        "Floating-point operations per emitted token, target and draft, over those of autoregressive decoding. Dotted: Leviathan et al., "
-        "Theorem 3.11, from the measured alpha and c_hat.",
+        "Floating-point operations of target and draft per emitted token / those of autoregressive decoding. Dotted: "
+        "Leviathan et al., Theorem 3.11, from the measured alpha and c_hat.",
         draw,
     )
 ]

@@ -47,7 +47,7 @@ def draw(run):
         for metric, label in (
             ("distance", "total variation from the target's law"),
             ("target_nll", "−log p under the target, nats per token"),
-            ("token_disagreement", "share of tokens unlike the reference"),
+            ("token_disagreement", "share of tokens that differ from the reference"),
         )
         if sum(case.lossy and case.metric(metric) is not None for case in run.cases) > 1
     ]
@@ -68,7 +68,8 @@ FIGURES = [
     Figure(
         "quality_tradeoff",
         "Speed against quality",
-        "Lossy acceptance rules. Open markers: temperature 0; filled: temperature above 0. Lossless: references, at speedup 1.",
+        "Lossy acceptance rules. Open markers: temperature 0; filled: temperature above 0. Lossless: the "
+        "autoregressive references, at speedup 1.",
         draw,
     )
 ]

@@ -1,4 +1,4 @@
-"""Acceptance and speed against the temperature, against lenience, and against the upper end b of the coin."""
+"""Acceptance and speed against the temperature, lenience, and the upper end b of the acceptance coin."""
 
 from figures import Figure, style
 from figures.record import NotApplicable
@@ -54,13 +54,13 @@ FIGURES = [
     Figure(
         "lenience",
         "Lenience",
-        "Acceptance rate and speedup against lenience l (Leviathan et al., A.5); lossy below 1.",
+        "Acceptance rate and speedup against lenience l (Leviathan et al., A.5); lossy if l is below 1.",
         lambda run: panels(run, "lenience", "lenience $l$"),
     ),
     Figure(
         "dumbing_down",
-        "Upper end b of the coin",
-        "Acceptance rate and speedup when the acceptance coin is uniform on [0, b]; lossy below 1.",
-        lambda run: panels(run, "b", "upper end $b$ of the coin"),
+        "Upper end b of the acceptance coin",
+        "Acceptance rate and speedup if the acceptance coin is uniform on [0, b]; lossy if b is below 1.",
+        lambda run: panels(run, "b", "upper end $b$ of the acceptance coin"),
     ),
 ]

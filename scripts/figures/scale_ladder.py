@@ -58,7 +58,7 @@ def draw(ladder):
         own = [point for points in curves.values() for point in points if point[1].draft == draft]
         for names, c, top in places(own, list(ladder.runs)):
             axes.annotate(
-                "all" if len(names) == len(ladder.runs) else ", ".join(names),
+                "all targets" if len(names) == len(ladder.runs) else ", ".join(names),
                 (c, top),
                 textcoords="offset points",
                 xytext=(0, 4),
@@ -72,7 +72,7 @@ def draw(ladder):
     axes.xaxis.set_major_formatter(ticker.FormatStrFormatter("%g"))
     axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.axhline(1, color="black", linewidth=0.8)
-    axes.set(xlabel="draft cost $c$ (a draft call / a target call)", ylabel="speedup over autoregressive")
+    axes.set(xlabel="draft cost $c$ (time of draft / target call)", ylabel="speedup over autoregressive")
     axes.set_ylim(bottom=0, top=1.12 * axes.get_ylim()[1])
     axes.margins(x=0.12)
     for formula, dash in PREDICTED:
@@ -84,16 +84,17 @@ def draw(ladder):
 
 
 PREDICTED = (("leviathan_3_8", ":"), ("measured_costs", "--"))
-NAMES = {"leviathan_3_8": "predicted, Theorem 3.8", "measured_costs": "predicted, measured costs"}
+NAMES = {"leviathan_3_8": "Leviathan, Theorem 3.8", "measured_costs": "predicted by step costs"}
 
 FIGURES = [
     Figure(
         "scale_ladder",
         "Speedup against draft cost, by target",
-        "The same drafts with targets that compute the same function at different costs. Each target is a run of its own, with its own "
-        "reference and calibration. Speedup: decode time per token of autoregressive decoding over that of the case, with 95 % intervals (bootstrap "
-        "over prompts); c is a ratio of calibrated times (logarithmic). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha "
-        "and c. Dashed: from the measured tokens per step and calibrated costs.",
+        "The same drafts with targets that compute the same function at different costs. Each target is a run of its "
+        "own, with its own reference and calibration; its name stands above its points. Speedup: decode time per "
+        "token of autoregressive decoding / that of the case, with 95 % intervals (bootstrap over prompts); c is a "
+        "ratio of calibrated times (logarithmic). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha and "
+        "c. Dashed: from the measured tokens per step and the calibrated costs of a step.",
         draw,
     )
 ]

@@ -40,8 +40,8 @@ def draw(run):
     axes.set(xlabel="draft length $\\gamma$", ylabel="speedup over autoregressive")
     style.integer_axis(axes.xaxis, [case.gamma for members in sweeps.values() for case in members])
     for name, dash, text in (
-        ("leviathan_3_8", ":", "predicted, Theorem 3.8"),
-        ("measured_costs", "--", "predicted, measured costs"),
+        ("leviathan_3_8", ":", "Leviathan, Theorem 3.8"),
+        ("measured_costs", "--", "predicted by step costs"),
     ):
         if any(case.predicted(name) is not None for members in sweeps.values() for case in members):
             handles.append(axes.plot([], [], dash, color="#444444", linewidth=1)[0])
@@ -54,9 +54,10 @@ FIGURES = [
     Figure(
         "speedup_gamma",
         "Speedup against draft length",
-        "Decode time per token of autoregressive decoding over that of the case, with 95 % intervals (bootstrap over prompts). Dotted: "
-        "Leviathan et al., Theorem 3.8, from the measured alpha and c. Dashed: from the measured tokens per step and calibrated costs. "
-        f"At most {MOST_SWEEPS} curves: those with the best speedups.",
+        "Decode time per token of autoregressive decoding / that of the case, with 95 % intervals (bootstrap over "
+        "prompts). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha and c. Dashed: from the measured "
+        f"tokens per step and the calibrated costs of a step. At most {MOST_SWEEPS} curves: those with the best "
+        "speedups.",
         draw,
     )
 ]

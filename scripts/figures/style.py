@@ -1,4 +1,6 @@
-"""One look for all figures: a paper's column, readable in grey (curves differ in marker and dash, not only in colour)."""
+"""One look for all figures: as wide as a column of a paper, and readable in grey.
+
+Curves differ in marker and dash, not only in colour."""
 
 import logging
 
@@ -9,7 +11,7 @@ logging.getLogger("fontTools").setLevel(logging.ERROR)  # fontTools warns about 
 import matplotlib.pyplot as plt
 
 COLUMN_IN = 3.35
-ROOM_FOR_LEGEND_IN = 0.5  # added to the height that a figure asks for
+ROOM_FOR_LEGEND_IN = 0.5  # part of the height that a figure asks for; a taller legend makes the figure taller
 FONT_PT = 8
 SMALL_PT = 7
 
@@ -81,7 +83,8 @@ def log_axis(axis):
 
 
 def legend_below(figure_, handles, labels, columns=2):
-    """A legend under the axes, where it never covers data. It has one column if more do not fit. The figure grows with it."""
+    """A legend under the axes, where it never covers data. It has one column if several columns do not fit. A tall legend
+    makes the figure taller."""
     longest = max((len(label) for label in labels), default=0)
     columns = 1 if longest > 30 else columns
 

@@ -22,6 +22,6 @@ def operations(alpha, gamma, c_hat):
 
 
 def best_gamma(alpha, c, most=40):
-    """Draft length with the largest speedup by Theorem 3.8; 0 where no length gains. Broadcasts."""
+    """Draft length with the largest speedup by Theorem 3.8; 0 where no length gains. alpha and c may be arrays."""
     gains = np.stack([speedup(alpha, gamma, c) for gamma in range(most + 1)])
     return gains.argmax(axis=0)

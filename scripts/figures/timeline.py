@@ -50,7 +50,7 @@ def draw(run):
             if draft > 0 and step["drafted"]:
                 calls = max(1, step.get("draft_calls") or 1)
                 axes.barh(row - 0.2, draft, left=now, height=0.34, color="#E69F00", linewidth=0)
-                if draft / calls > 0.004 * end:  # between thinner bars one would see only gaps
+                if draft / calls > 0.004 * end:  # the white lines between the calls would hide thinner calls
                     axes.vlines(
                         [now + call * draft / calls for call in range(1, calls)],
                         row - 0.37,
@@ -91,8 +91,8 @@ FIGURES = [
     Figure(
         "timeline",
         "Timeline of calls",
-        "The same prompt decoded with a long draft, a short draft and without one, until the first step that reaches 24 tokens. "
-        "Gaps are acceptance and bookkeeping.",
+        "The same prompt decoded with a long draft, with a short draft and without a draft, until the first step that "
+        "reaches 24 tokens. Gaps between the calls are acceptance and bookkeeping.",
         draw,
     )
 ]

@@ -72,7 +72,8 @@ FIGURES = [
     Figure(
         "waterfall",
         "From prediction to measurement",
-        "Each term multiplies the speedup; costs come from a calibration between the lines, not from the case itself. Hatched: loss.",
+        "Each term multiplies the speedup. Costs come from a calibration between the lines, not from the case itself. "
+        "Hatched: a term that lowers the speedup.",
         draw,
     )
 ]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fits the `trust` of the strategy composition: how often a copy is right after 1, 2, ... matching tokens.
+"""Fits the `trust` of the strategy composition: a factor on the frequency of a copy after 1, 2, ... matching tokens.
 
     build/release/speclab run configs/fit_texts.json --out results/runs/fit_texts
     .venv/bin/python scripts/fit/fit_trust.py results/runs/fit_texts --out results/fits/composition_trust.json
@@ -9,9 +9,9 @@ any other prompt is refused, because a constant must not be fitted to prompts on
 
 At each emitted token, the script looks up the longest ending of the text (prompt and output) that also occurs earlier.
 The copied token is the token that followed these occurrences most often; s is the share of occurrences with this token.
-trust(m) is the factor that makes trust x s right on average: tokens copied right / sum of s, over all places with a match
-of m tokens. The constants are an isotonic fit (a longer match is never trusted less), rounded to hundredths. The spread
-comes from a bootstrap over prompts.
+trust(m) is the factor that makes trust x s right on average: tokens copied right / sum of s, over all places with a
+match of m tokens. The constants are an isotonic fit (a longer match is never trusted less than a shorter one), rounded
+to hundredths. The spread comes from a bootstrap over prompts.
 """
 
 import argparse
@@ -169,7 +169,8 @@ def main(arguments=None):
     except (OSError, KeyError, ValueError, Refused) as error:
         print(f"fit_trust: {options.run}: {error}", file=sys.stderr)
         return 2
-    print(f"{len(result['prompts'])} prompts of split fit, {sum(result['places'])} places; {result['target']}")
+    places = sum(result["places"])
+    print(f"{len(result['prompts'])} prompts of split fit, {places} places with a match; {result['target']}")
     print("matching tokens  places  copied right / expected  trust  95 % (bootstrap over prompts)")
     for i, value in enumerate(result["trust"]):
         lo, hi = result["ci95"][i]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Predicts the times that gpu_check.sh measures, so that the first measurement is read against a forecast.
+"""Predicts the times that gpu_check.sh measures, so that the first measurement can be compared with a forecast.
 
     forecast.py            writes results/gpu/forecast.json
     forecast.py --check    exit status 1 if the file is not up to date
@@ -8,16 +8,18 @@ Nothing here was measured on a GPU. Each constant below is published (its source
 Equations, for n rows of one sequence after `context` committed tokens:
 
     floor of a kernel = max(bytes / bandwidth, operations / arithmetic, on-chip bytes / on-chip bandwidth)
-    time of a kernel  = floor + ramp + dependent accesses x latency     the ramp: first bytes under way, last block at its end
+    time of a kernel  = floor + ramp + dependent accesses x latency
     forward           = sum of the times of its kernels + launches x gap(form)
     persistent form   = sum of the floors + tasks x (barrier + ramp of a task) + gap
 
-`bytes` are those of memory: weights in bf16 once, keys and values in bf16, activations in float or bf16. Activations that each block
-of a linear layer reads again count as on-chip bytes. Perfect overlap of the three terms is assumed, so a floor is a lower bound.
+The ramp is the time until the first bytes arrive and until the last block ends. `bytes` are read from memory or written
+to it: weights in bf16 once, keys and values in bf16, activations in float or bf16. Activations that each block of a linear
+layer reads again count as on-chip bytes. Perfect overlap of the three terms is assumed, so a floor is a lower bound.
 Launches are assumed not to overlap, as with --kernels serial. The default overlaps them on sm_90 and should be faster.
 
 The launches of a forward are LAYER_KERNELS and FORWARD_KERNELS. A test compares them with what the program launches on the simulated
-GPU (tests/on_device/forecast_test.cpp), so they change here when the program changes. Uses the standard library only.
+GPU (tests/on_device/forecast_test.cpp), so a change of the program must be made here too. Uses the standard library
+only.
 """
 
 import argparse
@@ -30,7 +32,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILE = ROOT / "results/gpu/forecast.json"
 
-# Launches of a forward with separate launches: kernels of a layer, and the others. One row: the products compute the norms themselves.
+# Kernels of a forward that launches each kernel by itself: those of a layer, and the others. One row: the products
+# compute the norms themselves.
 # More rows: each of the two norms of a layer is a kernel. The products of a layer are QKV, output, gate and up, down.
 # At up to 16 rows the rotation is a part of the product before it, unless a block of this product has one tile of outputs (rotates()).
 # At one row and up to eight splits of the context, the sum of attention is a part of the product after it. launches()
@@ -43,7 +46,7 @@ LAYER_KERNELS = {
 FEW_ROWS = 16
 FORWARD_KERNELS = {"gather": 1, "copy_rows": 1, "rms_norm": 1, "round_rows": 1, "linear": 1}
 PROJECTION_KERNELS = {"round_rows": 1, "linear": 1}  # of an embedding with a projection, in a draft
-# Tasks of the persistent kernel, which end with a barrier each. A layer has one more if the rotation is not a part of a product.
+# Tasks of the persistent kernel. Each ends with a barrier. A layer has one more if the rotation is not a part of a product.
 PERSISTENT_TASKS = {"layer": 5, "forward": 5}
 # A step that the device runs: these kernels come before and after the target's forward.
 STEP_KERNELS = {"lay_rows": 1, "standardise": 1, "accept": 1, "settle": 1}
@@ -218,7 +221,7 @@ def slices_of(outputs, inputs):
 
 
 def rotates(shape):
-    """Whether the product of queries, keys and values also rotates them: a block of it needs two tiles of outputs."""
+    """Whether the product of queries, keys and values also applies RoPE: a block of it needs two tiles of outputs."""
     return shape.head_dim % 32 == 0 and slices_of(*shape.products()["QKV"]) <= 4
 
 
@@ -275,7 +278,8 @@ def law_kernels(vocab, n, greedy):
 
 
 def cut_kernels(vocab, n):
-    """What top-k or top-p adds to the laws of n rows: three launches that find a code, and a search among the entries with it."""
+    """What top-k or top-p adds to the laws of n rows: three launches find the 12-bit code of the smallest entry that is kept, and
+    one launch searches among the entries with this code."""
     step = Kernel("cut level", CUT[0]["levels"], n * vocab * 4, dependent=CUT[0]["dependent"])
     search = Kernel("cut search", 1, n * vocab * 4, dependent=CUT[0]["dependent"] + CUT[0]["search"])
     return [step, search]
@@ -312,7 +316,7 @@ def forward_kernels(shape, n, context):
 
 
 def launches(shape, n):
-    """Launches of a forward of n rows with separate launches."""
+    """Number of launches of a forward of n rows that launches each kernel by itself."""
     per_layer = sum(LAYER_KERNELS["one_row" if n == 1 else "few_rows" if n <= FEW_ROWS else "many_rows"].values())
     if n <= FEW_ROWS and not rotates(shape):
         per_layer += 1
@@ -396,7 +400,7 @@ GOALS = {
     "8B shape, t(16)/t(1)": lambda d: ratio(d, SHAPES["8b"], 16),
     "8B shape, t(64)/t(1)": lambda d: ratio(d, SHAPES["8b"], 64),
     "8B shape, t(128)/t(1)": lambda d: ratio(d, SHAPES["8b"], 128),
-    # The benchmark gives microseconds. It moves 15 of 32 rows of a cache with 32 layers of 8 heads of 128.
+    # The benchmark gives microseconds. It moves 15 of 32 rows of a cache with 32 layers, each with 8 heads of size 128.
     "accept + sample + compact, vocabulary 128k, n = 32": lambda d: (
         1e6 * after_forward(d, step_kernels(128256, 32, 32, 8 * 128, 15))
     ),

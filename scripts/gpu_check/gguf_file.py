@@ -62,7 +62,7 @@ class GgufFile:
             values = raw.view("<f4" if kind == 0 else "<f2").astype(np.float32)
         elif kind == 8:  # scale, 32 signed bytes
             values = raw[:, 2:].view(np.int8) * raw[:, :2].copy().view("<f2").astype(np.float32)
-        else:  # scale, least value, 32 times four bits: low halves first
+        else:  # scale, least value, 16 bytes: first the low halves of all bytes, then the high halves
             scale, least = raw[:, :2].copy().view("<f2"), raw[:, 2:4].copy().view("<f2")
             codes = np.concatenate((raw[:, 4:] & 15, raw[:, 4:] >> 4), axis=1)
             values = codes * scale.astype(np.float32) + least.astype(np.float32)

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# kernels.sh SPECLAB_BENCH OPTIONS...: runs the benchmarks cuda/... and prints Google Benchmark's JSON. Exit status 77: there are none.
+# kernels.sh SPECLAB_BENCH OPTIONS...: runs the benchmarks cuda/... and prints Google Benchmark's JSON. Exit status 77: there are no
+# such benchmarks.
 set -uo pipefail
 out=$(mktemp)
 trap 'rm -f "$out"' EXIT

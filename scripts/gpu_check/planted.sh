@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# planted.sh hang | slow COMMAND...: a stage that a dry run of gpu_check.sh is to survive (--plant). "hang" ignores SIGINT and SIGTERM.
+# planted.sh hang | slow COMMAND...: makes a stage of a dry run of gpu_check.sh fail on purpose (--plant). "hang" ignores SIGINT and SIGTERM.
 # "slow" runs the command after ten minutes.
 if [ "$1" = hang ]; then
   trap '' INT TERM

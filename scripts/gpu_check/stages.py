@@ -4,7 +4,7 @@ import json
 
 PARTS = (1, 2, 3)
 SCHEMA = 2
-SUITE = "tests_"  # first letters of the stages that run one suite of the tests each
+SUITE = "tests_"  # the name of a stage that runs one suite of the tests begins with this
 
 
 class BadRecord(Exception):

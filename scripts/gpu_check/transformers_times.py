@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures the time of plain and of assisted generation (`generate()`) with Hugging Face transformers on SpecLab's target: greedy,
-batch 1, bf16 on a GPU.
+"""Times generation with Hugging Face transformers (`generate()`) on SpecLab's target: plain, with prompt lookup, and assisted. It is
+greedy, with batch 1, and in bf16 on a GPU.
 
     transformers_times.py --model FILE.gguf [--backend cuda] [--device N]
 
@@ -23,7 +23,7 @@ try:
     import torch
     import transformers
 except ImportError as problem:
-    print(f"PyTorch and transformers are not here: {problem}", file=sys.stderr)
+    print(f"PyTorch or another package is missing: {problem}", file=sys.stderr)
     sys.exit(77)
 
 from gguf_file import GgufFile

@@ -239,7 +239,7 @@ def contents(file):
         processor = sentencepiece.SentencePieceProcessor(model_file=str(GOLDEN / "sp_bpe.model"))
         tokens = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
         tokens = file.get("first", tokens[:3]) + tokens[3:]
-        if "first" in file:  # the way in which the converter writes user-defined pieces
+        if "first" in file:  # llama.cpp's converter writes user-defined pieces with spaces
             tokens = [" " * len(t) if set(t) == {"\u2581"} and len(t) > 1 else t for t in tokens]
         more = len(tokens) - processor.get_piece_size()
         merges, scores = None, [processor.get_score(max(0, i - more)) for i in range(len(tokens))]

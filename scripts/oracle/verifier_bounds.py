@@ -3,10 +3,10 @@
 
     python3 scripts/oracle/verifier_bounds.py [--check]
 
-The largest acceptance of k drafted children of a node is the value of a linear program: a joint law of the children and the
-emitted token, with the given law of the children and the target's law of the token, that gives the most mass to tokens which
-are among the children (scripts/audit/transport.py). HiGHS (in scipy) solves it for random rows. A row is a list of
-whole numbers, some of them 0, divided by their sum.
+The largest acceptance of k drafted children of a node is the value of a linear program. Its variables are a joint law of
+the children and the emitted token. The law of the children is given, and the law of the token is the target's. The value is
+the largest mass of the cases in which the token is among the children (scripts/audit/transport.py). HiGHS (in scipy) solves
+it for random rows. A row is a list of whole numbers, some of them 0, divided by their sum.
 --check writes nothing and exits 1 if the golden file would change.
 """
 

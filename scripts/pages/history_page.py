@@ -12,7 +12,7 @@ import numpy as np
 import ruptures
 import scipy.stats
 
-FALSE_ALARM = 0.01  # at most this share of the series without a change is to show a change point
+FALSE_ALARM = 0.01  # of the series without a change, at most this share may show a change point
 LEAST_NOISE = 0.01  # two runs on one machine are never trusted to agree better than this
 CALIBRATED_NOISE = 0.03  # assumed for c and t(n), whose intervals the record does not hold
 OUTLIER = 3 * math.sqrt(2)  # in units of noise; for the difference of two values
@@ -32,14 +32,15 @@ HEAD = """# Trends
 Written by `scripts/history.py page` from [history.jsonl](history.jsonl); do not edit. A run is added with `scripts/history.py append RUN`. [SCHEMA.md](SCHEMA.md#historyjsonl) describes the file, the [glossary](../docs/glossary.md) the terms.
 
 - A section is a workload: target, prompts, seeds and length of the texts. Its records are numbered by date. A letter stands for a machine (device, cache, threads, numerics class).
-- **speedup**: that of the last record, with its 95 % interval. **trend**: the speedup of each record, a bar of 3 % more or less per level, beginning at ▄. A dot: the record has no such case.
-- **changes**: at record n, a count differs from the record before of the same numerics class; or a change point of a ratio of times, found among the records of one machine; or *last*: the last record alone
-  lies further from the level before than noise explains. Records of a busy machine take no part in the ratios of times.
+- **speedup**: that of the last record, with its 95 % interval. **trend**: for each machine, its letter and the speedups of its records, one bar each. Its first speedup is ▄; a bar one level higher or lower is 3 % faster or slower. A dot: the record has no speedup of the case.
+- **changes**: "n: ..." is a change at record n. Either a count differs from that of the last record before it with the same numerics class, or a ratio of times has a change point among the records of one machine. *last*: the last record
+  of a machine alone lies further from the level before it than noise explains. Records of a busy machine take no part in the ratios of times.
 """
 
 
 def noise_of(line, values):
-    """The standard deviation of log(value) from run to run: from the repeats of the run if it has some, else from the interval."""
+    """The standard deviation of log(value) from run to run: CALIBRATED_NOISE for a value without an interval. Otherwise it
+    comes from the repeats of the run if the run has some, else from the interval."""
     if values[1] is None:
         return CALIBRATED_NOISE
     if line.get("ratio_noise"):
@@ -60,9 +61,10 @@ def standardised(values, noises):
 
 
 def without_outliers(signal):
-    """The signal of unit noise with each value replaced that differs from all its neighbours in one direction, by more than noise explains.
+    """Replaces each value of a signal of unit noise that lies above all its neighbours, or below all of them, by more than noise explains.
 
-    A single value is no level. At the end of a series it may be the first of a new one, which last_is_off() reports.
+    The mean of the neighbours takes its place, because a single value is no level. At the end of a series it may be the first of a new
+    level, which last_is_off() reports.
     """
     out = list(signal)
     for place, value in enumerate(signal):
@@ -76,7 +78,7 @@ def change_points(signal):
     """The places at which the mean of a signal of unit noise changes: the index of the first value of each new level.
 
     PELT with squared error and levels of at least two values. The penalty is the quantile of chi-squared at which all places together give
-    FALSE_ALARM. Below four values there are no two levels, so there is none.
+    FALSE_ALARM. Fewer than four values cannot have two levels, so they have no change point.
     """
     if len(signal) < 4:
         return []
@@ -106,7 +108,7 @@ def percent(new, old):
 
 
 def count_changes(lines, numbers, case):
-    """[(number of the record, text)] of the counts that differ from the record before of the same numerics class."""
+    """[(number of the record, text)] of the counts that differ from those of the previous record of the same numerics class."""
     found = []
     before = {}
     for number, line in zip(numbers, lines, strict=True):

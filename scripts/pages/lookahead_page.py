@@ -14,9 +14,9 @@ import json
 import pathlib
 import sys
 
-CELLS = 6  # a fit of at least this many cells is shown as a law; with fewer cells no law is shown
+CELLS = 6  # a law is shown only if it was fitted to at least this many cells
 VERDICT = "verdict/verdict.json"  # file in RUN that `speclab lookahead RUN --measure` writes
-FEW_PROMPTS = 10  # an interval over fewer prompts shows their number
+FEW_PROMPTS = 10  # an interval over fewer prompts than this shows the number of prompts
 TIMED = ("speedup", "tokens_per_second", "ms_per_token")
 
 
@@ -82,7 +82,7 @@ class Page:
                 + [interval(case["metrics"], name, case["prompts"]) for name in metrics]
                 + ["" if equal is None else "yes" if equal else "NO"]
             )
-        self.parts.append(table(["case", *metrics, "equal"], rows))
+        self.parts.append(table(["case", *metrics, "equal to autoregressive"], rows))
 
     def published(self, summary):
         rows = []
@@ -103,8 +103,8 @@ class Page:
                         ]
                     )
         if rows:
-            self.parts.append("Published beside these:\n")
-            self.parts.append(table(["case", "", "published", "here", "source", "why they differ"], rows))
+            self.parts.append("Published numbers beside those measured here:\n")
+            self.parts.append(table(["case", "metric", "published", "here", "source", "why they differ"], rows))
 
     def law(self, fit):
         if len(fit["cells"]) < CELLS:
@@ -114,7 +114,9 @@ class Page:
             if fit.get(name) is not None:
                 words.append(f"{name} {interval(fit, name, self.prompts)}")
         self.parts.append(
-            f"Law of lookahead decoding, fitted to {len(fit['cells'])} cases: " + ", ".join(words) + ".\n"
+            f"Law of lookahead decoding (Fu et al. 2024, Eq. 7), fitted to {len(fit['cells'])} cases: "
+            + ", ".join(words)
+            + ".\n"
         )
         if isinstance(fit.get("held_out"), list) and fit["held_out"]:  # older records hold another test
             self.held_out(fit["held_out"])
@@ -130,7 +132,9 @@ class Page:
                 ]
                 for m in fit["machines"]
             ]
-            self.parts.append(table(["machine", "W", "N", "G", "tau", "speedup"], rows))
+            self.parts.append(
+                table(["machine", "best W by the law", "N", "G", "predicted tau", "predicted speedup"], rows)
+            )
 
     def held_out(self, tests):
         kinds = {"prompts": "no cell, half of the prompts", "cells": "half of the cells; similar cells stay in the fit"}
@@ -163,9 +167,9 @@ class Page:
     def devices(self, devices):
         if not devices:
             return
-        header = ["devices", "rows of each", "at most", "equal"]
+        header = ["devices", "rows of each device", "most rows of each device", "equal to autoregressive"]
         if self.times:
-            header += ["slowest ms", "speedup", "predicted"]
+            header += ["slowest device, ms", "speedup", "predicted speedup"]
         rows = []
         for each in devices:
             row = [
@@ -178,7 +182,8 @@ class Page:
                 row += [text(each["slowest_ms"]), text(each["speedup"]), text(each["predicted_speedup"])]
             rows.append(row)
         self.parts.append(
-            "Divided over devices. The devices ran one after the other on this machine; their exchange costs nothing:\n"
+            "Steps divided over devices. The devices ran one after the other on this machine; their exchange of "
+            "tokens is counted as free:\n"
         )
         self.parts.append(table(header, rows))
 
@@ -192,7 +197,8 @@ class Page:
             )
         else:
             self.parts.append(
-                f"Recommended for this machine: W = {best['W']}, N = {best['N']}, G = {best['G']}, predicted {text(best['speedup'])}"
+                f"Recommended for this machine: W = {best['W']}, N = {best['N']}, G = {best['G']}, predicted speedup "
+                f"{text(best['speedup'])}"
                 + (". Degenerate: a window of one column." if verdict["degenerate"] else ".")
                 + "\n"
             )
@@ -213,7 +219,7 @@ class Page:
         self.parts.append(
             table(
                 [
-                    "measured",
+                    "measured setting",
                     "W",
                     "N",
                     "G",
@@ -249,7 +255,7 @@ class Page:
             [row["rows"], row["W"], row["N"], row["G"], text(row["tau"]), text(row["speedup"])]
             for row in verdict["by_free_rows"]
         ]
-        self.parts.append(table(["free rows", "W", "N", "G", "tau", "speedup"], rows))
+        self.parts.append(table(["free rows", "W", "N", "G", "predicted tau", "predicted speedup"], rows))
 
 
 def has_something_to_say(summary):

@@ -108,10 +108,7 @@ def main():
                 coins = [agree[1:]] if greedy else rng.random((20, len(chance) - 1)) < chance[1:]
                 for accepts in coins:
                     add(f"tau {gamma}", len(accepts), steps_taken(accepts, gamma))
-    print(
-        f"{len(questions)} prompts; bytes of weights per forward, draft / target: {draft.step_bytes() / 269e6:.4f} "
-        f"({draft.step_bytes() / 1e6:.2f} MB for the draft)"
-    )
+    print(f"{len(questions)} prompts; a forward of the draft reads {draft.step_bytes() / 1e6:.2f} MB of weights")
     print(f"{'text':7}{'group':14}{'tokens':>7}{'alpha':>8}{'agree':>8}" + "".join(f"{f'tau {g}':>8}" for g in GAMMAS))
     for greedy in (True, False):
         for group in ("all", "mt_bench", *GROUPS.values()):

@@ -9,8 +9,8 @@ The target writes in rounds. Each round makes one shard, `text-00012.npz`, of S 
   lse        float32 [M]     log-sum-exp of the target's logits at these positions: p = exp(head . feature - lse)
   temperature float32 [S], kind int32 [S] (index in prompts.KINDS)
   target     text            SHA-256 of the target's file; older shards do not have it
-A round is a pure function of the target, its number, the options --seed, --slots and --round and, for tasks over
-passages, the passages in the shards that are finished when it starts.
+The text of a round depends only on the target, the number of the round, the options --seed, --slots and --round and, for
+tasks over passages, the passages in the shards that are finished when the round starts.
 """
 
 import argparse

@@ -83,8 +83,8 @@ class Muon:
 
 
 def choose_vocabulary(shards, embedding, size, device):
-    """Returns (sorted ids [size], smoothed frequency [V], sampled features). The frequency is the sum of the shares of the tokens written, the
-    target's expected mass on the sample, and a weak Zipf prior, normalised."""
+    """Returns (sorted ids [size], smoothed frequency [V], sampled features). The frequency of a token is the normalised sum
+    of its share of the written tokens, its mean probability under the target on the sample, and a weak Zipf prior."""
     V = len(embedding)
     counts, mass, positions = torch.zeros(V), torch.zeros(V), 0
     samples = []
@@ -108,7 +108,8 @@ def choose_vocabulary(shards, embedding, size, device):
     frequency = counts / counts.sum() + mass / positions + 0.05 * zipf / zipf.sum()
     vocab = frequency.topk(size).indices.sort().values
     print(
-        f"vocabulary of {size}: {counts[vocab].sum() / counts.sum():.4f} of written tokens, {mass[vocab].sum() / mass.sum():.4f} of p",
+        f"vocabulary of {size} tokens: it has {counts[vocab].sum() / counts.sum():.4f} of the written tokens and "
+        f"{mass[vocab].sum() / mass.sum():.4f} of the mass of p",
         flush=True,
     )
     return vocab, frequency / frequency.sum(), torch.cat(samples)
@@ -196,7 +197,8 @@ class Text:
         return out
 
     def places(self, batch):
-        """ids [n, L] padded with 0 on the right; (row, column, number in the text) of the M positions after which the target chose."""
+        """ids [n, L] padded with 0 on the right; (row, column, number in the text) of the M positions whose next token the
+        target chose."""
         longest = max(len(self.sequences[i][0]) for i in batch)
         ids, row, column, place = torch.zeros(len(batch), longest, dtype=torch.long), [], [], []
         for r, i in enumerate(batch):
@@ -268,7 +270,8 @@ def boost(text, vocab, earlier, rest):
 
 
 def start_key(args, target, shards):
-    """Names what the state before the first step depends on, and so the files of that state and of the training."""
+    """A hash of all that the state before the first step depends on. It is part of the names of two files: the one with this
+    state and the one with the state of the training."""
     earlier = [hashlib.sha256((d / "model.safetensors").read_bytes()).hexdigest() for d in args.boost]
     names = [(s.name, s.stat().st_size) for s in shards]
     what = [target, names, args.size, args.seed, args.warm_steps, args.plain, earlier, args.boost_rest]
@@ -318,7 +321,7 @@ def main():
         "--batch",
         type=int,
         default=None,
-        help="tokens per step and worker, with padding and prompts (default: 2560 in all workers together, GPU: 16384)",
+        help="tokens per step and worker, padding and prompts included (default: 2560 for all workers, on a GPU 16384)",
     )
     parser.add_argument("--muon-rate", type=float, default=0.01)
     parser.add_argument("--adam-rate", type=float, default=7e-4)
@@ -328,7 +331,12 @@ def main():
         default=None,
         help="dropout of the outputs of attention and feed-forward (default: 0.1, on a GPU 0)",
     )
-    parser.add_argument("--warm-steps", type=int, default=120, help="steps of the head alone, before the blocks")
+    parser.add_argument(
+        "--warm-steps",
+        type=int,
+        default=120,
+        help="training steps of the head alone, before the whole draft is trained",
+    )
     parser.add_argument(
         "--boost",
         type=Path,
@@ -341,7 +349,7 @@ def main():
         "--boost-rest",
         type=float,
         default=0.0,
-        help="weight in the loss of all other positions, from 0 to 1 (default: 0)",
+        help="weight in the loss of the positions that an earlier draft gets right, from 0 to 1 (default: 0)",
     )
     parser.add_argument("--shards", type=int, default=None, help="use only the first N shards (default: all)")
     parser.add_argument(
@@ -398,7 +406,7 @@ def main():
     training, held_out = text.split()
     draft.dropout = args.dropout if args.dropout is not None else (0.0 if gpu else 0.1)
     if worker == 0:
-        print(f"{text.tokens} tokens, draft of {draft.step_bytes() / 1e6:.2f} MB a step", flush=True)
+        print(f"{text.tokens} tokens of text; a step of the draft reads {draft.step_bytes() / 1e6:.2f} MB", flush=True)
 
     inner = [p for b in draft.blocks for p in b.parameters() if p.dim() == 2]
     outer = [p for p in draft.parameters() if not any(p is q for q in inner)]
@@ -471,7 +479,9 @@ def main():
         positions = sum(len(text.sequences[i][0]) - text.sequences[i][1] for i in held_out)
         boosted = dict(covered_before=before.item() / positions, covered=after.item() / positions)
         print(
-            "held-out positions that a draft covers: {covered_before:.4f} -> {covered:.4f}".format(**boosted),
+            "held-out positions that a draft covers: {covered_before:.4f}, with the new draft {covered:.4f}".format(
+                **boosted
+            ),
             flush=True,
         )
         boosted["boost"] = [str(d) for d in args.boost]

@@ -6,8 +6,8 @@
 #   TEXT="--tokens 3e6" TRAIN="--epochs 2" SIZES="128 256" OUT=DIR   TEXT: options of generate.py; TRAIN: options of train.py;
 #                                                                     SIZES: widths to train (default 256, see draft.py); OUT: folder of width
 #                                                                     256, other widths go to OUT-WIDTH
-#   BOOST=1 SIZES="256 128"    boost-tuning (train.py): every draft after the first one is trained on what the earlier ones get wrong. Their
-#                              folders end with -boosted. The strategy merged_trees drafts with all of them together.
+#   BOOST=1 SIZES="256 128"    boost-tuning (train.py): every draft after the first one is trained on what the earlier ones get wrong, and its
+#                              folder ends with -boosted. The strategy merged_trees drafts with all of them together.
 # On two cores, TEXT="--minutes 40" TRAIN="--minutes 34 --epochs 5" takes an hour and a half.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

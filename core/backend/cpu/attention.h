@@ -91,9 +91,10 @@ struct QueryBlock {
 int query_block_rows();
 
 /// Distance in floats between the scores of one row and of the next: whole blocks of keys plus two cache
-/// lines. With a power of two as distance, the rows would compete for the same few lines of the cache.
+/// lines. With a power of two as distance, the rows would compete for the same few lines of the processor's
+/// cache.
 constexpr int score_stride(int last_slot) { return padded(last_slot + 1, kKeyBlock) + 32; }
-/// Size in floats of the scratch of attend() and attend_bf16(), which is aligned to 64 bytes.
+/// Size in floats of the scratch of attend() and attend_bf16(). The scratch must be aligned to 64 bytes.
 constexpr std::size_t attention_scratch(int rows, int last_slot, int head_dim) {
   const auto stride = static_cast<std::size_t>(score_stride(last_slot));
   return static_cast<std::size_t>(rows) * (stride + stride / 2 + 2 * static_cast<std::size_t>(head_dim) + 16);

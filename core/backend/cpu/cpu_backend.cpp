@@ -87,7 +87,7 @@ Kv narrow(float value) {
 
 using Scratch = std::vector<float, boost::alignment::aligned_allocator<float, 64>>;
 
-/// The bf16 unit that computes matrix products instead of float arithmetic.
+/// The bf16 unit that computes matrix products. Without one, they are computed in float arithmetic.
 struct MatrixUnit {
   Bf16Unit unit;
   bool emulated;
@@ -462,7 +462,8 @@ class CpuBackend final : public Backend, public AttentionReader {
     return best;
   }
 
-  // Divides rows among the threads if each thread then has at least about a microsecond of work.
+  // Runs `body` for n rows. `cost` is the work of one row in simple operations. The rows are divided among
+  // the threads only if they have 16,384 operations or more in total.
   template <typename Body>
   void each_row(int n, int cost, const Body& body) {
     if (n * cost < 16384) {

@@ -19,10 +19,10 @@ namespace {
 
 // --- linear -----------------------------------------------------------------------------------------------
 
-// The weights to prefetch while a register block works: `step` bytes per pair of inputs, from address `from`
-// on. Without prefetching, the reading of weights stalls whenever the inputs of the rows leave the
-// first-level cache. On a Zen 4 with AVX2, three to five rows then took 20 to 50 % more time in a loop of
-// this kernel alone.
+// The weights to prefetch while a register block (one call of micro()) works: `step` bytes per pair of
+// inputs, from address `from` on. Without prefetching, the reading of weights stalls whenever the inputs of
+// the rows leave the first-level cache. On a Zen 4 with AVX2, three to five rows then took 20 to 50 % more
+// time in a loop of this kernel alone.
 struct Ahead {
   const char* from;
   int step;

@@ -41,9 +41,9 @@ struct RowGroups {
   int larger;  ///< the first `larger` groups have one row more
 };
 
-/// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs); adds to y only if `accumulate` is true.
-/// `panels` points at the panel of output 0, and y at the column of output 0. x: n rows of even length `in`,
-/// interleaved within RowGroups(n).
+/// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs). Adds to y if `accumulate` is true, otherwise
+/// replaces y. `panels` points at the panel of output 0, and y at the column of output 0. x: n rows of even
+/// length `in`, interleaved within RowGroups(n).
 void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride,
                   bool accumulate);
 

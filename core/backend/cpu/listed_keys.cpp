@@ -7,7 +7,7 @@
 namespace speclab::cpu {
 
 void list_keys(const RowsInFlight& rows, int first_query, int group, ListedKeys& keys, QueryBlock& block) {
-  SPECLAB_CHECK(rows.committed_at == nullptr, "a view of {} keys, combined with committed_at",
+  SPECLAB_CHECK(rows.committed_at == nullptr, "a view of {} keys cannot be combined with committed_at",
                 rows.view->count);
   const KeysInView& view = *rows.view;
   const int first_row = first_query / group, last_row = (first_query + block.rows - 1) / group;

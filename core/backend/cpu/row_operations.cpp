@@ -81,9 +81,8 @@ void ActivateRow(Activation kind, const float* x, const float* up, int n, float*
     case Activation::kSilu:
       return map_row(x, up, n, out, [&](V v, V w) { return hn::Mul(sigmoid_times(v, hn::Neg(v)), w); });
     case Activation::kGeluTanh: {
-      // 1/2 (1 + tanh(u)) is 1 / (1 + exp(-2u)).
-      const V linear = hn::Set(f, -1.5957691216f),
-              cubic = hn::Set(f, -1.5957691216f * 0.044715f);  // 2 sqrt(2/pi)
+      // 1/2 (1 + tanh(u)) is 1 / (1 + exp(-2u)). 1.5957691216 is 2 sqrt(2/pi).
+      const V linear = hn::Set(f, -1.5957691216f), cubic = hn::Set(f, -1.5957691216f * 0.044715f);
       return map_row(x, up, n, out, [&](V v, V w) {
         const V exponent = hn::Mul(v, hn::MulAdd(hn::Mul(v, v), cubic, linear));
         return hn::Mul(sigmoid_times(v, exponent), w);

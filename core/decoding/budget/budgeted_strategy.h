@@ -9,7 +9,7 @@
 namespace speclab {
 
 /// A strategy whose drafts a DraftBudget cuts. The strategy inside drafts as it would without a budget, and
-/// learns from the draft that is left. It must not remember nodes of a draft besides the first
+/// learns from the draft after the cut. It must not remember nodes of a draft besides the first
 /// Draft::must_keep ones.
 class BudgetedStrategy final : public Strategy {
  public:

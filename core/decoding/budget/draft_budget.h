@@ -16,11 +16,11 @@ namespace speclab {
 ///
 /// the expected tokens of the step divided by the time of its forward over n + 1 rows.
 ///
-/// P is estimated from this sequence alone. Each drafted token belongs to a class: whether it follows the
-/// pending token directly, its rank among its siblings, and how good the evidence for it is
-/// (Draft::evidence and Draft::confidence). After each step the emitted tokens are compared with the whole
-/// draft, also with the tokens that were not verified. So the estimates stay up to date while the budget
-/// keeps nothing, and no step is spent on trying.
+/// P is estimated from this sequence alone, for each class of drafted tokens. The class says whether a token
+/// follows the pending token directly, which rank it has among its siblings, and how good the evidence for it
+/// is (Draft::evidence and Draft::confidence). After each step the emitted tokens are compared with the whole
+/// draft, also with the tokens that were not verified. So the estimates stay up to date even while the
+/// budget keeps nothing, and no step is spent on trying.
 ///
 /// The first Draft::must_keep nodes are always kept. They may belong to a draft model. All other nodes are
 /// one-hot: their tokens were not drawn. So the text keeps its law. If a drawn token could be removed, the

@@ -20,8 +20,8 @@ class DraftSwitch {
   };
   explicit DraftSwitch(Settings settings) : settings_(settings) {}
   void begin() { *this = DraftSwitch(settings_); }
-  /// Decides about the next step. `with_ns` and `without_ns`: about how long this step takes with and without
-  /// the part.
+  /// Returns whether the next step has the part. `with_ns` and `without_ns`: about how long this step takes
+  /// with and without the part.
   bool decide(double with_ns, double without_ns);
   bool on() const { return on_; }
   /// Tells what the step of the last decision emitted, and how long it takes by the table of costs.

@@ -77,7 +77,7 @@ int SeriesBudget::choose(const Step& step) {
   std::array<Plan, kMostSources> from{};  // the best chain that begins with each source
   for (unsigned set = 1; set < 1U << sources; ++set) {
     const int first = std::countr_zero(set);
-    bool empty = false;  // a set with a source that hands in nothing is another set
+    bool empty = false;  // a source of the set has nothing to hand in; a smaller set makes the same chains
     for (int source = 0; source < sources; ++source)
       empty = empty || ((set >> source & 1) != 0 && most_[static_cast<std::size_t>(source)] == 0);
     if (empty || (first == last && evidence == 0)) continue;

@@ -63,7 +63,7 @@ class SeriesBudget {
   int take(const Plan& plan);
 
   std::vector<int> most_, chosen_;
-  int evidence_ = 0;  // of the chain in progress; 0 unless it begins with the last source
+  int evidence_ = 0;  // for the chain in progress; 0 if it does not begin with the last source
   std::vector<RunningShare> by_source_, classes_;
   std::vector<TrialFund> trials_;  // [sources]
 };

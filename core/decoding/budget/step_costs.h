@@ -16,7 +16,7 @@ struct StepCosts {
   /// draft_ns[n - 1]: the same for the draft model; with several draft models, for the first one. Empty if
   /// the case has no draft model.
   std::vector<double> draft_ns{};
-  /// further_draft_ns[i]: the same for draft model i + 1 of the case, counted from 0.
+  /// further_draft_ns[i]: the same for draft model i + 1 of the case. The first draft model has number 0.
   std::vector<std::vector<double>> further_draft_ns{};
   /// For drafts of the target itself: the time that one layer takes in a target forward over one row. -1: the
   /// table does not have it.

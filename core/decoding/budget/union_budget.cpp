@@ -13,10 +13,10 @@ constexpr double kUnionMemory = .97;  // factor of old observations at each new 
 constexpr double kUnionGuess = .6;    // P(a token of one source is right) before anything was seen
 constexpr double kFreshGuess = .7;    // share of new nodes among the tokens of further sources
 constexpr double kOfSet = 4, kOfSetEvidence = 6, kOfFresh = 20;  // observations that first guesses count as
-/// Lengths that are tried, and the longest one besides.
+/// Lengths that are tried. The longest length that a source allows is tried, too.
 constexpr int kLengths[] = {0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64};
 
-constexpr std::size_t kMostCombinations = 1000;  // more of them are searched step by step
+constexpr std::size_t kMostCombinations = 1000;  // if there are more, climb() searches
 
 bool has(unsigned set, int source) { return (set >> source & 1) != 0; }
 
@@ -43,8 +43,8 @@ double UnionBudget::one_alone(int source, int depth) const {
   return own_[at * kEvidence + static_cast<std::size_t>(evidence_)].over(any, kOfSetEvidence);
 }
 
-/// P(a chain of the set is right at this depth, given that one was right so far). The first guess lies
-/// halfway between sources that are right together and sources that are right independently.
+/// P(some chain of the set is right up to this depth, if some chain is right up to the depth before). The
+/// first guess lies halfway between sources that are right together and sources that are right independently.
 double UnionBudget::next_is_right(unsigned set, int depth) const {
   depth = std::min(depth - 1, kDepths - 1);
   double most = 0, none = 1;
@@ -124,8 +124,8 @@ void UnionBudget::try_all(std::span<const Source> sources, const Visit& visit) c
   }
 }
 
-/// Visits the lengths that differ from `lengths` in one source, takes the best of them, and goes on from
-/// there until nothing is better. `visit` returns the tokens per time, or 0 for lengths that are not allowed.
+/// Starts with `lengths`. Sets the length of one source after the other to its best value, until no such
+/// change helps. `visit` returns the tokens per time, or 0 for lengths that are not allowed.
 template <class Visit>
 void UnionBudget::climb(std::span<const Source> sources, Lengths lengths, const Visit& visit) const {
   double best = visit(lengths);
@@ -152,7 +152,8 @@ int UnionBudget::choose(std::span<const Source> sources, int most_tokens, int mo
   for (const Source& source : sources) deepest = std::max(deepest, std::min(source.most, kMostLength));
   find_reach(sources, deepest);
   Plan best = plan_of(sources, {}, most_nodes);
-  std::array<Plan, kMostSources> with{};  // the best plan in which each source drafts
+  // For each source: the best plan in which this source drafts, alone or with others.
+  std::array<Plan, kMostSources> with{};
   const auto visit = [&](const Lengths& lengths) {
     const Plan plan = plan_of(sources, lengths, most_nodes);
     if (plan.tokens > most_tokens) return 0.0;

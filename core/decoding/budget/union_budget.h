@@ -24,8 +24,9 @@ namespace speclab {
 /// the set is right up to depth d - 1. A source that is not in use is tried again now and then (TrialFund).
 ///
 /// The budget compares all combinations of lengths if they are few. If they are many, it makes several
-/// searches: one begins without chains, each other one with a short chain of one source. A search changes the
-/// length of one source after the other as long as that helps. It may miss the best combination.
+/// searches: one begins without chains, and one for each source begins with one token for each of its chains.
+/// A search changes the length of one source after the other as long as that helps. It may miss the best
+/// combination.
 ///
 /// The choice depends on the text and on earlier steps. It is made before a token of the step is drawn. So
 /// the text keeps its law, also when tokens are drawn.
@@ -44,15 +45,15 @@ class UnionBudget {
     double first_ns = 0;  ///< time of the first tokens of its chains
     double next_ns = 0;   ///< time of the tokens at each further depth
   };
-  /// Returns the number of tokens of the chosen chains, shared ones counted for each chain. `most_tokens`:
-  /// the largest such number. `most_nodes`: the most nodes of the merged tree, without the pending token.
-  /// `evidence`: how good the evidence for the chain of the last source is, from 1 to kEvidence - 1; 0:
-  /// unknown.
+  /// Returns the number of tokens of the chosen chains. A token that several chains share counts once for
+  /// each of them. `most_tokens`: the largest number that may be returned. `most_nodes`: the most nodes of
+  /// the merged tree, without the pending token. `evidence`: how good the evidence for the chain of the last
+  /// source is, from 1 to kEvidence - 1; 0: unknown.
   int choose(std::span<const Source> sources, int most_tokens, int most_nodes, int evidence = 0);
   /// The length of the chains of a source, by the last choice.
   int length(int source) const { return chosen_[static_cast<std::size_t>(source)]; }
   /// Tells what became of the step of the last choice. drafted[source] is the length of the source's longest
-  /// chain. right[source] is the largest number of first tokens of one of its chains that the step emitted.
+  /// chain. right[source] is the length of the longest beginning of one of its chains that the step emitted.
   /// `emitted`: tokens that the step emitted. `nodes`: nodes of the merged tree, without the pending token.
   void observe(std::span<const int> drafted, std::span<const int> right, int emitted, int nodes);
 

@@ -64,7 +64,7 @@ class DraftLevel {
   std::vector<Flying> flying_;  // nodes fed in this step, by number, without the pending token
   std::vector<int> row_of_;     // [nodes of the level], row of logits of each
   std::vector<int> next_;       // [nodes of the next level], numbers
-  int fed_ = 0;                 // number of `flying_` that a forward has fed
+  int fed_ = 0;                 // number of nodes of `flying_` that a forward has fed
   int base_ = 0;                // rows in flight before flying_[0]: tokens of the text; 0 without guesses
   int guesses_ = 0;
   int rows_used_ = 0;  // rows of logits of the earlier forwards of this step that are still needed
@@ -82,7 +82,7 @@ class DraftLevels {
   explicit DraftLevels(const Resources& resources);
   void begin(const Sequence& sequence);
   /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. In a
-  /// step it feeds fewer nodes of a sequence than Strategy::max_nodes(), or at most 127 if that is less. The
+  /// step it feeds at most Strategy::max_nodes() - 1 nodes of a sequence, and never more than 127. The
   /// function object should hold at most one pointer, so that it allocates nothing.
   using Grow = std::function<void(DraftLevel& level)>;
   /// Makes draft() call `guess` before each forward. `guess` may add nodes with DraftLevel::guess(). If a

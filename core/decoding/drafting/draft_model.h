@@ -78,7 +78,7 @@ class SiblingDraw {
   using Draw = std::function<Token(const Distribution& q)>;
 
   /// Adds `count` children of `parent` to the draft; fewer when the row has fewer entries. With
-  /// `uniform_rest`, the children after those with mass are drawn from all other tokens with equal
+  /// `uniform_rest`, once no mass is left, the further children are drawn from all other tokens with equal
   /// probability, except at temperature 0.
   void add(Draft& draft, int parent, int count, std::span<const float> logits, const SamplingParams& sampling,
            std::span<const Token> ids, int vocab, const Draw& draw, bool uniform_rest = false);

@@ -17,7 +17,7 @@ namespace speclab {
 ///
 /// The window starts with level 0 only, W + N - 2 columns wide. Each of the first N - 2 steps adds the
 /// predictions of the last level as a new level and drops the first column. After this warm-up every step
-/// adds a level and drops the first one. With one level (N = 2) this is the state of plain Jacobi decoding.
+/// adds a level and drops the first level. With one level (N = 2) this is the state of plain Jacobi decoding.
 class LookaheadWindow {
  public:
   /// Returns a first guess for a new place of the window. `draw` numbers the guesses of a step: 0, 1, 2, ...

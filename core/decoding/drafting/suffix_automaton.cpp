@@ -40,9 +40,10 @@ SuffixAutomaton::SuffixAutomaton(int depth) : depth_(depth) {
 void SuffixAutomaton::reserve(std::size_t tokens) {
   text_.reserve(tokens + 1);
   links_.reserve(tokens + 2);
-  // There are at most 2n states and 3n transitions (Blumer et al. 1985). n of the states are prefixes, and n
-  // of the transitions lead from one prefix to the next. That leaves n branches and 2n stored continuations.
-  // A block and the smaller blocks that it replaced have fewer than five slots for each continuation.
+  // A text of n tokens has at most 2n states and 3n transitions (Blumer et al. 1985). n of the states are
+  // prefixes, and n of the transitions lead from one prefix to the next. That leaves n branches and 2n stored
+  // continuations. A block and the smaller blocks that it replaced have fewer than five slots for each
+  // continuation.
   branches_.reserve(tokens + 1);
   pool_.reserve(10 * tokens);
 }
@@ -192,9 +193,9 @@ SuffixAutomaton::State SuffixAutomaton::class_of(State state, std::uint32_t leng
   }
 }
 
-// Moves the strings of up to `length` tokens of a class into a new class, which is returned. At this point
-// the strings of both classes still end at the same positions, so the new class starts with copies of the
-// count and the continuations.
+// Moves those strings of a class that have at most `length` tokens into a new class. Returns the new class.
+// At this point the strings of both classes still end at the same positions, so the new class starts with
+// copies of the count and the continuations.
 SuffixAutomaton::State SuffixAutomaton::split(State state, std::uint32_t length) {
   const auto shorter = static_cast<State>(branches_.size());
   make_room(branches_, 1);

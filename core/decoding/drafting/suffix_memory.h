@@ -16,9 +16,9 @@ namespace speclab {
 /// wanted, one for the texts of earlier requests.
 ///
 /// A prompt that is repeated must not find its own answer. So when a prompt comes again, the index of earlier
-/// requests is cleared, and the texts that are running in other slots then stay out of it. (Experiments start
-/// every repeat with a new instance.) Later turns of a conversation do not count as repeats, because each
-/// turn contains the previous ones anyway.
+/// requests is cleared, and the texts that run in other slots at that moment stay out of it. (Experiments
+/// start every repeat with a new instance.) Later turns of a conversation do not count as repeats, because
+/// each turn contains the previous ones anyway.
 class SuffixMemory {
  public:
   /// What the index of earlier requests holds: nothing, only what was emitted, or prompts too.
@@ -43,7 +43,7 @@ class SuffixMemory {
   void from_earlier(const Sequence& sequence, const SuffixSpeculationOptions& options,
                     SuffixSpeculation& best);
   /// Finds the best speculation in the sequence's own text and in the earlier texts, and returns its source.
-  /// If the scores are equal, the own text wins.
+  /// If the scores are equal, the sequence's own text wins.
   From speculate(const Sequence& sequence, const SuffixSpeculationOptions& options, SuffixSpeculation& best);
 
  private:
@@ -56,8 +56,8 @@ class SuffixMemory {
     int prompt_length = 0;
   };
   void remember(Slot& slot, const Sequence& next);
-  /// Whether a conversation may add to the earlier texts and copy from them. One that runs in another slot
-  /// while a repeated prompt clears them may not: it could be an answer to that prompt.
+  /// Whether a conversation may add to the earlier texts and copy from them. A conversation that runs when a
+  /// repeated prompt in another slot clears these texts may not, because it could answer the same prompt.
   bool may_share(const Slot& slot) const { return slot.cleared == cleared_; }
 
   Remember remember_;

@@ -71,9 +71,9 @@ TokenFile TokenFile::open(const std::filesystem::path& path, const Kind& kind) {
   const std::span<const std::byte> bytes = file.file_.bytes();
   Header header;
   if (bytes.size() < sizeof header)
-    file.refuse(fmt::format("{} bytes", bytes.size()), fmt::format("a {}", kind.name));
+    file.refuse(fmt::format("{} bytes", bytes.size()), std::string(kind.name));
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.magic != kind.magic) file.refuse("a file of another kind", fmt::format("a {}", kind.name));
+  if (header.magic != kind.magic) file.refuse("a file of another kind", std::string(kind.name));
   if (header.version != kind.version)
     file.refuse(fmt::format("version {}", header.version), fmt::format("version {}", kind.version));
   std::uint64_t left = bytes.size() - sizeof header;

@@ -14,9 +14,9 @@ namespace speclab {
 
 /// Writes and maps files of arrays that were made from the token ids of one tokenizer.
 ///
-/// Little-endian: magic, version, size of the vocabulary, bytes of each section, the hash of the tokenizer,
-/// the SHA-256 of everything else, then the sections. Opening refuses a file of another kind or version, and
-/// one that is cut or damaged. The class that owns the file checks the contents of the sections.
+/// The layout, little-endian: magic, version, size of the vocabulary, bytes of each section, the hash of the
+/// tokenizer, the SHA-256 of everything else, then the sections. Opening refuses a file of another kind or
+/// version, and one that is cut or damaged. The class that owns the file checks the contents of the sections.
 class TokenFile {
  public:
   static constexpr std::size_t kSections = 8;

@@ -196,7 +196,7 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   slot.lossy = slot.rule->loss(options.rule_options, options.sampling) == LossClass::l3;
   slot.processors = std::make_unique<LogitsProcessors>(options.processors(request.eos, prompt_length));
   if (!slot.processors->active()) slot.processors.reset();
-  slot.stops.reset(slot.request.options.stop);  // it keeps a reference
+  slot.stops.reset(slot.request.options.stop);  // `stops` keeps a reference to this list
 
   Sequence& sequence = slot.sequence;
   sequence.tokens.assign(request.prompt.begin(), request.prompt.end());

@@ -25,7 +25,7 @@ class DividedTree {
  public:
   struct Part {
     std::vector<std::int32_t> nodes;    ///< nodes of the tree, ascending; node 0 first
-    std::vector<Token> tokens;          ///< tokens to feed: the previously accepted ones, then those of nodes
+    std::vector<Token> tokens;          ///< tokens to feed: the previously accepted ones, then `nodes`
     std::vector<std::int32_t> parents;  ///< parent of each token, as an index into tokens
     std::vector<std::int32_t> rows;     ///< tokens whose logits are wanted, as ascending indices into tokens
     std::vector<float> logits;          ///< [rows, vocab], filled by the caller

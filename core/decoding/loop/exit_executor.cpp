@@ -3,7 +3,7 @@
 // states at the exits, so the verifying forward runs only the remaining layers for them. The last drafted
 // token was not fed while drafting. Its first layers run before the verifying forward, in a forward without
 // the output head. If rows stopped at different layers, those of the first exit are taken on to the second
-// exit, then all of these to the third, and so on. So each layer reads its weights once.
+// exit, then the rows of both exits to the third, and so on. So the weights of each layer are read once.
 // Logits and cache have the same bits as after one forward of the whole draft (LayerPart).
 #include <algorithm>
 

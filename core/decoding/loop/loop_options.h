@@ -52,8 +52,8 @@ struct LoopOptions {
   /// Called after each step with the draft and its rows. Not called for steps that a device ran by itself,
   /// because their rows stay there. Its time is not measured.
   std::function<void(const JudgedStep&)> on_judged = nullptr;
-  /// run() calls it with true after the prompts and before the first step, and with false after the last step
-  /// (not when a step fails). With it a profiler can record only the steps.
+  /// run() calls it with true after the prefills and before the first step, and with false after the last
+  /// step (not when a step fails). With it a profiler can record only the steps.
   std::function<void(bool begins)> on_steps = nullptr;
 };
 

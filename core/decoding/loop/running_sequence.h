@@ -64,7 +64,7 @@ struct RunningSequence {
   std::vector<std::int32_t> rows;     ///< rows fed that want logits, ascending
   std::vector<DevicePart> parts;      ///< one per device if a step is divided over several; else empty
   StepStatesReader states;            ///< the hidden states that the strategy reads
-  int state_fetches = 0;              ///< steps that waited for hidden states after the verdict
+  int state_fetches = 0;              ///< number of steps that waited for hidden states after the verdict
   std::vector<int> path;
   StepRecord step;  ///< reused, so that its lists keep their memory; out.steps gets copies
   int emitted = 0;
@@ -72,9 +72,9 @@ struct RunningSequence {
   Work draft_before;               ///< the draft's work when the step began
   Work target_before;              ///< the target's work when the draft of the step began
   int committed_before = 0;        ///< positions that the target had committed when the draft began
-  Work drafted_on_target;          ///< the part of the target's work in this generation that drafted
+  Work drafted_on_target;          ///< work on the target in this generation that was done to draft
   Work target_begun, draft_begun;  ///< work when decoding began, after prefill
-  std::vector<Work> drafts_begun;  ///< the same by draft model
+  std::vector<Work> drafts_begun;  ///< draft_begun by draft model
 
   int vocab() const { return session->model().config().vocab; }
   StepRows step_rows() const { return {logits.data(), row_of, vocab(), maxima}; }

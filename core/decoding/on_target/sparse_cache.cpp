@@ -11,20 +11,21 @@
 namespace speclab {
 
 void SparseCacheOptions::fields(OptionVisitor& visit) {
-  visit("first", first, Range<int>{0, 1 << 28}, "sparse cache: first positions that drafts see");
-  visit("last", last, Range<int>{0, 1 << 28}, "sparse cache: last committed positions that drafts see");
+  visit("first", first, Range<int>{0, 1 << 28}, "sparse cache: number of first positions that drafts see");
+  visit("last", last, Range<int>{0, 1 << 28},
+        "sparse cache: number of last committed positions that drafts see");
   visit("keep", keep,
         {{KeepMiddle::none, "none"}, {KeepMiddle::retrieved, "retrieved"}, {KeepMiddle::heavy, "heavy"}},
-        "sparse cache, positions between them that drafts see as well. retrieved: those to which the newest "
-        "token that was read out attends most; heavy: those to which all tokens that were read out attend "
-        "most");
+        "sparse cache: further positions that drafts see, between the first and the last ones. retrieved: "
+        "those to which the newest token that was read out attends most; heavy: those to which all tokens "
+        "that were read out attend most");
   visit("keep_positions", keep_positions, Range<int>{1, 1 << 28},
         "retrieved, heavy: number of these positions in each layer");
   visit("chunk", chunk, Range<int>{1, 1 << 20},
         "retrieved, heavy: consecutive positions that are chosen together");
   visit("refresh", refresh, Range<int>{1, 1 << 20},
-        "retrieved, heavy: steps from one read-out of the attention to the next; its draft begins with a "
-        "forward over the whole cache");
+        "retrieved, heavy: steps from one read-out of the attention to the next; a draft with a read-out "
+        "begins with a forward over the whole cache");
 }
 
 SparseCache::SparseCache(const SparseCacheOptions& options, std::vector<int> kept, const Resources& resources,

@@ -54,7 +54,7 @@ class SparseCache {
   /// Whether the next feed of the draft sees the whole cache, to read out the feed's attention. That feed
   /// should have only the row of the pending token.
   bool reads_next(const Sequence& sequence) const;
-  /// The most committed positions that a feed sees, unless it reads out its attention.
+  /// The largest number of committed positions that a feed without a read-out sees.
   std::int64_t most_seen() const {
     return static_cast<std::int64_t>(options_.first) + options_.last +
            (options_.keep == KeepMiddle::none ? 0 : options_.keep_positions);

@@ -69,7 +69,7 @@ void TokenExits::feed(const Row& row, Way& way, std::size_t level) {
   std::size_t first = row.tokens.size() - 1;
   Feed next;
   if (level == 0) {
-    // Rows that an earlier step left there are not those of this draft.
+    // Rows that an earlier step left in flight do not belong to this draft.
     next.continues = first > 0;
     next.layers = LayerPart::until(exit);
     SPECLAB_CHECK(first == 0 || first == flying, "{} tokens of a draft, but {} rows in flight", first,

@@ -28,7 +28,8 @@ namespace {
                "at least one token that is allowed", "Loosen the banned tokens or the minimum length."});
 }
 
-/// See SamplingParams::top_p. A GPU counts in the same way (core/backend/cuda/kernels/law.h).
+/// The mass of a weight as an integer, see SamplingParams::top_p. A GPU computes the same numbers
+/// (core/backend/cuda/kernels/law.h).
 std::uint64_t mass_of(float weight) { return static_cast<std::uint64_t>(weight * 0x1p44f); }
 
 row_kernels::Law law(const Distribution& d) { return {d.weights(), 1 / d.sum()}; }

@@ -48,8 +48,8 @@ inline bool comes_first(const TopEntry& a, const TopEntry& b) {
 /// machine and for every vector width.
 class Distribution {
  public:
-  /// `ids` maps row index i to a token (ascending) for a reduced vocabulary; empty = identity. Tokens outside
-  /// it have weight 0. Throws Error with the index when a logit is NaN or +inf, and when all are -inf.
+  /// `ids` maps row index i to a token (ascending) for a reduced vocabulary; empty = identity. Other tokens
+  /// have weight 0. Throws Error when a logit is NaN or +inf (with its index), and when all are -inf.
   void assign_logits(std::span<const float> logits, const SamplingParams& params, std::span<const Token> ids,
                      int vocab);
   void assign_weights(std::span<const double> weights);  ///< non-negative, with sum > 0; stored as float
@@ -70,7 +70,8 @@ class Distribution {
   /// Coupled sampling: argmax over tokens with p > 0 of log p + Gumbel(position, token), in float.
   Token sample_coupled(const Coins& coins, std::int64_t position, int stream = 0) const;
   /// Coupled sampling with the noise of several streams: argmax of log p + the largest Gumbel(position,
-  /// token) of streams 0 to streams - 1. It has the law p. With one stream it is sample_coupled().
+  /// token) of streams 0 to streams - 1. The token has the law p. With one stream it is that of
+  /// sample_coupled().
   Token sample_coupled_list(const Coins& coins, std::int64_t position, int streams) const;
   /// Rank of the token, 0 = the most probable one. Among equally probable tokens the lower id ranks first.
   int rank(Token token) const;

@@ -8,7 +8,7 @@
 namespace speclab {
 namespace {
 
-// Returns the row entry of a token, or -1 when the reduced vocabulary lacks the token.
+// Returns the index of a token's entry in the row, or -1 when the vocabulary lacks the token.
 int row_of(Token token, std::span<const Token> ids, std::size_t rows) {
   if (ids.empty()) return token >= 0 && static_cast<std::size_t>(token) < rows ? token : -1;
   const auto found = std::lower_bound(ids.begin(), ids.end(), token);

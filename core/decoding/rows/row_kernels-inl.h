@@ -20,7 +20,7 @@ using F = hn::CappedTag<float, kLanes>;
 using U = hn::RebindToUnsigned<F>;
 using I = hn::RebindToSigned<F>;
 using D = hn::CappedTag<double, hn::MaxLanes(F()) == 1 ? 1 : hn::MaxLanes(F()) / 2>;
-using H = hn::Rebind<float, D>;  // the floats that fill a vector of doubles
+using H = hn::Rebind<float, D>;  // as many floats as D has doubles
 using VF = hn::Vec<F>;
 using VD = hn::Vec<D>;
 constexpr std::size_t kF = hn::MaxLanes(F());

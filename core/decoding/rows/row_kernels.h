@@ -10,12 +10,12 @@
 /// SIMD loops over one vocabulary row (Highway, the widest instruction set of the CPU). Every result has the
 /// same bits for every vector width and on every machine, GPUs included (core/backend/cuda/kernels/law.h):
 /// sums have a fixed order, exp and log are our own polynomials, and no multiplication is fused with an
-/// addition (FMA). Rows are floats, [vocab]; sums are doubles. Nothing allocates.
+/// addition (FMA). Rows are [vocab], sums are doubles. Nothing allocates.
 namespace speclab::row_kernels {
 
 /// The order of every sum over a row. The row is divided into chunks of kSumChunk entries. A chunk has
-/// kSumLanes partial sums: entry i is added to partial sum i mod kSumLanes. At the end of the chunk
-/// the partial sums are added up in ascending order, and the result is added to the total.
+/// kSumLanes partial sums: entry i is added to partial sum i mod kSumLanes. At the end of the chunk the
+/// partial sums are added up, from number 0 on, and the result is added to the total.
 inline constexpr std::size_t kSumLanes = speclab::kSumLanes;
 inline constexpr std::size_t kSumChunk = speclab::kSumChunk;
 

@@ -74,7 +74,7 @@ struct RuleOptions {
   double delta = .3;     ///< typical acceptance: factor of exp(-entropy)
   double theta = 0;      ///< threshold: least probability
   int top_k = 0;         ///< threshold_top_k: the token must also be among the k best; 0 = off
-  int streams = 1;       ///< coupled: streams of noise, one for each of several drafted children
+  int streams = 1;       ///< coupled: number of noise streams; child k is drawn with stream k mod streams
 };
 
 /// A parameter of rules: a field of RuleOptions, with its name, help and range. Exactly one of
@@ -119,11 +119,11 @@ void verify_by_walk_arranged(const AcceptanceRule& rule, const RuleOptions& opti
 /// whole draft and may look at all rows before it decides. It is a pure function, so tests can enumerate its
 /// results. Rules that walk the tree from the pending token share verify_by_walk() and differ in `test`.
 /// Ratio rules (rules_ratio.cpp) pass the current residual R from child to child (multi-step speculative
-/// sampling, Miao et al. 2024, Alg. 2), so `expected` of the j-th child is computed with R instead of p.
+/// sampling, Miao et al. 2024, Alg. 2), so NodeVerdict::expected of a child is computed with R instead of p.
 /// Criterion rules (rules_criterion.cpp) judge each token on its own.
 struct AcceptanceRule {
   std::string_view name;
-  std::string_view summary;  ///< "accept when u < p/q, else draw from norm(max(0, p - q))"
+  std::string_view summary;  ///< for example "accept when u < p/q, else draw from norm(max(0, p - q))"
   std::string_view source;   ///< paper and equation
   LossClass (*loss)(const RuleOptions&, const SamplingParams&);
   std::span<const RuleOption* const> options;  ///< the options that the rule reads
@@ -136,8 +136,9 @@ struct AcceptanceRule {
   /// The rule's expected acceptance of a single draw from q, or of the token `one_hot` if q is null. Used for
   /// teacher-forced estimates.
   double (*expected)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&);
-  /// Computes the distribution of the next emitted token, [vocab], when one child is drafted from q, or the
-  /// child is the token `one_hot` if q is null. Used for the distances of lossy rules and for proofs.
+  /// Computes the distribution of the next emitted token, [vocab], at a node with one child. The child is
+  /// drawn from q, or is the token `one_hot` if q is null. Used for the distances of lossy rules and for
+  /// proofs.
   void (*output_law)(const TargetRow&, const Distribution* q, Token one_hot, const RuleOptions&,
                      std::vector<double>& law);
   /// Returns the rule with these options in the form that a device runs. Null: the rule has no such form, and

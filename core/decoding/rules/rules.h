@@ -22,7 +22,7 @@ std::span<const AcceptanceRule> longest_path();  ///< criterion rules that take 
 std::span<const AcceptanceRule> classical();     ///< textbook rejection sampling, for comparison
 std::span<const AcceptanceRule> paths();         ///< judge whole paths, from the leaves to the root
 std::span<const AcceptanceRule> k_seq();         ///< the same test for all children drawn from one row
-std::span<const AcceptanceRule> multi_path();    ///< block verification of the best of several paths
+std::span<const AcceptanceRule> multi_path();    ///< block verification of one of several paths
 std::span<const AcceptanceRule> any_order();     ///< rejection with the children in a random order
 
 // Parameters of the rules; each is declared once. A rule lists pointers to the parameters that it reads.

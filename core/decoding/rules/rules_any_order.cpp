@@ -1,10 +1,11 @@
 // The rule "rejection" with the children of a node in a random order, as the algorithm of SpecInfer has it
-// (Miao et al. 2024, Alg. 2). With several draft models, the order decides which of them is tested against
-// the whole row p and which against a residual. A fixed order prefers the first model; a random one is fair.
+// (Miao et al. 2024, Alg. 2). With several draft models, the order decides which model's token is tested
+// against the whole row p, and which ones against a residual. A fixed order prefers the first model; a random
+// order is fair.
 //
 // In a random order the rule is exact only if no child's row depends on another child. So the rule refuses a
 // node whose children were drawn without replacement, and a node with both drawn and copied children, because
-// a copy may have been chosen as a token that was not drawn.
+// a copy may have been chosen among the tokens that were not drawn.
 #include <array>
 #include <numeric>
 #include <utility>

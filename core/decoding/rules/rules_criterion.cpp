@@ -1,15 +1,15 @@
-// Lossy rules that accept a token by its place in the target's row. The draft's probability does not matter:
-// a rule accepts x if x is in a set A that it derives from the row. The criterion looks at p. At temperature
-// 0, where p is one-hot, it looks at the raw row. The token after a rejection is drawn from a law f. For the
-// rule "typical", f is p restricted to the typical set; for the others f is p. (At temperature 0 both are the
-// argmax.) With one child, the output law is q(x) + (1 - q(A)) f(x) for x in A, and (1 - q(A)) f(x) for other
-// x. The papers below describe greedy decoding. What the rules do above temperature 0 is this project's
-// interpretation.
+// Lossy rules that accept a token by its rank or probability in the target's row. The draft's probability
+// does not matter: a rule accepts x if x is in a set A that it derives from the row. The criterion looks at
+// p. At temperature 0, where p is one-hot, it looks at the raw row. The token after a rejection is drawn from
+// a law f. For the rule "typical", f is p restricted to the typical set; for the others f is p. (At
+// temperature 0 both are the argmax.) With one child, the output law is q(x) + (1 - q(A)) f(x) for x in A,
+// and (1 - q(A)) f(x) for other x. The papers below describe greedy decoding. What the rules do above
+// temperature 0 is this project's interpretation.
 //
 // On a tree there are two ways to choose a path. The rules top_beta, gap, typical and threshold walk: at each
-// node they accept the first child, in draw order, whose token is in A. Then a child that leads to a dead end
-// can hide a sibling that leads further. The rules named ..._longest accept the longest path whose tokens are
-// all in A, and of paths of one length the most probable one (Cai et al. 2024, Medusa). They
+// node they accept the first child, in draw order, whose token is in A. In a walk, a child that leads to a
+// dead end can hide a sibling that leads further. The rules named ..._longest accept the longest path whose
+// tokens are all in A, and of several longest paths the most probable one (Cai et al. 2024, Medusa). They
 // need the rows of all nodes whose whole path is in A. On a chain both ways give the same path.
 #include <algorithm>
 #include <array>
@@ -68,7 +68,7 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
 /// A node whose path from the pending token is in A.
 struct Accepting {
   int node;
-  double log_p;  ///< sum along the path, in the row that the criterion looks at
+  double log_p;  ///< sum of log p along the path, with p from the rows that the criterion looks at
 };
 
 template <Criterion kCriterion>
@@ -185,7 +185,7 @@ DeviceRule longest_on_device(const RuleOptions& options, const SamplingParams&) 
   return {.rule = AcceptRule::kLongest, .criterion = kForm(options)};
 }
 
-/// The rule `walks` with the longest path on trees.
+/// The rule with the name `walks`, changed to accept the longest path of a tree.
 template <Criterion kCriterion, CriterionForm (*kForm)(const RuleOptions&)>
 AcceptanceRule longest(std::string_view walks, std::string_view name, std::string_view summary) {
   AcceptanceRule rule = *std::ranges::find(kRules, walks, &AcceptanceRule::name);

@@ -19,8 +19,8 @@
 // "rejection", which is the case of groups of one. So the rule also judges copied tokens and draws without
 // replacement. The number of children of a node must not depend on the tokens that were drawn there.
 //
-// Several children may have the accepted token. The step goes on at the first of them, whichever passed: in
-// trees of chains that share equal tokens, what was drawn after equal ones hangs below the first.
+// Several children may have the accepted token. The step goes on at the first of them, whichever passed: if a
+// tree was made of chains that share equal tokens, everything drawn after equal tokens hangs below the first.
 #include <algorithm>
 #include <array>
 
@@ -43,8 +43,8 @@ GroupTest best_test(const std::vector<double>& law, const std::vector<double>& q
   return search.found();
 }
 
-/// Replaces the law by `left`, divided by its sum. Leaves it as it is if nothing is left: then the failure
-/// before this call had probability 0 up to rounding.
+/// Replaces the law by `left`, divided by its sum. Leaves the law as it is if nothing is left: then the
+/// failure before this call had probability 0 up to rounding.
 template <typename Left>
 void replace(std::vector<double>& law, std::vector<double>& spare, const Left& left) {
   spare.resize(law.size());
@@ -56,7 +56,7 @@ void replace(std::vector<double>& law, std::vector<double>& spare, const Left& l
   std::swap(law, spare);
 }
 
-/// The number of children from `first` on that were drawn from the row of the first one.
+/// The number of consecutive children, from `first` on, that were drawn from the row of the first one.
 int group_size(std::span<const NodeTest::Child> children, std::size_t first) {
   const Distribution* q = children[first].q;
   if (q == nullptr || q->one_hot()) return 1;

@@ -1,6 +1,6 @@
-// Rules that draw the target's own token at the node and accept the child that equals it. They are lossless
-// for any draft. The target's token depends only on the row, the position and the seed. So the text with
-// speculation equals the text without it.
+// Rules that choose the target's own token at the node and accept the child that equals it. They are lossless
+// for any draft. The target's token depends only on the row and on the coins of its position. So the text
+// with speculation equals the text without it.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -60,7 +60,7 @@ double coupling_mass(const Distribution& p, const Distribution& q, int streams) 
   // D(s) = base + s q_below: the tokens with a ratio below s count with s q, those above with p.
   const double others = streams - 1;
   double base = others, q_below = 1, mass = 0;
-  double last = 0, d_last = 0, integral = 0;  // the ratio before, D there, and the integral from there on
+  double last = 0, d_last = 0, integral = 0;  // the previous ratio, D at it, and the integral from it on
   for (auto e = entries.rbegin(); e != entries.rend(); ++e) {
     const double px = static_cast<double>(wp[static_cast<std::size_t>(e->token)]) * to_p;
     const double qx = static_cast<double>(wq[static_cast<std::size_t>(e->token)]) * to_q;

@@ -13,13 +13,14 @@
 //
 //   q'(x) = q(x) (1 - lambda + lambda (C^m - c^m) / (C - c)),
 //
-// where c and C are the sums of q over the classes below that of x, and up to that of x. With lambda = 1 and
-// many paths, q' gives more mass to a few tokens than p does. So the rule takes the lambda that maximises the
-// sum over the classes of min(q', rho p). Up to the width of the classes, this sum is the mean of the next
-// rho. m and the kind of choice are random, but what follows depends on them only through q'. So the chosen
-// path is a draw from rows that are known, and block verification with q' in place of q is lossless for it
-// (Sun et al. 2024, arXiv 2403.10444; rules_paths.cpp explains rho and the residual). This holds for any
-// order of any classes and for any lambda. With K = 1, q' is q.
+// where c is the sum of q over the classes below the class of x, and C also includes the class of x. With
+// lambda = 1 and many paths, q' gives more mass to a few tokens than p does. So the rule takes the lambda
+// that maximises the sum over the classes of min(q', rho p), with rho of the path so far (rules_paths.cpp).
+// Because p/q is almost constant in a class, this sum is almost the mean of the next rho. m and the kind of
+// choice are random, but what follows depends on them only through q'. So the chosen path is a draw from rows
+// that are known, and block verification with q' in place of q is lossless for it (Sun et al. 2024, arXiv
+// 2403.10444; rules_paths.cpp explains the residual). This holds for any order of any classes and for any
+// lambda. With K = 1, q' is q.
 //
 // At depth 1 the rule does not reach the optimum for K drafts (core/theory/verifier_bounds.h), because the
 // residual forgets the tokens of the paths that were not chosen.
@@ -135,7 +136,7 @@ class ChosenPath {
     chosen.rho = std::min(1.0, rho * chosen.p[token] / chosen.q[token]);
   }
 
-  /// Sets q of the node's token, which is q' without a choice.
+  /// Sets chosen.q to the law q that the node's token was drawn from. It stays q' if lambda is 0.
   static void set_drawn(const Draft& draft, int node, ChosenNode& chosen) {
     if (const Distribution* q = draft.q_at(node)) {
       SPECLAB_CHECK(q->vocab() == chosen.parent.p->vocab(), "draft row of {} tokens, target row of {}",
@@ -147,7 +148,7 @@ class ChosenPath {
     chosen.q[static_cast<std::size_t>(draft.tree.token(node))] = 1;
   }
 
-  /// Sets the classes of all tokens, and what the choice of the highest class changes. Returns lambda.
+  /// Sets the class of each token and the RatioClass of each class. Returns lambda.
   double set_choice(const ChosenNode& chosen, double rho) {
     class_of_.assign(chosen.q.size(), 0);
     q_masses_.assign(kRatioClasses, 0);
@@ -188,13 +189,13 @@ class ChosenPath {
     std::swap(alive_, next_);
   }
 
-  std::vector<int> alive_, next_, children_;  // one node of each remaining path
+  std::vector<int> alive_, next_, children_;  // alive_: one node of each remaining path; the others: scratch
   std::vector<int> class_of_;                 // [vocab]; only of tokens that q can draw
   std::vector<std::uint64_t> q_masses_, p_masses_;
   std::vector<RatioClass> classes_;
 };
 
-/// Writes (rho p - q')+, not normalised, to `left`, and returns its sum.
+/// Writes max(0, rho p - q'), not normalised, to `left`, and returns its sum.
 double residual(double rho, const ChosenNode& node, std::vector<double>& left) {
   left.resize(node.q.size());
   row_kernels::FixedSum sum;

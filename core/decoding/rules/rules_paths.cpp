@@ -6,8 +6,9 @@
 // the path to this node, given the tokens of the path and of the paths that failed before it. rho is 1 at the
 // pending token. Below a node with the law R and the probability rho, a child x ~ q has the probability
 // min(1, rho R(x) / q(x)). R is the target's row p until a child of the node fails. A leaf is accepted with
-// its rho. If it fails, the leaf is removed, and its parent changes (Sun et al. 2024, arXiv 2403.10444, for
-// chains; "Traversal Verification for Speculative Tree Decoding", arXiv 2505.12398, for trees):
+// probability rho. If it fails, the leaf is removed, and its parent changes (Sun et al. 2024, arXiv
+// 2403.10444, for chains; "Traversal Verification for Speculative Tree Decoding", arXiv 2505.12398, for
+// trees):
 //
 //   S = sum over x of (rho R(x) - q(x))+,   rho <- S / (S + 1 - rho),   R <- (rho R - q)+ / S,
 //
@@ -211,7 +212,7 @@ double expected(const TargetRow& row, const Distribution* q, Token one_hot, cons
 
 constexpr std::string_view kSummary =
     "from the leaf to the root: keep a path with probability rho, the product of p/q along it, capped at 1 "
-    "after each token; else draw from norm(max(0, rho p - q)) at the node where the paths end";
+    "after each token; after a rejection draw from norm(max(0, rho p - q)) at the last node that is kept";
 
 const std::array<AcceptanceRule, 2> kRules = {{
     {.name = "block",

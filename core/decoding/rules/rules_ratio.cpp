@@ -68,7 +68,7 @@ class Remainder {
       return;
     }
     if (q == nullptr && !touched_ && f.power == 1) {
-      // Only the drafted token changes; the others keep their weights, up to one factor.
+      // Only the weight of the drafted token changes; a common factor of all weights does not matter.
       weights_.assign(p_.weights().begin(), p_.weights().end());
       const double unit = p_.sum() / (f.plain_residual ? 1 : f.scale);  // weight of probability one
       at(one_hot) = std::max(0.0, at(one_hot) - unit);
@@ -102,8 +102,8 @@ class Remainder {
   }
 
  private:
-  /// subtract() from a residual, for f without a power. It has the bits of the loops at the end of
-  /// subtract().
+  /// subtract() from a residual, for f without a power. The results have the bits that the loops at the end
+  /// of subtract() give.
   void subtract_again(const Distribution* q, Token one_hot, const RatioForm& f) {
     thread_local std::vector<double> next;
     const double scale = f.plain_residual ? 1 : f.scale;

@@ -14,7 +14,7 @@ struct Checkpoint::Impl {
   std::filesystem::path path;
   CheckpointParts parts;
   std::vector<TensorInfo> infos;
-  std::unordered_map<std::string, std::size_t> index;  // canonical name -> parts.tensors
+  std::unordered_map<std::string, std::size_t> index;  // canonical name -> index in parts.tensors
   std::optional<Inflation> twin;
 
   void make_index() {
@@ -35,8 +35,8 @@ struct Checkpoint::Impl {
     return twin ? twin->original_tensor(name) : std::string(name);
   }
 
-  /// Calls read(type, first byte, number of weights, out) for each run of rows that is contiguous in the
-  /// file.
+  /// Reads rows [begin, end) of a tensor. Calls read(type, first byte, number of weights, out) for each run
+  /// of weights that is contiguous in the file.
   template <typename T, typename Read>
   void read_rows(std::string_view name, std::int64_t begin, std::int64_t end, T* out, Read read) const {
     const CheckpointTensor& from = tensor(name);

@@ -181,9 +181,9 @@ void read_token_ids(const GgufFile& file, Tokenizer::Parts& parts) {
                                                                        {"fim_pad", "fim_pad"},
                                                                        {"fim_rep", "fim_rep"},
                                                                        {"fim_sep", "fim_sep"},
-                                                                       {"prefix", "fim_pre"},  // in old files
-                                                                       {"suffix", "fim_suf"},
-                                                                       {"middle", "fim_mid"}}};
+                                                                       {"prefix", "fim_pre"},    // old files
+                                                                       {"suffix", "fim_suf"},    // old files
+                                                                       {"middle", "fim_mid"}}};  // old files
   for (const auto& [key, role] : kRoles) {
     if (id(key)) parts.stated_roles.insert(role);
   }

@@ -24,8 +24,8 @@ bool file_exists(const fs::path& path) {
   return fs::status(path, ignored).type() != fs::file_type::not_found;
 }
 
-/// Opens the safetensors files of a directory: model.safetensors, or the files
-/// that the index names, in name order.
+/// Opens the safetensors files of a directory: model.safetensors, or the files that the index names, in name
+/// order. Sets `index` to the index's weight_map if it reads the index.
 std::vector<MappedFile> open_weights(const fs::path& directory, Json& index) {
   std::vector<MappedFile> files;
   const fs::path single = directory / "model.safetensors",
@@ -259,7 +259,8 @@ CheckpointParts open_huggingface_directory(const fs::path& directory) {
   const bool masks = parts.config.family == "gpt2" || parts.config.family == "gpt_neox";
   parts.tensors = take_tensors(
       expected, std::move(tensors), directory.string(), "config.json", false, [&](const std::string& name) {
-        // A tied output head may be stored twice, and old files contain RoPE's constants and the causal mask.
+        // A tied output head may be stored beside the embedding, and old files contain RoPE's constants and
+        // the causal mask.
         if ((tied && name == head) || name.ends_with(".rotary_emb.inv_freq")) return true;
         return masks && (name.ends_with(".attn.bias") || name.ends_with(".attention.bias") ||
                          name.ends_with(".masked_bias"));

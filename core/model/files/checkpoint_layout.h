@@ -87,8 +87,9 @@ struct CheckpointTensor {
 
 /// Takes the expected tensors out of `stored` and refuses unknown ones, because silently leaving out a tensor
 /// would change the logits. Throws Error naming a tensor that is missing, has another shape than
-/// `config_source` (a file or "its metadata") implies, has a type that cannot be read, or is left over and
-/// not `ignorable`. `interleaved` says that the file has the rows of q and k in the interleaved RoPE order.
+/// `config_source` (a name for messages, such as "config.json") implies, has a type that cannot be read, or
+/// is left over and not `ignorable`. `interleaved` says that the file has the rows of q and k in the
+/// interleaved RoPE order.
 std::vector<CheckpointTensor> take_tensors(const std::vector<ExpectedTensor>& expected,
                                            std::vector<StoredTensor> stored, const std::string& model_name,
                                            const std::string& config_source, bool interleaved,

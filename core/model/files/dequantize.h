@@ -10,8 +10,8 @@
 namespace speclab {
 
 /// The formats of weights in files. The Q types and IQ4_NL are those of GGUF: each row is divided into
-/// blocks. The six types of this list have blocks of 32 weights. "half" is a 16-bit float, w is a weight, and
-/// n is the integer that is stored for it.
+/// blocks. The following six types have blocks of 32 weights. "half" is a 16-bit float, w is a weight, and n
+/// is the integer that is stored for it.
 ///   Q4_0: half d, 16 bytes of nibbles (low nibbles are weights 0..15, high ones 16..31); w = d (n - 8)
 ///   Q4_1: half d, half m, nibbles;                                                      w = d n + m
 ///   Q5_0: half d, 32 fifth bits (bit i of weight i), nibbles;                           w = d (n - 16)
@@ -19,8 +19,8 @@ namespace speclab {
 ///   Q8_0: half d, 32 signed bytes;                                                      w = d n
 ///   IQ4_NL: half d, nibbles that select one of 16 levels;                               w = d level[n]
 /// The K types have blocks of 256 weights in groups of 16 or 32. Each group has a scale s (and an offset m)
-/// of 4, 6 or 8 bits, w = (d s) n - (d_min m) or w = (d s) n, see dequantize_k.h. All formats are
-/// little-endian.
+/// of 4, 6 or 8 bits: w = (d s) n - (d_min m), or w = (d s) n after a constant is subtracted from n and
+/// perhaps from s (dequantize_k.h). All formats are little-endian.
 enum class TensorType : std::uint8_t {
   kF32,
   kF16,

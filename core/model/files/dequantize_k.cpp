@@ -14,7 +14,7 @@ float half_at(const std::byte* from) {
   return half_to_float(bits);
 }
 
-/// Extracts field `index` of `bits` bits from a byte.
+/// Divides a byte into fields of `bits` bits, the lowest first, and returns field `index`.
 int field(std::byte byte, int index, int bits) {
   return static_cast<int>(byte) >> index * bits & ((1 << bits) - 1);
 }
@@ -27,9 +27,10 @@ int strip_code(const std::byte* from, int i) {
   return field(from[i / weights * bytes + i % bytes], i % weights / bytes, bits);
 }
 
-/// Unpacks the scales and offsets of Q4_K and Q5_K: 12 bytes in three rows of four. The low six bits of row 0
-/// are scales 0..3, those of row 1 offsets 0..3. Row 2 has the low four bits of scales 4..7 (low nibble) and
-/// offsets 4..7 (high nibble); their upper two bits are the top bits of rows 0 and 1.
+/// Unpacks the scales and offsets of Q4_K and Q5_K: 12 bytes in three rows of four. The low six bits of the
+/// bytes in row 0 are scales 0..3, those in row 1 are offsets 0..3. Row 2 has the low four bits of scales
+/// 4..7 (low nibbles) and of offsets 4..7 (high nibbles). The upper two bits of scales 4..7 are the top bits
+/// of row 0, those of offsets 4..7 the top bits of row 1.
 void scales_and_offsets(const std::byte* from, int* scale, int* offset) {
   for (int i = 0; i < 4; ++i) {
     const int s = static_cast<int>(from[i]), m = static_cast<int>(from[4 + i]);

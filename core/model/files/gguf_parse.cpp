@@ -18,9 +18,9 @@ constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4,
 
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr int kMaxNesting = 8;
-// Limits far above real models. In memory a key or the description of a tensor takes about 13 times the bytes
-// that it has in the file. Without the limits, a large file that holds only such entries would take 13 times
-// its size.
+// These limits are far above real models. In memory a key or the description of a tensor takes about 13 times
+// the bytes that it has in the file. Without the limits, a large file that holds only such entries would take
+// 13 times its size.
 constexpr std::uint64_t kMostKeys = 4096, kMostTensors = 32'768;
 constexpr std::uint64_t kMostNameBytes =
     65'535;  // the format's limit for keys; its limit for names of tensors is 64

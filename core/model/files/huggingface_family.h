@@ -50,8 +50,8 @@ struct RopeKeys {
   const char* partial = "partial_rotary_factor";
   float default_partial = 1;  ///< share of a head that transformers rotates if the key is missing; if this
                               ///< share is not 1, a missing key is an error here
-  bool longrope = false;      ///< true: the family has no scaling but LongRoPE, which files call "longrope",
-                              ///< "su" or "yarn"; false: LongRoPE is refused
+  bool longrope = false;      ///< true: the only scaling of the family is LongRoPE, which files call
+                              ///< "longrope", "su" or "yarn"; false: LongRoPE is refused
 };
 /// Reads the rotary embedding. Files of transformers before version 5 have rope_theta and rope_scaling; newer
 /// files have rope_parameters, which contains both. The base (rope_theta) has no default, because a wrong

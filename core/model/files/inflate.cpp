@@ -256,7 +256,7 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
     kv_heads.push_back(head < o.kv_heads * copies ? head / copies : -1);
   for (int head = 0; head < c.heads; ++head) {
     const int on = head / new_group,
-              place = on % copies * new_group + head % new_group;  // index in the original head's group
+              place = on % copies * new_group + head % new_group;  // index among the query heads of `kv`
     const int kv = kv_heads[static_cast<std::size_t>(on)];
     heads.push_back(kv >= 0 && place < group ? kv * group + place : -1);
   }
@@ -401,7 +401,7 @@ void Inflation::read(std::string_view name, std::int64_t begin, std::int64_t end
         continue;
       }
       bool zero = !t.random_rows;
-      if (t.whole_heads && !added_layer) {  // whether this head contains any original dimension
+      if (t.whole_heads && !added_layer) {  // rows added to an original head are zero
         const auto dims = static_cast<std::int64_t>(head_dim_.size());
         const auto head = row_of.begin() + r / dims * dims;
         zero = zero || std::any_of(head, head + dims, [](int c) { return c >= 0; });

@@ -44,7 +44,7 @@ struct InflateShape {
 ///
 /// Adding a product with an exact zero does not change a float sum, and the original weights keep their
 /// order. So only the norms round differently, and even they do not if D/d is a power of four. Random numbers
-/// come from Philox and are addressed by tensor and position. They are made when rows are read; nothing is
+/// come from Philox and are addressed by tensor, row and column. They are made when rows are read; nothing is
 /// stored.
 class Inflation {
  public:

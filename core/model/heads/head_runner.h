@@ -16,7 +16,7 @@ class HeadRows {
  public:
   int rows() const { return rows_; }
   int width() const { return width_; }
-  /// For taps and feeds with Memory::kBackend, and for operations of the backend.
+  /// The numbers, for taps and feeds with Memory::kBackend and for operations of the backend.
   float* data() const { return buffer_.data(); }
 
  private:
@@ -26,7 +26,8 @@ class HeadRows {
 };
 
 /// Computes the modules of a trained head on the backend of its target, and counts their work. Rows stay in
-/// the backend's memory between put() and get(). The bits of a row do not depend on other rows.
+/// the backend's memory between put() and get(). The bits of a row do not depend on other rows. In these
+/// examples h are hidden states, e embeddings and l logits:
 ///
 ///   Medusa:  put(states, h); linear(block, {&h}, y); activate(kSilu, y); add(h, y); linear(head, {&y}, l)
 ///   Hydra:   embed(tokens, e); linear(mlp, {&h, &e}, y); activate(kSilu, y); linear(head, {&y}, l)

@@ -44,7 +44,8 @@ void Model::embed_inputs(const Inputs& in, float* x) const {
   }
 }
 
-// Applies the final norm, if there is one. `out` may equal `states`.
+// Applies the final norm. `out` may equal `states`. Without a final norm it does nothing, so `out` must then
+// equal `states`.
 void Model::normalise(const float* states, int n, float* out) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;

@@ -13,10 +13,10 @@ namespace speclab {
 /// Early exit (LayerSkip: Elhoushi et al. 2024; Kangaroo: Liu et al. 2024). Draft forwards run until(E),
 /// level by level with Feed::continues. The session keeps the K/V of layers [0, E) and the hidden states at E
 /// of all rows in flight. One forward of the same rows with from(E) then runs the remaining layers [E, L).
-/// Logits and cache have the same bits as after one forward of these rows through all layers.
-/// Rows may exit at different layers (CALM: Schuster et al. 2022). New rows may exit earlier than the rows in
-/// flight, and between(E, F) takes the last rows in flight, those that stopped at E, on to an exit at F. So
-/// no row stops later than a row in flight before it, and each row finds the K/V of its path in every layer
+/// Logits and cache have the same bits as after one forward of these rows through all layers. Rows may exit
+/// at different layers (CALM: Schuster et al. 2022). New rows may exit earlier than the rows in flight, and
+/// between(E, F) takes the last rows in flight, those that stopped at E, on to an exit at F. So no row stops
+/// at a later layer than a row in flight before it, and each row finds the K/V of its path in every layer
 /// that it runs.
 ///
 /// Layer skip (Draft & Verify: Zhang et al. 2024; SWIFT: Xia et al. 2024). Draft forwards run only(layers)
@@ -38,8 +38,8 @@ class LayerPart {
   static LayerPart from(int exit) { return {Kind::kFrom, exit, 0, {}}; }
   /// Takes rows that stopped at `exit` on to layer `next`. Tokens and parents of the feed are those of all
   /// rows in flight that stopped at `exit`, in order; these must be the last rows in flight, and the rows
-  /// before them must have run `next` layers. Feed::continues is false. A forward throws Error unless 0 <
-  /// exit < next < layers of the model. Taps are possible from layer `exit` on.
+  /// before them must have stopped at layer `next` or later. Feed::continues is false. A forward throws Error
+  /// unless 0 < exit < next < layers of the model. Taps are possible from layer `exit` on.
   static LayerPart between(int exit, int next) { return {Kind::kBetween, exit, next, {}}; }
   /// The given layers, numbered as in Model::Options. A forward throws Error if the list is empty, if the
   /// numbers do not ascend strictly, or if the model does not run all of these layers. The list must exist

@@ -26,8 +26,8 @@ struct Rope {
     kLlama3,   ///< low frequencies / factor, with a smooth transition (Grattafiori et al. 2024)
     kYarn,    ///< scales low frequencies only, and multiplies rotated values by attention_factor (Peng et al.
               ///< 2023)
-    kListed,  ///< frequency i / divisors[i], and attention_factor (Llama 3 in GGUF; LongRoPE: Ding et al.
-              ///< 2024)
+    kListed,  ///< divides frequency i by divisors[i], and multiplies rotated values by attention_factor
+              ///< (Llama 3 in GGUF; LongRoPE: Ding et al. 2024)
   };
   float theta = 0;
   /// Number of rotated dimensions, even. They are the first of a head. Pairs are (i, i + dims/2).

@@ -9,7 +9,7 @@ namespace speclab {
 namespace {
 
 // Frequencies without scaling, each divided by its divisor, in float as transformers computes them.
-// `divisors` is [dims/2], or null for ones.
+// `divisors` is [dims/2]; null: all are 1.
 std::vector<float> plain(float theta, int dims, const float* divisors = nullptr) {
   std::vector<float> out(static_cast<std::size_t>(dims / 2));
   for (int i = 0; i < dims / 2; ++i) {

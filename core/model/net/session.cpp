@@ -70,7 +70,7 @@ void Session::prefill(const PromptRun& run) {
     count = std::min(left, prompt ? static_cast<std::size_t>(together.most) : parents.size());
     feeds.clear();
     taps.clear();
-    // Feeds point into this vector, so it must not grow later.
+    // Feeds point into this vector, so its memory must not move later.
     taps.reserve(layers.size() * ((count + parents.size() - 1) / parents.size()));
     states.resize(std::max(states.size(), layers.size() * count * hidden));
     std::int32_t last = 0;

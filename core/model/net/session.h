@@ -101,9 +101,9 @@ class Session {
   Buffer<std::int32_t> fetched_rows_;
   Buffer<float> fetched_;
   // What has run for the rows in flight.
-  std::vector<int> ran_;    // indices of the layers of the last forward; all layers after the rest of an exit
-  std::vector<int> exits_;  // [rows in flight]; if > 0, the hidden state of the row is in exit_rows_
-  bool viewed_ = false;     // whether any of them ran with a CacheView
+  std::vector<int> ran_;     // layer indices of the last forward; of all layers after LayerPart::from()
+  std::vector<int> exits_;   // [rows in flight]; if > 0, the hidden state of the row is in exit_rows_
+  bool viewed_ = false;      // whether any row in flight ran with a CacheView
   Buffer<float> exit_rows_;  // [scratch, hidden]; empty until an early exit
   Work work_;
   std::shared_ptr<Model::Recorded> recorded_;  // null: none is recorded

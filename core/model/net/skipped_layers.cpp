@@ -17,7 +17,7 @@ using nlohmann::json;
 
 std::string listed(std::span<const int> numbers) { return fmt::format("[{}]", fmt::join(numbers, ", ")); }
 
-/// A list of layer numbers of a skip file.
+/// Reads the list of layer numbers with this name from a skip file.
 std::vector<int> numbers_of(const json& file, const char* name, const std::string& where) {
   const auto found = file.find(name);
   const bool list =

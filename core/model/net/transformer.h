@@ -43,13 +43,13 @@ struct Model::Inputs {
   const std::int32_t* position_rows = nullptr;  ///< [n], rows of the position embedding
   const std::int32_t* wanted = nullptr;         ///< [wanted_count], rows whose logits are computed
   int wanted_count = 0;
-  bool maxima = false;  ///< whether to note block maxima of their logits
-  bool prompt = false;  ///< products except the output head's use Backend::prompt_linear()
+  bool maxima = false;  ///< whether to note the block maxima of these logits
+  bool prompt = false;  ///< Backend::prompt_linear() computes all products except those with the output head
   std::span<const TappedRows> taps = {};
   std::span<const EmbeddedRows> embedded = {};
   std::span<const int> run = {};      ///< indices of the layers to run
   LayerPart part = {};                ///< whether hidden states are read from the sessions or kept in them
-  const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; for an early exit and its rest
+  const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; null unless layers run until or from an early exit
 };
 /// The rows of one feed, or of QueuedRows. They are consecutive among the inputs of the forward.
 struct Model::Placed {
@@ -77,7 +77,7 @@ struct Model::Recorded {
     std::shared_ptr<Graph> graph;   ///< null: the forward ran once and was not recorded
     const float* logits = nullptr;  ///< where the graph writes them
   };
-  static constexpr std::size_t kMost = 64;  ///< entries; instead of adding one more, the session forgets all
+  static constexpr std::size_t kMost = 64;  ///< most entries; the session drops all before it adds another
   std::map<Key, Entry> entries;
 };
 /// The size of a forward of one sequence, for Model::work().

@@ -30,8 +30,8 @@ struct ViewedRows {
   const ModelConfig& config;    ///< for the windows
 };
 /// Appends to `numbers` the arrays that attention needs in each layer of rows.run. Appends their offsets to
-/// `out`, [run]. Layers that share one CacheView object share its list. If they
-/// also have the same window, they share all arrays.
+/// `out`, [run]. Layers that share one CacheView object share the arrays of slots and ranks. If they also
+/// have the same window, they share all arrays.
 void lay_out_view(const ViewedRows& rows, std::vector<std::int32_t>& numbers, std::vector<StagedKeys>& out);
 
 }  // namespace speclab

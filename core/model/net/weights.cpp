@@ -83,8 +83,8 @@ std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& t
   return values;
 }
 
-/// Throws Error if ids stand for different tokens, and names the first of them. Ids that only one of the
-/// tokenizers has are ignored.
+/// Throws Error if an id stands for different tokens in the two tokenizers. The error names the first such
+/// ids. Ids that only one of the tokenizers has are ignored.
 void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer& target,
                const std::string& target_name) {
   constexpr int kShown = 3;
@@ -108,8 +108,8 @@ void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer&
 }
 
 /// Whether the vocabularies of two models differ at most in padding rows: both models have a row for each id
-/// of both tokenizers. check_ids() compares the tokens. Models are padded to a round number: Qwen2.5 has
-/// 151,936 rows up to 3B and 152,064 from 7B on.
+/// of both tokenizers. check_ids() compares the tokens. Vocabularies are padded to a round number of rows:
+/// Qwen2.5 has 151,936 rows up to 3B and 152,064 from 7B on.
 bool differs_in_padding(const ModelConfig& draft, const std::optional<Tokenizer>& tokenizer,
                         const Model& target) {
   if (!tokenizer || !target.tokenizer() || draft.inflated || target.config().inflated) return false;

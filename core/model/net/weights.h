@@ -33,15 +33,15 @@ struct Model::Weights {
   };
   ModelConfig config;
   std::shared_ptr<Backend> backend;
-  PackedMatrix embedding;  // [vocab, embedding_dim]; a draft may share its target's. If the target is a twin,
-                           // the draft has the embedding of the twin's original
+  PackedMatrix embedding;  // [vocab, embedding_dim]; a draft may use its target's or, if the target is a
+                           // twin, that of the twin's original
   PackedMatrix embed_projection;  // [hidden, embedding_dim]; out == 0 when there is none
   PackedMatrix positions;         // [position_rows, hidden]; out == 0 when there are none
   std::vector<Layer> layers;
   Norm final_norm;
   PackedMatrix head;  // the output head, [head_rows, hidden]; the embedding itself when tied
   bool embedding_beside_target =
-      false;  // true: the target is a twin, and `embedding` is its original's, which the twin does not read
+      false;  // true: the target is a twin; `embedding` is that of its original, not read by the twin
   int masked_rows =
       0;  // number of last rows of the output head that stand for no token (added by a twin, or padding)
   std::optional<Tokenizer> tokenizer;
@@ -51,7 +51,7 @@ struct Model::Weights {
   const std::string& embedding_sha256() const;
   /// Returns tables of config.ropes for at least this many positions. The tables do not cover the whole
   /// context, because a file may state a huge one. Sessions share the tables; a longer session gets longer
-  /// tables with the same rows. `long_divisors` selects the tables with Rope::long_divisors.
+  /// tables, which begin with the same rows. `long_divisors` selects the tables with Rope::long_divisors.
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
   // Returns the embedding. For a twin with an embedding of its own, returns the embedding of the original,
   // [inflated->vocab, inflated->hidden], which is packed at the first call.

@@ -16,9 +16,9 @@ constexpr std::size_t kHead = 4;  // bytes of the number that gives the size of 
 constexpr std::uint32_t kValue = 1u << 31;
 
 /// Returns unit i, an entry of the trie's array. The layout is that of darts-clone. Bit 31 marks a value.
-/// Otherwise bits 10 to 30 are the offset, which is multiplied by 256 when bit 9 is set. A step by a byte
-/// goes to the unit at (own index ^ offset ^ byte), whose low byte must equal that byte. When bit 8 is set,
-/// the unit at (own index ^ offset) holds a value.
+/// Otherwise bits 10 to 30 are the offset, which is multiplied by 256 when bit 9 is set. From unit i, a byte
+/// leads to the unit with the index (i ^ offset ^ byte), whose low byte must equal the byte. When bit 8 is
+/// set, the unit with the index (i ^ offset) holds a value.
 std::uint32_t unit_at(std::string_view map, std::size_t i) {
   std::uint32_t unit;
   std::memcpy(&unit, map.data() + kHead + 4 * i, sizeof unit);
@@ -76,7 +76,7 @@ void check_character_map(std::string_view map, const std::string& where) {
   std::uint32_t trie_bytes = 0;
   if (map.size() > kHead) std::memcpy(&trie_bytes, map.data(), sizeof trie_bytes);
   if (map.size() <= kHead || trie_bytes >= map.size() - kHead || trie_bytes % 4 != 0 || trie_bytes < 1024) {
-    refuse(fmt::format("{} bytes with a trie of {}", map.size(), trie_bytes));
+    refuse(fmt::format("{} bytes with a trie of {} bytes", map.size(), trie_bytes));
   }
   const std::size_t units = trie_bytes / 4;
   const std::string_view texts = texts_of(map);
@@ -92,7 +92,7 @@ void check_character_map(std::string_view map, const std::string& where) {
     if (!has_leaf(unit)) continue;
     const std::uint32_t place = unit_at(map, next) & ~kValue;
     if (place >= texts.size() || (texts[place] & 0xC0) == 0x80)
-      refuse(fmt::format("a text at byte {} of {}", place, texts.size()));
+      refuse(fmt::format("a text at byte {} of {}, where no character begins", place, texts.size()));
     if (texts.substr(place, kMaxReplacementBytes + 1).find('\0') == texts.npos)
       refuse(fmt::format("a text of more than {} bytes", kMaxReplacementBytes));
   }

@@ -12,8 +12,8 @@ namespace speclab {
 inline constexpr std::size_t kMaxReplacementBytes = 255;
 
 /// Checks the normalisation rules of a SentencePiece model (Kudo and Richardson 2018), which files call
-/// "precompiled_charsmap". They consist of the size of a trie in bytes, the trie, and texts that end with a
-/// NUL byte. The trie is a double array (Aoe 1989) in the layout of darts-clone
+/// "precompiled_charsmap". They consist of the size of a trie in bytes, the trie, and texts, each with a NUL
+/// byte at its end. The trie is a double array (Aoe 1989) in the layout of darts-clone
 /// (https://github.com/s-yata/darts-clone); its values are offsets of texts. Throws Error naming `where`
 /// unless every link and every text lies inside the map, because the readers of the map follow links
 /// unchecked.

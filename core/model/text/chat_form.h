@@ -18,7 +18,7 @@ struct ChatForm {
     kLastUser,   ///< the same for the last turn
     kNone,       ///< the template has no place for a system message
   };
-  /// How an answer is written that has thoughts before "</think>".
+  /// How an answer with thoughts before "</think>" is written.
   enum class Thoughts {
     kKeep,      ///< unchanged
     kDrop,      ///< without everything up to its last "</think>"
@@ -45,7 +45,7 @@ struct ChatForm {
   std::string_view assistant_head = {}, assistant_tail = {};
   std::string_view generation = {};  ///< head of the answer that is to be written
   /// Whether BOS is put before the first turn if the form is chosen by name. If the source of a template is
-  /// given, BOS is put there if the source contains "bos_token", unless user_head writes it itself ("{bos}").
+  /// given, BOS is put there if the source contains "bos_token" and user_head does not contain "{bos}".
   bool bos = false;
   Strip strip_system = Strip::kNo, strip_user = Strip::kNo, strip_assistant = Strip::kNo;
   Thoughts thoughts = Thoughts::kKeep;
@@ -54,12 +54,12 @@ struct ChatForm {
 
 /// All forms, special ones before general ones.
 std::span<const ChatForm> chat_forms();
-/// Rewrites a source so that equal expressions have one spelling: \n becomes a real line end, a double quote
-/// becomes a single one, .content becomes ['content'], .role becomes ['role'], and spaces around + and | are
-/// dropped.
+/// Rewrites the source of a template so that equal expressions have one spelling: \n becomes a real line end,
+/// a double quote becomes a single quote, .content becomes ['content'], .role becomes ['role'], and spaces
+/// around + and | are dropped.
 std::string canonical_template(std::string_view jinja);
-/// Returns the text outside a template's tags, which the template writes as it stands. White space around a
-/// tag is removed if the tag says so ("{%-", "-%}") or if the options that transformers gives to Jinja
+/// Returns the text outside a template's tags. Jinja writes this text as it stands. White space around a tag
+/// is removed if the tag says so ("{%-", "-%}") or if the options that transformers gives to Jinja
 /// (trim_blocks, lstrip_blocks) say so.
 std::string text_outside(std::string_view jinja);
 /// The form of a canonical source, or null.

@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::string_view kThoughtEnd = "</think>";
 
-/// Resolves the escapes of a Jinja string literal that occur in templates. The
-/// source may contain real line ends too.
+/// Resolves the escapes that occur in string literals of chat templates. A literal may also contain real line
+/// ends.
 std::string unescape(std::string_view literal) {
   std::string text;
   for (std::size_t i = 0; i < literal.size(); ++i) {
@@ -43,7 +43,7 @@ bool is_literal(std::string_view body) {
   return true;
 }
 
-/// The text of the first "<|im_start|>system\n...<|im_end|>" that is a literal in the source.
+/// The text inside the first "<|im_start|>system\n...<|im_end|>" that is a literal in the source.
 std::optional<std::string> literal_chatml_system(std::string_view source) {
   constexpr std::string_view kHead = "<|im_start|>system", kEnd = "<|im_end|>";
   for (std::size_t at = source.find(kHead); at != source.npos; at = source.find(kHead, at + 1)) {
@@ -62,7 +62,7 @@ std::optional<std::string> literal_chatml_system(std::string_view source) {
   return std::nullopt;
 }
 
-/// The first literal in the source, from the text `after` on, that begins with `head`.
+/// The first literal in the source that begins with `head`. The search starts at the text `after`.
 std::optional<std::string> literal_from(std::string_view source, std::string_view head,
                                         std::string_view after = {}) {
   const std::size_t from = after.empty() ? 0 : source.find(after);
@@ -270,7 +270,7 @@ std::string ChatTemplate::render(std::span<const Message> messages, bool add_gen
 
   std::size_t last_question = messages.size();
   while (last_question > 0 && !is_question(messages[last_question - 1])) --last_question;
-  // Until here `last_question` counts from 1. Without any question it becomes the last message.
+  // Until here `last_question` counts from 1. Without any question it becomes the index of the last message.
   last_question = last_question == 0 ? (messages.empty() ? 0 : messages.size() - 1) : last_question - 1;
 
   for (std::size_t i = 0; i < messages.size(); ++i) {

@@ -20,10 +20,10 @@ struct ChatTokens {
 };
 
 /// Turns a conversation into one prompt text. Model files contain the template as a Jinja program. The
-/// program is not run. Instead its family is recognised by its source, or chosen by name, and rendered here
-/// to the same text. Encode the result with parse_special. As with the original template, special tokens that
-/// are written out in a message become special tokens. The text contains the BOS token if the template writes
-/// one, so do not add another.
+/// program is not run. Instead, the template's family is recognised by the source or chosen by name, and this
+/// class writes the text that the program would write. Encode the text with parse_special. Then a special
+/// token that is written out in a message becomes that token, as with the original template. The text
+/// contains the BOS token if the template writes one, so do not add another.
 class ChatTemplate {
  public:
   using Special = ChatTokens;

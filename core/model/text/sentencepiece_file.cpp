@@ -16,7 +16,8 @@ enum PieceField { kText = 1, kScore = 2, kType = 3 };
 enum TrainerField { kModelType = 3, kByteFallback = 35 };
 enum NormalizerField { kCharacterMap = 2, kAddDummyPrefix = 3, kRemoveExtraWhitespaces = 4 };
 
-/// Reads the fields of one message in order (https://protobuf.dev/programming-guides/encoding).
+/// Reads the fields of one protocol-buffer message in order
+/// (https://protobuf.dev/programming-guides/encoding).
 class Reader {
  public:
   Reader(std::string_view bytes, const std::string& file) : left_(bytes), file_(file) {
@@ -68,7 +69,7 @@ class Reader {
         {file_, got, "a SentencePiece model", "The file is truncated or of another kind; fetch it again."});
   }
   std::string_view take(std::uint64_t count) {
-    if (count > left_.size()) fail(fmt::format("{} bytes where a field has {}", left_.size(), count));
+    if (count > left_.size()) fail(fmt::format("{} bytes where a field needs {}", left_.size(), count));
     const std::string_view out = left_.substr(0, count);
     left_.remove_prefix(count);
     return out;

@@ -62,7 +62,8 @@ SentencePieceModel::SentencePieceModel(SentencePieceSpec spec, std::string_view 
                  "SpecLab encodes with that library. A program with its own encoder may read the file."});
   }
   SPECLAB_CHECK(library_->processor.GetPieceSize() == static_cast<int>(spec_.pieces.size()),
-                "{} pieces of {}", library_->processor.GetPieceSize(), spec_.pieces.size());
+                "SentencePiece's library has {} pieces, the file has {}", library_->processor.GetPieceSize(),
+                spec_.pieces.size());
 }
 
 SentencePieceModel::~SentencePieceModel() = default;

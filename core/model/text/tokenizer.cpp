@@ -325,7 +325,7 @@ void Tokenizer::Data::encode_ordinary(std::string_view text, bool at_start, std:
   }
 }
 
-/// Encodes text after marking spaces as U+2581, with one more in front if the pre-tokeniser adds it.
+/// Writes spaces as U+2581, adds a U+2581 in front if the pre-tokeniser does so, and encodes the result.
 void Tokenizer::Data::encode_marked(std::string_view text, bool at_start, std::vector<Token>& out) const {
   std::string marked = mark_spaces(text, false);
   const bool prefix = spec.prefix == TokenizerSpec::Prefix::kAlways ||

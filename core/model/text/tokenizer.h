@@ -98,8 +98,8 @@ class Tokenizer {
   /// Ids that end an answer, ascending: eos, those that the file names, and special tokens with known names
   /// ("<|im_end|>", "<|endoftext|>", "<|eot_id|>", "</s>", ...).
   const std::vector<Token>& end_of_generation() const;
-  /// What was assumed where entries of the files are missing or wrong, as llama.cpp or transformers assume
-  /// it; one sentence each.
+  /// One sentence for each entry of the files that is missing or wrong. It says what is assumed instead, as
+  /// in llama.cpp or in Hugging Face's libraries.
   const std::vector<std::string>& assumed() const;
 
   /// Hex SHA-256 of all spellings in id order and all merges ("left right") in rank order, each followed by a

@@ -85,7 +85,7 @@ std::vector<AddedTokens::Section> AddedTokens::split(std::string_view text, bool
         !(ends_with_word(text.substr(0, at)) || begins_with_word(text.substr(at + length)));
     if ((parse_special || !longest->special) && stands_alone) {
       std::size_t begin = at, end = at + length;
-      // White space that the previous token took stays with it.
+      // White space that the previous token took stays with that token.
       if (longest->conditions.strip_left) begin = std::max(plain, at - trailing_space(text.substr(0, at)));
       if (longest->conditions.strip_right) end += leading_space(text.substr(end));
       if (plain < begin) sections.push_back({text.substr(plain, begin - plain), -1});

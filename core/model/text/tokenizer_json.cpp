@@ -91,7 +91,7 @@ Json read_unigram_vocab(const Node& vocab, TokenizerSpec& spec) {
   return ids;
 }
 
-/// Limit of ids without a token. They cost memory.
+/// Largest number of ids without a token. Each of them costs memory.
 constexpr std::size_t kMostHoles = 4096;
 
 /// Collects spellings by id.

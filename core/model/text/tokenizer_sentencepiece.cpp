@@ -7,9 +7,9 @@
 
 namespace speclab {
 
-/// The spec of a model with which SentencePiece's library encodes texts. The library also finds user-defined
-/// pieces in a text. Control and unknown pieces are special tokens: Tokenizer cuts them out before the
-/// library encodes.
+/// The spec of a tokenizer that encodes texts with SentencePiece's library and `model`. The library also
+/// finds user-defined pieces in a text. Control and unknown pieces are special tokens: Tokenizer cuts them
+/// out before the library encodes.
 TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::string& file,
                                            const std::string& types_at) {
   TokenizerSpec spec;
@@ -84,7 +84,7 @@ void choose_unknown(std::vector<SentencePieceSpec::Piece>& pieces, std::optional
 
 TokenizerSpec sentencepiece_parts_spec(Tokenizer::Parts parts) {
   if (parts.scores.size() != parts.tokens.size()) {
-    throw Error({parts.file + ": tokenizer.ggml.scores", fmt::format("{}", parts.scores.size()),
+    throw Error({parts.file + ": tokenizer.ggml.scores", fmt::format("{} scores", parts.scores.size()),
                  fmt::format("one for each of {} tokens", parts.tokens.size()),
                  "The file contradicts itself; fetch or convert it again."});
   }

@@ -10,7 +10,8 @@ namespace speclab {
 UnigramModel::UnigramModel(const std::vector<std::pair<std::string, double>>& pieces, Token unk,
                            std::optional<std::array<Token, 256>> byte_tokens)
     : unk_(unk), byte_tokens_(byte_tokens) {
-  SPECLAB_CHECK(unk >= 0 && unk < static_cast<Token>(pieces.size()), "unknown {} of {}", unk, pieces.size());
+  SPECLAB_CHECK(unk >= 0 && unk < static_cast<Token>(pieces.size()), "unknown token {} of {} pieces", unk,
+                pieces.size());
   constexpr double kUnknownPenalty = 10;
   double least = pieces[0].second;
   for (std::size_t id = 0; id < pieces.size(); ++id) {

@@ -16,8 +16,8 @@ namespace speclab::enumerate {
 using Outcome = std::vector<Token>;
 
 /// The exact law of a program whose only randomness is a Coins object. The program runs once for each
-/// possible sequence of outcomes of its coins. The probability of a run is the product of the probabilities
-/// of these outcomes. Outcomes of probability zero are left out.
+/// possible sequence of coin results. The probability of a run is the product of the probabilities of its
+/// coin results. Coin results of probability zero are left out.
 struct Law {
   std::map<Outcome, double> mass;
   double pruned = 0;  ///< total probability of the runs that were cut by `least`

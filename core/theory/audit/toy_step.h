@@ -65,7 +65,8 @@ struct Step {
   Acceptance acceptance;
   Outcome emitted;
 };
-/// Runs one step with the code that decoding uses: draws the tree and verifies it. Overwrites `step`.
+/// Runs one step: draws the tree and verifies it, by default with accept(), as decoding does. Overwrites
+/// `step`.
 void run_step(const World& world, const Shape& shape, Draws draws, const AcceptanceRule& rule,
               const RuleOptions& options, const Coins& coins, Step& step, const Verify& verify = accept);
 

@@ -14,7 +14,7 @@ namespace {
 
 using enumerate::Rows;
 
-constexpr double kLeast = 1e-9;  // runs of a rule that draws until it accepts are cut here
+constexpr double kLeast = 1e-9;  // runs of a rule that draws until it accepts are cut at this probability
 
 const char* name(Rows rows) {
   switch (rows) {
@@ -99,7 +99,8 @@ StepLaw compare(const World& world, const Emitted& emitted, std::size_t length, 
   return law;
 }
 
-/// q = p (1 + at most 50 %) in every context. A rule that draws until it accepts then ends soon.
+/// Multiplies each p(x) by 1, 1.25 or 1.5 to make q(x), up to normalisation, in every context. A rule that
+/// draws until it accepts then ends soon.
 void bring_near(World& world, std::mt19937& random) {
   for (auto& [context, row] : world.rows) {
     std::vector<double> q;
@@ -130,7 +131,7 @@ class Auditor {
     std::vector<Rows> kinds(std::begin(enumerate::kAllRows), std::end(enumerate::kAllRows));
     if (endless_) kinds = {Rows::generic, Rows::zeros};
     std::vector<Draws> all(std::begin(enumerate::kAllDraws), std::end(enumerate::kAllDraws));
-    if (chain_) all = {Draws::iid, Draws::one_hot};  // with one child, the others draft the same
+    if (chain_) all = {Draws::iid, Draws::one_hot};  // with one child, other Draws are like these
     if (endless_) all = {Draws::iid};
     for (const Rows kind : kinds) {
       for (int vocab = 2; vocab <= std::min(settings_.max_vocab, most_tokens()); ++vocab) {

@@ -32,7 +32,8 @@ struct PreflightWords {
   bool resume = false, check = true;
 };
 
-/// The draft of a config: a path, or that many layers of the target.
+/// The draft in the form of a config: the path of a model (DRAFT), or a number of the target's layers
+/// (--keep-layers).
 json draft_of(const po::variables_map& values) {
   const bool path = values.count("DRAFT") > 0, layers = values.count("keep-layers") > 0;
   if (path == layers) {
@@ -55,8 +56,8 @@ int positive(const po::variables_map& values, const char* name, int most) {
                .advice = ""});
 }
 
-/// Runs one of the two experiments. Returns whether all of its lines are there and right; `interrupted` says
-/// whether a signal stopped it.
+/// Runs one of the two experiments, the trace or the check. Returns false if lines or estimates failed or
+/// texts differ from their reference. `stopped` says whether a signal stopped the run.
 bool run_part(Experiment experiment, const fs::path& folder, const PreflightWords& words, Progress& progress,
               bool* stopped) {
   const RunOutcome outcome = run_experiment({.experiment = std::move(experiment),
@@ -111,17 +112,18 @@ int run_preflight(const Command& command, const std::vector<std::string>& argume
   PreflightWords words;
   po::options_description options;
   options.add_options()("keep-layers", po::value<int>(),
-                        "draft with this many layers of the target, spread evenly, in place of DRAFT")(
+                        "instead of DRAFT: draft with this many layers of the target, spread evenly")(
       "prompts", po::value(&words.wish.prompts),
-      "JSONL file of prompts; the trace takes every second prompt of each category, the check takes others")(
-      "per-category", po::value<int>(), "prompts of each category in each of the two runs; default 1")(
+      "JSONL file of prompts; the trace takes the first, third, ... prompt of each category, the check the "
+      "others")("per-category", po::value<int>(),
+                "prompts of each category in each of the two runs; default 1")(
       "tokens", po::value<int>(), "new tokens of each turn; default 64")(
       "gamma", po::value<int>(), "longest draft that is considered; default 8")(
       "simulate", po::value(&words.devices)->composing(),
       "also simulate this device, as speclab simulate does; any number of times")(
       "no-check", "only predict; do not run the recommended draft length on other prompts")(
       "config", po::value(&words.config)->default_value("configs/preflight.json"),
-      "the experiment of the trace, for other strategies and options")(
+      "config of the trace; name another file to trace other strategies or options")(
       "out", po::value(&words.out), "folder of the runs; default results/runs/preflight-TIME")(
       "resume", "go on with the interrupted preflight in --out")("json", "print JSON")(
       "quiet,q", "show no progress on stderr");
@@ -152,7 +154,7 @@ const Command kPreflightCommand = {
     "with "
     "its predicted speedup, the alpha below which no length gains, and a short real run on other prompts as "
     "a "
-    "check. Greedy decoding. Exit code 1: lines failed, or the check contradicts the verdict.",
+    "check. All decoding is greedy. Exit code 1: lines failed, or the check contradicts the verdict.",
     "speclab preflight models/SmolLM2-135M-Instruct.Q4_1.gguf models/draft/smollm2-135m-instruct",
     run_preflight};
 

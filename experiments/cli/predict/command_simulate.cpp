@@ -74,7 +74,7 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
   if (values->count("limit") > 0 && compared == 0) {
     throw Error({.what = "--limit",
                  .got = "no case with a simulated and a measured speedup",
-                 .expected = "the folder of a run with cases of RUN as a device, and batch 1",
+                 .expected = "--device with the folder of a run that has cases of RUN, and --batch 1",
                  .advice = "Without --limit nothing is compared."});
   }
   return values->count("limit") > 0 && worst > (*values)["limit"].as<double>() ? kCheckFailed : kOk;
@@ -88,8 +88,8 @@ int run_simulate(const Command& command, const std::vector<std::string>& argumen
 
 const Command kSimulateCommand = {
     "simulate", "RUN --device NAME... [--batch LIST] [--json], or: speclab simulate RUN --export",
-    "Simulates what a run would have cost on another device: the acceptance of the run, the times of the "
-    "device. Shows time, speedup, best gamma and break-even acceptance, and, where the device is another "
+    "Simulates what a run would have cost on another device, from the acceptance of the run and the times of "
+    "the device. Shows time, speedup, best gamma and break-even acceptance, and, where the device is another "
     "run, "
     "the speedups that were measured there.",
     "speclab simulate results/runs/quickstart-20260101-120000 --device h100 --device a100", run_simulate};

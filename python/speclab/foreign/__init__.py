@@ -1,7 +1,7 @@
 """Results of other programs in one common form: `speclab.load_foreign`.
 
 Each module describes one format and names the source of its description. A new format is a module with NAME, TIMES, is_one and texts_of,
-and a line in BY_LINE.
+and an entry in BY_LINE.
 """
 
 import os
@@ -17,7 +17,7 @@ from .text import Text
 
 __all__ = ["Foreign", "Ratio", "load_foreign"]
 
-BY_LINE = (spec_bench, vllm, ik_llama, specdecode_bench)  # formats with one JSON value a line
+BY_LINE = (spec_bench, vllm, ik_llama, specdecode_bench)  # formats with one JSON value on each line
 EXPECTED = ", ".join(module.NAME for module in (*BY_LINE, prometheus, step_table))
 
 
@@ -26,7 +26,7 @@ def load_foreign(files: PathLike | Sequence[PathLike], *, gamma: int | None = No
 
     files: a file or several of one format: a Spec-Bench answer file, vLLM responses with per-request metrics (a line each, or one JSON
     value), the pages /metrics of a vLLM server (one, or one before and one after the requests), JSONL of ik_llama.cpp's llama-spec-bench, a
-    SpecDecode-Bench trace, or CSV with a row a step (`accepted` or `emitted`; `drafted`, `seconds` or `clock`, `text`, `case`, `category`).
+    SpecDecode-Bench trace, or CSV with a row for each step (step_table.py lists its columns).
     gamma: the draft length in tokens, where the source does not tell it (Spec-Bench, SpecDecode-Bench, CSV without `drafted`). Estimates
     of alpha need it. A SpecDecode-Bench trace is decoded with drafts of this length.
     strict: the first problem raises Error. Otherwise a line that cannot be used is left out, a warning says how many were, and
@@ -65,7 +65,7 @@ def load_foreign(files: PathLike | Sequence[PathLike], *, gamma: int | None = No
 
 
 def _by_line(read: dict[str, str], gamma: int | None, problems: list[Problem]) -> tuple[Any, list[Text]]:
-    """(module of the format, texts) of files with one result a line. The first line that has a known form decides the format."""
+    """(module of the format, texts) of files with one result on each line. The first line that has a known form decides the format."""
     format: Any = None
     found: list[Text] = []
     for file, text in read.items():
@@ -101,7 +101,7 @@ def _name(module: Any) -> str:
 
 
 def _guarded(problems: list[Problem], file: str, line: int, texts: Callable[[], Iterable[Text]]) -> list[Text]:
-    """The texts, or a problem in their place."""
+    """The texts. If they cannot be made, adds a problem and returns none."""
     try:
         return list(texts())
     except Error as error:
@@ -112,7 +112,7 @@ def _guarded(problems: list[Problem], file: str, line: int, texts: Callable[[], 
 
 
 def _distinct(texts: list[Text], problems: list[Problem]) -> list[Text]:
-    """The texts, of those with one case and name only the last, as Spec-Bench's own scripts do."""
+    """The texts. Of several with the same case and name only the last is kept, as in Spec-Bench's own scripts."""
     last = {(one.case, one.name): one for one in texts}
     for one in texts:
         if last[one.case, one.name] is not one:

@@ -3,7 +3,7 @@
 Source of the format: github.com/ikawrakow/ik_llama.cpp, examples/spec-bench (README.md and the functions that write JSON). A compact
 attempt has task, run, ok, stop, generated, decode_s and stages; a detailed one has task_id, task_name, task_category, repeat_index,
 variant, timing, tokens, speculative and quality. A stage has its type and drafted_by_position, accepted_by_position. Logs may surround the
-lines. Acceptance length there is 1 + accepted / drafts.
+lines. What the program calls acceptance length is 1 + accepted / drafts.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ def is_one(value: Any) -> bool:
 
 
 def texts_of(value: Any, where: str) -> Iterable[Text]:
-    """One text for an attempt with one kind of draft. A summary repeats the attempts, so it gives none."""
+    """One text for an attempt with at most one kind of draft. A summary repeats the attempts, so it gives none."""
     if value["row_type"] == "summary":
         return
     detailed = "task_id" in value

@@ -2,7 +2,7 @@
 
 Source of the names: github.com/vllm-project/vllm, vllm/v1/spec_decode/metrics.py: counters vllm:spec_decode_num_drafts,
 ..._num_draft_tokens, ..._num_accepted_tokens and ..._num_accepted_tokens_per_pos{position}, to which the client library adds "_total".
-The counters are sums since the server started, so the page at the end of a measurement should be given with the one at its begin.
+The counters are sums since the server started, so give two pages: the one before and the one after the measurement.
 """
 
 import re
@@ -98,7 +98,8 @@ def texts_of(pages: list[Page], where: str) -> list[Text]:
 
 
 def _counts(drafts: int, drafted: int, accepted_at: list[int]) -> Counts:
-    """The counters have only the sum of the draft lengths. Each draft below the full length lowers it by one or more."""
+    """The counters have only the sum of the draft lengths. Each draft shorter than gamma lowers this sum by at least one,
+    which bounds the number of shorter drafts."""
     gamma = len(accepted_at)
     levels = [drafts, *accepted_at]
     if any(one < two for one, two in zip(levels, levels[1:])):

@@ -36,8 +36,8 @@ def read_text(file: PathLike) -> str:
 def json_lines(file: PathLike, text: str, problems: list[Problem]) -> Iterator[tuple[int, Any]]:
     """(line number, value) of each line that is JSON, or of one JSON value or list that fills the file.
 
-    A line that is no JSON becomes a problem. Logs that surround the results of some programs are no results: lines that do not begin with
-    "{" are passed over.
+    A line that begins with "{" but is no JSON becomes a problem. Other lines are passed over, because some programs write logs around their
+    results.
     """
     try:
         whole = json.loads(text)
@@ -86,7 +86,7 @@ def counts(value: Any, name: str) -> list[int]:
 
 
 def seconds(value: Any, name: str, unit: float = 1.0) -> float:
-    """A time in seconds. unit: of the value, in seconds."""
+    """A time in seconds. unit: the unit of `value`, in seconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise Error(f"{name} is {value!r}, expected a time")
     if math.isnan(value) or math.isinf(value):

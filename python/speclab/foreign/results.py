@@ -32,12 +32,13 @@ UNITS = {
 
 @dataclasses.dataclass(frozen=True)
 class Ratio:
-    """An estimate with its 95 % interval. lo and hi are None for a single text."""
+    """An estimate with its 95 % interval. lo and hi are None for a single text, except for an alpha that
+    is known only up to bounds: then lo and hi are these bounds."""
 
     value: float
     lo: float | None
     hi: float | None
-    terms: float  #: the denominator: tests, steps or tokens
+    terms: float  #: the denominator: tests or steps; for a speedup the number of texts
     method: str
 
 
@@ -91,7 +92,7 @@ class Foreign:
 
     @functools.cached_property
     def steps(self) -> pd.DataFrame:
-        """A row for each step, in order. Empty if the source has only sums. For a source with histograms the order is not known."""
+        """A row for each step, in order; in no known order if the source has only histograms. Empty if it has only sums."""
         rows = []
         for one in self._texts:
             for number, emitted in enumerate(one.emitted or ()):
@@ -199,7 +200,7 @@ class Foreign:
         return found
 
     def predict(self, c: float, t: "RowTimes | None" = None, case: str | None = None) -> pd.DataFrame:
-        """The closed forms at the estimated alpha, as `speclab.predict` gives them, with value_lo and value_hi at the ends of its interval.
+        """The closed forms at the estimated alpha, as `speclab.predict` gives them. value_lo, value_hi: at the ends of alpha's interval.
 
         c: time of a draft forward / of a target forward. t: measured times of the target by rows; without it a forward of gamma + 1 rows
         costs as much as one of 1 row. If the draft length varies from step to step, the forms are those of a mixture of lengths.
@@ -274,7 +275,7 @@ class Foreign:
         return gamma
 
     def _draft_lengths(self, case: str | None) -> list[int]:
-        """The draft lengths that occur; for a source of sums the largest one alone, which its alpha is for."""
+        """The draft lengths that occur. For a source that has only sums: only the largest one."""
         own = self._of(case)
         if any(one.drafted is not None for one in own):
             return sorted({length for one in own for length in one.drafted or ()})

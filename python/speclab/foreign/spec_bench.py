@@ -1,8 +1,8 @@
-"""Spec-Bench's answer files (Xia et al. 2024): one question a line.
+"""Spec-Bench's answer files (Xia et al. 2024): one question on each line.
 
 Source of the format: github.com/hemingkx/Spec-Bench, evaluation/eval.py, which writes question_id, category, answer_id, model_id, choices
-and tstamp; a choice has index, turns, decoding_steps, new_tokens, wall_time (a value for each turn) and accept_lengths (a value for each
-step of all turns: the tokens that the step added to the text). evaluation/speed.py reads the first choice only.
+and tstamp. A choice has index; turns, decoding_steps, new_tokens and wall_time, each with a value for each turn; and accept_lengths,
+with a value for each step of all turns: the tokens that the step added to the text. evaluation/speed.py reads the first choice only.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ def is_one(value: Any) -> bool:
 
 
 def texts_of(value: Any, where: str) -> Iterable[Text]:
-    """One text for each choice. Lengths of the answer's steps do not say which step the end of a turn cut, so the last one is unclear."""
+    """One text for each choice. accept_lengths does not say whether the end of a turn cut its last step, so these steps are unclear."""
     name, case = str(field(value, "question_id")), str(field(value, "model_id"))
     choices = field(value, "choices")
     if not isinstance(choices, list) or not choices:
@@ -48,7 +48,7 @@ def texts_of(value: Any, where: str) -> Iterable[Text]:
 
 
 def _ends(steps: list[Any], total: int) -> Iterable[int]:
-    """The numbers of the last steps of the turns; only the last of all if the counts of steps do not fit the list."""
+    """The index of the last step of each turn; of the last turn only, if decoding_steps does not add up to the number of steps."""
     if all(isinstance(one, int) and one >= 0 for one in steps) and sum(steps) == total:
         done = 0
         for one in steps:

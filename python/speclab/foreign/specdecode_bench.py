@@ -2,7 +2,7 @@
 
 Source of the format: github.com/SpecDecode-Bench/simulator, request.py and simulator.py. A line has id, prompt_token_ids,
 generated_token_ids and for each drafter an entry acc_NAME (or `acc`) with the list acc_len: entry i is the number of tokens that a step
-would emit, with the bonus token, once i + 1 tokens are generated. The list ends with the text, so it cuts the last steps.
+would emit, with the bonus token, after i + 1 generated tokens. The list ends with the text, so it cuts the last steps.
 """
 
 from collections.abc import Iterable

@@ -10,7 +10,7 @@ class Counts:
     """Sums over the steps of a text, from a source that does not list its steps.
 
     rejected_lo, rejected_hi: bounds of the number of steps that ended with a rejection. They differ only if draft lengths vary, because
-    the source does not say which of the shorter drafts were accepted whole.
+    the source then does not say which of the shorter drafts were accepted whole.
     """
 
     steps: int
@@ -58,7 +58,7 @@ class Text:
         return self.steps + self.accepted if self.counts is not None else sum(self.emitted or ())
 
     def drafted_by(self, gamma: int | None) -> int | None:
-        """Drafted tokens; `gamma` a step if the source does not tell them."""
+        """Drafted tokens; `gamma` for each step if the source does not tell their number."""
         if self.counts is not None:
             return self.counts.drafted
         if self.drafted is not None:
@@ -69,8 +69,8 @@ class Text:
 def counts_of_chain(where: str, drafts: int, drafted_at: list[int], accepted_at: list[int]) -> Counts:
     """The counts of drafts that are chains, from the numbers of drafted and of accepted tokens at each position.
 
-    A draft is rejected unless all of its tokens are accepted. Of the drafts with exactly i tokens, at most as many were accepted whole as
-    there are drafts with exactly i accepted tokens, and at least as many as these exceed the longer drafts.
+    A draft is rejected unless all of its tokens are accepted. Let a be the number of drafts with exactly i accepted tokens. Of the drafts
+    with exactly i tokens, at most a were accepted whole, and at least a minus the number of longer drafts.
     """
     accepted_at = accepted_at + [0] * (len(drafted_at) - len(accepted_at))
     longer = [drafts, *drafted_at, 0]  # [i]: drafts with at least i tokens

@@ -1,10 +1,10 @@
-"""vLLM's responses with per-request metrics of speculative decoding: one response a line.
+"""vLLM's responses with per-request metrics of speculative decoding: one response on each line.
 
 Source of the format: docs.vllm.ai, features/speculative_decoding/acceptance_metrics ("experimental"), for a server with
 --per-request-spec-decode-metrics summary or detailed, and features/per_request_metrics for the times (--enable-per-request-metrics).
 `metrics.speculative_decoding` has mean_acceptance_length, draft_acceptance_rate, acceptance_histogram (entry j: steps with j accepted
 tokens), acceptance_histogram_by_draft_length, num_spec_steps, num_accepted_draft_tokens, num_draft_tokens, num_spec_tokens, and with
-"detailed" per_step_accepted and per_step_drafted. Steps for which nothing was drafted are in none of them.
+"detailed" per_step_accepted and per_step_drafted. None of these fields counts steps for which nothing was drafted.
 """
 
 from collections.abc import Iterable

@@ -1,9 +1,10 @@
 """Random numbers for code that needs them as numbers, such as a kernel on a GPU.
 
-Such code compares a random number with thresholds. The adapter names these thresholds. Each random number is then one coin:
-between which two thresholds it lies. The code runs with all numbers at both ends of their intervals. If its results differ, it
-has another threshold than those named, and the adapter raises ValueError, which the audit reports. So the audit does not rely
-on the thresholds. It misses only what happens within EDGE of a threshold, where code in float32 rounds.
+Such code compares a random number with thresholds. The adapter names these thresholds. Each random number is then one
+coin, which says between which two thresholds the number lies. The code runs once for every combination of the two ends
+of all intervals. If its results differ, it has a threshold that the adapter did not name, and the adapter raises
+ValueError, which the audit reports. The audit misses a threshold within EDGE of a named one, where code in float32
+rounds, and a change of the result between two ends that give the same result.
 """
 
 import itertools
@@ -41,6 +42,6 @@ class Numbers:
             if result != results[0]:
                 raise ValueError(
                     f"with the random numbers {points[0]} the result is {results[0]}, with {point} it is {result}: "
-                    "it depends on another threshold than those that the adapter knows"
+                    "it depends on a threshold that the adapter does not know"
                 )
         return results[0]

@@ -33,8 +33,8 @@ def verify(p, q, draft, coins):
 
 
 def _run(p, draft, points):
-    """One launch with a sequence for each point: the numbers of the tests, and that of the last token. Returns [(accepted,
-    next token)]."""
+    """One launch with a sequence for each point. A point has the random numbers of the tests, then that of the last token.
+    Returns [(accepted, next token)]."""
     count, nodes = len(points), len(draft) + 1
 
     def tensor(values, dtype):

@@ -35,7 +35,8 @@ class Uniforms:
         return Uniforms(np.asarray(self.numbers[index], dtype=object))
 
     def _compare(self, other, below):
-        """Element by element, in the order of the elements. As in PyTorch, no comparison with NaN holds."""
+        """u < x if `below`, else u > x, for each element u and its x, in order. As in PyTorch, no comparison with NaN
+        holds."""
         other = other.detach().cpu().numpy() if isinstance(other, torch.Tensor) else np.asarray(other)
         numbers, thresholds = np.broadcast_arrays(self.numbers, other)
         found = [x == x and (u < x) == below for u, x in zip(numbers.ravel(), thresholds.ravel())]

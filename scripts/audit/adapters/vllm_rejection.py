@@ -33,7 +33,7 @@ class Pointer:
 
 
 class Race:
-    """Weights over exponential noise. The largest belongs to index i with probability weights[i] / sum(weights)."""
+    """Weights divided by exponential noise. The largest quotient has index i with probability weights[i] / sum(weights)."""
 
     def __init__(self, coins, weights):
         self.coins, self.weights = coins, weights
@@ -41,7 +41,7 @@ class Race:
     def __rmul__(self, weights):
         return Race(self.coins, self.weights * weights)
 
-    __array_ufunc__ = None  # array * Race comes here
+    __array_ufunc__ = None  # so that NumPy leaves array * Race to __rmul__
 
 
 class Language:

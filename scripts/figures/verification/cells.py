@@ -10,7 +10,9 @@ from figures.record import BadRun, NotApplicable
 
 WITHIN = 0.05  # a prediction is right if it is this close to the measurement
 ROLES = ("best", "worst", "random")
-FORMS = ("step_speedup", "speedup")  # all costs of a step; F / (t(n) + d c)
+# Predictions of a tree file. step_speedup: from all costs of a step. speedup: F / (t(n) + d c) with F tokens per step,
+# n rows, d levels.
+FORMS = ("step_speedup", "speedup")
 
 
 def prediction_file(run, name):
@@ -34,7 +36,8 @@ def widened(interval, noise):
 
 
 def is_within(predicted, measured, interval):
-    """Whether a prediction is right to WITHIN: "yes", "no", or "unclear" if the interval of the measurement leaves it open."""
+    """Whether a prediction is within WITHIN of the measurement: "yes", "no", or "unclear" if only other values in
+    the interval of the measurement are that close to it."""
     if abs(predicted / measured - 1) <= WITHIN:
         return "yes"
     if interval and predicted / interval[1] - 1 <= WITHIN and predicted / interval[0] - 1 >= -WITHIN:
@@ -43,7 +46,8 @@ def is_within(predicted, measured, interval):
 
 
 def against_chain(case, noise):
-    """The verdict on a tree and the best chain of its run: "faster", "below", "not below", or what is missing."""
+    """Compares a tree with the best chain of its run. Returns "faster", "below" (the tree is slower), "not below" (the
+    interval contains 1), or what is missing."""
     if case.metric("speed_over_chain") is None:
         return "no chain"
     interval = widened(case.metric("speed_over_chain_ci95"), noise)
@@ -53,8 +57,8 @@ def against_chain(case, noise):
 
 
 def cells(run):
-    """The cells of the grid that the run measures, the best one first: a dict each. `form` is the prediction that is judged: all costs of
-    a step if they are known."""
+    """One dict for each cell of the grid that the run measures, the best cell first. `form` names the prediction that is
+    judged: the one from all costs of a step if they are known, otherwise the other one of FORMS."""
     noise, found = run.summary.get("ratio_noise"), []
     for case in run.speculative:
         name = (case.options or {}).get("tree")
@@ -106,7 +110,7 @@ def require_fair(run, found):
         ):
             if there != here:
                 raise BadRun(
-                    f"{cell['case']}: {what} {here!r}, and the prediction is for {there!r}. Pick from another grid."
+                    f"{cell['case']}: {what} {here!r}, but the prediction is for {there!r}. Pick from another grid."
                 )
         used = [prompt["id"] for prompt in file["prompts"] if prompt["sha256"] in hashes]
         if used:
@@ -149,7 +153,7 @@ def draw(run):
         error = [[max(0, v - span[0]) for v, span in zip(y, spans)], [max(0, span[1] - v) for v, span in zip(y, spans)]]
         look = {**style.curve_style(index), "linestyle": "none"}
         handles.append(axes.errorbar(x, y, yerr=error, capsize=2, elinewidth=0.8, **look))
-        labels.append(f"{role} cell" + ("s" if len(part) > 1 else ""))
+        labels.append(f"{role} cell" + ("s" if len(part) > 1 else "") + " of the grid")
         if part[0]["form"] != "speedup":
             axes.plot(
                 [cell["predicted"]["speedup"] for cell in part],
@@ -162,7 +166,7 @@ def draw(run):
             )
     if any(cell["form"] != "speedup" for cell in found):
         handles.append(axes.plot([], [], "o", color="#444444", markerfacecolor="none", markeredgewidth=0.7)[0])
-        labels.append("by F / (t(n) + d c)")
+        labels.append("predicted by F / (t(n) + d c)")
     axes.set(xlabel="predicted speedup", ylabel="measured speedup", xlim=ends, ylim=ends)
     style.legend_below(figure, handles, labels, columns=2)
     return figure
@@ -173,7 +177,8 @@ FIGURES = [
         "tree_cells",
         "Predicted and measured speedup of trees",
         "Trees of the best, the worst and random cells of a grid of sizes and depths. Acceptance and costs come from another run on other "
-        "prompts. Filled: the prediction from all costs of a step, if they are known. Hollow: F / (t(n) + d c). Grey: within "
+        "prompts. Filled: the prediction from all costs of a step, if they are known. Hollow: F / (t(n) + d c), F tokens per step, "
+        "n rows, d levels. Grey: within "
         f"{100 * WITHIN:.0f} % of the measurement. Bars: 95 % intervals over prompts.",
         draw,
     )

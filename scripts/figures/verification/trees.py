@@ -13,7 +13,7 @@ from figures.record import NotApplicable
 
 MOST_NODES = 64
 MOST_DEPTH = 10
-LEAST_REACHED = 50  # nodes that an acceptance by rank and depth needs; with fewer, it is that of the rank at all depths
+LEAST_REACHED = 50  # with fewer reached nodes at a rank and depth, the acceptance of the rank over all depths is used
 MOST_RANKS = 5
 MOST_SHAPES = 3
 
@@ -42,7 +42,8 @@ def tree_cases(run):
 
 
 def rank_counts(steps):
-    """{(depth, rank): [accepted, reached]} of the children of the nodes that a step kept. A cut step counts up to its cut."""
+    """{(depth, rank): [accepted, reached]} of the children of node 0 and of the accepted nodes. If the end of the
+    text cuts a step, nodes after the cut do not count."""
     counts = collections.defaultdict(lambda: [0, 0])
     for step in steps:
         cut = step["emitted"] <= step["accepted"]
@@ -78,10 +79,11 @@ def acceptance(counts):
 
 
 def best_tokens(of, ranks, depth, nodes=MOST_NODES):
-    """[n - 1]: tokens per step of the best tree with n nodes, the pending token included, and at most `depth` levels.
+    """[n - 1]: tokens per step of the best tree with n nodes, the pending token included, and at most `depth` levels below it.
 
-    The best tree of n nodes holds the n nodes with the largest products of p along their paths: a child never has a larger product than
-    its parent, and a later rank is taken to be no better than an earlier one (Chen et al. 2024, Section 3.1, in the case of falling p).
+    The best tree of n nodes holds the n nodes with the largest products of p along their paths: a child never has a larger
+    product than its parent, and a later rank is taken to be no better than an earlier one (Chen et al. 2024, Section 3.1,
+    where p falls with the rank).
     """
     level, values = [1.0], [1.0]
     for d in range(1, depth + 1):
@@ -133,7 +135,11 @@ def draw_size(run):
             labels.append(label)
 
     predicted = [(n, case.predicted("tree_by_rank_and_depth")) for n, case in zip(x, cases)]
-    add(predicted, "predicted by rank and depth", dict(color="#E69F00", marker="x", linestyle="none", markersize=5))
+    add(
+        predicted,
+        "predicted from acceptance by rank, depth",
+        dict(color="#E69F00", marker="x", linestyle="none", markersize=5),
+    )
     add(
         [(n, case.metric("tau_bound")) for n, case in zip(x, cases)],
         "bound at the visited positions",
@@ -145,7 +151,7 @@ def draw_size(run):
     first = of(1, 1)
     if first < 1:
         handles.append(axes.axhline(1 / (1 - first), color="#CC79A7", linestyle="--", linewidth=1))
-        labels.append("chain limit $1/(1-p_1)$")
+        labels.append("limit of chains, $1/(1-p_1)$; $p_1$: first child")
     axes.set(xlabel="nodes of the tree (pending token included)", ylabel="tokens per step $\\tau$", xscale="log")
     style.log_axis(axes.xaxis)
     style.legend_below(figure, handles, labels, columns=1)
@@ -185,7 +191,9 @@ def draw_map(run):
         text = axes.text(x, y, f"{speedup:.2f}", ha="center", va="center", fontsize=style.SMALL_PT)
         text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.8})
     axes.grid(False)
-    axes.set(xlabel="nodes of the tree", ylabel="depth of the tree")
+    axes.set(
+        xlabel="nodes of the tree\n(number: measured speedup;\nsquare: largest prediction)", ylabel="depth of the tree"
+    )
     axes.set_xticks(range(len(sizes)), [str(n) for n in sizes])
     style.integer_axis(axes.yaxis, depths)
     return figure
@@ -284,23 +292,25 @@ FIGURES = [
     Figure(
         "tree_size",
         "Tokens per step against the size of the tree",
-        "Measured tokens per step with 95 % intervals, the prediction from the acceptance by rank and depth on the other prompts, and the "
-        "bound at the positions that the steps visited. Line: the best tree of each size by the same acceptance. Dashed: what no chain can "
-        "exceed if every token is accepted like the first child.",
+        "Measured tokens per step with 95 % intervals, the prediction from the acceptance by rank and depth on the "
+        "other prompts, and the bound at the positions that the steps visited. Line: the best tree of each size by "
+        "the same acceptance. Dashed: the limit of chains if every token is accepted with the probability p_1 of the "
+        "first child of the pending token.",
         draw_size,
     ),
     Figure(
         "tree_speedup",
         "Speedup by size and depth of the tree",
-        "Colours: predicted speedup F/(t(n) + d c) of the best tree with at most n nodes and d levels, from the acceptance by rank and depth "
-        "and the calibrated times. Black square: the largest. Numbers: measured speedups, at the nearest cell.",
+        "Colours: predicted speedup F/(t(n) + d c) of the best tree with at most n nodes and d levels. F: its tokens "
+        "per step, from the acceptance by rank and depth. t(n) and c come from the calibration. Black square: the "
+        "largest prediction. Numbers: measured speedups, at the nearest cell.",
         draw_map,
     ),
     Figure(
         "tree_acceptance",
         "Acceptance by rank and depth",
         "How often the first, second, ... child of a node is accepted, by its depth, if its parent was kept. 95 % intervals by the normal "
-        f"approximation; points need {LEAST_REACHED} nodes.",
+        f"approximation. A point needs at least {LEAST_REACHED} such children.",
         draw_acceptance,
     ),
     Figure(

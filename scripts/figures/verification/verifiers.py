@@ -1,4 +1,5 @@
-"""Verifiers against the temperature, beside the bounds of their drafts; gain of whole paths over the token rule."""
+"""Tokens per step of verifiers against the temperature, beside the bounds of their drafts, and the path gain of block
+verification."""
 
 from figures import Figure, style
 from figures.record import NotApplicable
@@ -89,7 +90,7 @@ def draw_temperature(run):
                 labels["bound"] = "above the bound"
             else:
                 (handles["walk"],) = axes.plot(x, y, color="#444444", linewidth=2.4, alpha=0.5)
-                labels["walk"] = "bound by position"
+                labels["walk"] = "bound, position by position"
         top = max([*lowest, *bounds.values()])
         axes.set(ylabel="tokens per step $\\tau$", ylim=(0.95 * min(lowest), 1.04 * top))
         axes.set_title(draft_name(next(iter(verifiers.values()))[0][1]), fontsize=style.SMALL_PT)
@@ -129,7 +130,7 @@ def draw_gain(run):
         handles.append(axes.errorbar(x, y, yerr=bars, capsize=2, elinewidth=0.8, **look))
         labels.append(f"T {t:g}")
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set(xlabel="drafted tokens $\\gamma$", ylabel="gain of whole paths\n(tokens per step)")
+    axes.set(xlabel="verified tokens per draft $\\gamma$", ylabel="gain of block verification\n(tokens per step)")
     style.integer_axis(axes.xaxis, range(1, 1 + max(len(chains[t].metric("path_gain_at")) for t in shown)))
     style.legend_below(figure, handles, labels, columns=4)
     return figure
@@ -139,9 +140,10 @@ FIGURES = [
     Figure(
         "verifiers",
         "Verifiers against the temperature",
-        "Tokens per step of several verifiers on the same kind of draft, with 95 % intervals. On the chain, no lossless "
-        "verifier of these drafts can lie in the grey region. On the tree, the thick grey line bounds verifiers that decide one position after the "
-        "other, at the positions that they visited; rules over whole paths may lie above it.",
+        "Tokens per step of several verifiers on the same kind of draft, with 95 % intervals. In the picture of the "
+        "chain, no lossless verifier of these drafts can lie in the grey region. In the picture of the tree, the "
+        "thick grey line bounds verifiers that decide one position after the other, at the positions that they "
+        "visited; rules over whole paths may lie above it.",
         draw_temperature,
     ),
     Figure(

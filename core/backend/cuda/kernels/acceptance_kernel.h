@@ -4,9 +4,9 @@
 #include "core/backend/cuda/kernels/row_pieces.h"
 
 // Verifies a draft on the device. The kernel does what accept() of core/decoding/rules/accept.h does for a
-// tree, for the rules that walk from node to node, except K-SEQ. If the rows have the same bits as on the
-// host, the decisions, coins and tokens are the same, too (law.h). The other rules have kernels of their own
-// (accept/). start_accept() (accept/start_accept.h) starts the kernel of a rule.
+// tree. It serves the rules that walk from node to node, except K-SEQ. If the rows have the same bits as on
+// the host, the decisions, coins and tokens are the same, too (law.h). The other rules have kernels of their
+// own (accept/). start_accept() (accept/start_accept.h) starts the kernel of a rule.
 //
 // Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
 // the threads fetch in parallel what it needs of each node: links, token, and p and q of the token
@@ -19,7 +19,8 @@
 // has one block per piece (row_pieces.h). All blocks walk up to the first rejection and come to the same
 // result. Then each block sums its piece of the residual, and the last block to arrive goes on alone. A
 // second rejection in the same step occurs only in trees, and one block then reads the rows, with 32 KiB in
-// flight. One block also works alone for residuals with a power and for other rules, which are rare.
+// flight. One block also works alone if the form raises p to a power (RatioForm::power) or ignores q, and for
+// all rules of this kernel except kRatio.
 //
 // For a vocabulary of 128,256 the two rows have 1 MiB, and 32 blocks have all of it in flight at once. The
 // predicted time of a rejection is then about 4 us. With one block it would be 8 us at a latency of 0.25 us
@@ -345,7 +346,8 @@ struct AcceptKernel {
                 }},
         position, kTargetCoin, 0);
   }
-  /// Returns the token that follows a rejection by an envelope rule (criterion.h). `inverse` is 1 / M.
+  /// Returns the token that follows a rejection by an envelope rule (criterion.h). `inverse` is
+  /// 1 / M, with M = max p / q (the envelope M q >= p).
   SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
                                    int children, std::int64_t position) const {
     const int redraws =

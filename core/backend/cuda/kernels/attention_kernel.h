@@ -17,8 +17,8 @@
 // are committed, on the slots, or on how rows are cut into tiles. A row of a tree has the same bits as in a
 // chain of its path alone. A row of a chain has the same bits as in a forward over its token alone.
 //
-// Both products, queries times keys and weights times values, run on the matrix unit: 16 queries of one
-// key/value head and the 32 positions of a warp, with four warps per split. If all keys of a split are
+// Both products, queries times keys and weights times values, run on the matrix unit. A tile is 16 queries of
+// one key/value head. Each of the four warps of a split has 32 positions. If all keys of a split are
 // committed, a tile takes queries of any rows, and a block computes up to kMostTiles tiles one after the
 // other, so that L1 can serve the keys and values of all tiles but the first. If some keys are in flight, a
 // tile takes queries of one row only, because other rows have other keys at the same positions. So the matrix
@@ -87,7 +87,7 @@ struct Attention {
   }  ///< blocks for a split whose keys are all committed
   SPECLAB_BOTH int own_tiles() const {
     return (group() + kTileQueries - 1) / kTileQueries;
-  }  ///< tiles of one row in any other split
+  }  ///< tiles of one row in a split with keys in flight
   int blocks() const {
     if (committed_at == nullptr)
       return shared_splits(committed) * shared_blocks() +
@@ -140,7 +140,8 @@ struct AttentionSplitsKernel {
   Keys a;
 
   // Layout of shared memory. First the queries of a tile in the order of the matrix unit: [2][blocks of 32
-  // dimensions][rows g, g + 8][lanes][8] bf16, where [2] is the rounded number and its rounding error. Then
+  // dimensions][queries g, g + 8 of lane 4 g + t][lanes][8] bf16, where [2] is the rounded number and its
+  // rounding error. Then
   // the maximum and the sum of each query and warp. Then each warp's partial sums of the weighted values,
   // [warps][queries][kShare], kChunk dimensions at a time. Then the positions of the queries.
   static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64,

@@ -8,13 +8,13 @@
 //
 // An entry has a code of 12 bits: its distance from the largest logit, in steps that divide the weight by
 // e^(1/64). Larger entries have smaller codes. The first three launches find the code of the smallest entry
-// that is kept (with top-k, of the smallest that top-k keeps), four bits each. Every block sums the masses of
-// its piece by the value of these four bits. The last block of the row to arrive adds up the pieces and
-// chooses the value. The fourth launch collects the keys of the entries with this code. Its last block
-// searches among them with cut_of_entries(). With both top-k and top-p, the entries with smaller codes are
-// collected, too, because top-p needs the mass of exactly those that top-k keeps. If there are more than
-// RowCut::kWords entries (a row of equal logits, or a larger top-k with top-p), this block searches the whole
-// row instead.
+// that is kept, four bits per launch. With top-k it is the smallest entry that top-k keeps. Every block sums
+// the masses of its piece separately for each value of these four bits. The last block of the row to arrive
+// adds up the pieces and chooses the value. The fourth launch collects the keys of the entries with this
+// code. Its last block searches among them with cut_of_entries(). With both top-k and top-p, the entries with
+// smaller codes are collected, too, because top-p needs the mass of exactly those that top-k keeps. If there
+// are more than RowCut::kWords entries (many equal logits, or top-p with a top-k above kWords), this block
+// searches the whole row instead.
 //
 // The alternative, one block per row (cut_of()), makes 16 passes over the row for top-k, 17 for top-p and 33
 // for both. For a vocabulary of 128,256 sixteen passes read 8.2 MB, which takes one block at least 75 us,

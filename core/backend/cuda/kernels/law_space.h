@@ -24,7 +24,7 @@ inline constexpr int kRowLoads = 16;
 SPECLAB_BOTH constexpr int chunks_of(int n) { return (n + kSumChunk - 1) / kSumChunk; }
 
 /// Threads per block for rows of `vocab` tokens: one per partial sum, at most kLawThreads. No result depends
-/// on it.
+/// on this number.
 inline int law_threads(int vocab) {
   const int threads = chunks_of(vocab) * kSumLanes;
   return threads > kLawThreads ? kLawThreads : (threads + simt::kWarp - 1) / simt::kWarp * simt::kWarp;
@@ -132,7 +132,7 @@ SPECLAB_DEVICE void add_lanes(const simt::Shared<double>& lanes, const simt::Sha
     sums.set(chunk, sum);
   }
 }
-/// Returns the sum of the chunks in order.
+/// Adds the sums of the chunks in order.
 SPECLAB_DEVICE double add_chunks(const simt::Shared<double>& sums, int chunks) {
   double total = 0;
   for (int chunk = 0; chunk < chunks; ++chunk) total += sums[chunk];

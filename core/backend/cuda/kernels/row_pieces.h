@@ -2,7 +2,7 @@
 
 #include "core/backend/cuda/kernels/law_space.h"
 
-// Several blocks that work on one row over the vocabulary. Each block has a piece of kRowPiece entries and
+// Lets several blocks work on one row over the vocabulary. Each block has a piece of kRowPiece entries and
 // stores what it found in global memory. The last block of the row that arrives reads the results of all
 // blocks and goes on alone. No block waits for another one, so the blocks need not run at the same time. A
 // piece consists of whole chunks (row_order.h), so the sums have the bits of a row with one block.
@@ -11,7 +11,7 @@ namespace speclab::cuda {
 
 inline constexpr int kRowPiece = 4 * kSumChunk;  ///< entries of a row per block
 inline constexpr int kPieceThreads = kRowPiece / kRowLoads;
-/// Number of pieces of a row of n entries. It depends on nothing else.
+/// Number of pieces of a row of n entries. The number depends on n alone.
 SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRowPiece; }
 
 /// Memory through which the blocks of a row exchange their results. Launches of one stream may share it,

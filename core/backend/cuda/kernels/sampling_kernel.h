@@ -11,8 +11,8 @@
 // computes with the first. So a block has 16 KiB in flight. A row of 128,256 entries has 32 blocks, and all
 // of it is in flight at once. Two launches make a law: the first finds the largest logit, the second computes
 // weights and sums. The last block of a row that finishes adds up the chunks in order, so the bits are those
-// of one block. If top-k or top-p cuts the row, four launches between them find the smallest entry that is
-// kept (cut_kernel.h).
+// of one block. If top-k or top-p cuts the row, four more launches run between these two and find the
+// smallest entry that is kept (cut_kernel.h).
 //
 // The memory of an H200 moves 4.3 TB/s, so the two launches take at least bytes / 4.3 TB/s. Logits are read
 // twice and weights are written once. For a vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32
@@ -25,8 +25,8 @@ namespace speclab::cuda {
 /// What the blocks of a row find out about top-k and top-p, step by step (cut_kernel.h).
 struct RowCut {
   static constexpr int kWords = 4096;
-  simt::u64 above = 0;  ///< mass of the entries whose code is smaller than `code`; with top-k their number
-  simt::u64 total = 0;  ///< mass of all entries; with top-k their number
+  simt::u64 above = 0;  ///< mass of the entries whose leading code bits are below `code`
+  simt::u64 total = 0;  ///< mass of all entries; with top-k every entry has mass 1, also in `above`
   simt::u64 cut = 0;    ///< out: the key (key_of()) of the smallest entry that is kept
   simt::u32 code =
       0;  ///< leading bits of the code of that entry; with top-k: of the smallest entry that top-k keeps

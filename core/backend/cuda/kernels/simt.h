@@ -48,7 +48,7 @@
 //   undefined when a block starts, and reading an element that no thread has written fails. An index out of
 //   range fails. A race fails, too: two threads access the same element, at least one of them writes, and no
 //   block_sync separates the accesses (within a warp, warp_sync is enough).
-// - Kernels access global memory through load and store only. Addresses must come from Machine::allocate
+// - Kernels access global memory through the functions below only. Addresses must come from Machine::allocate
 //   (others fail) and must be aligned to the size of the access (16 bytes for load16). The Machine runs
 //   blocks one after the other in random order. So a block must not wait for another block. To find out which
 //   block finishes last, each block calls fence() after its results and then atomic_add on a counter.
@@ -76,7 +76,7 @@
 //   A cooperative launch never overlaps with the launch before it, so it does not wait. Inner blocks run only
 //   in cooperative launches, so they do not wait either.
 // - Only benchmarks may add floats atomically, because the order of atomic additions is not fixed. A kernel
-//   adds numbers in a fixed order (a tree) and calls fma() wherever it wants a multiply-add. nvcc runs with
+//   adds floats in a fixed order and calls fma() wherever it wants a multiply-add. nvcc runs with
 //   -fmad=false and g++ with -ffp-contract=off. So arithmetic without functions such as exp gives the same
 //   bits on both.
 //

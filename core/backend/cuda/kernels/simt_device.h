@@ -17,8 +17,8 @@ SPECLAB_DEVICE InnerBlock& own_block() {
   return of_warp[threadIdx.x / kWarp];
 }
 // Returns the thread number. The assembly pretends to depend on the inner block. Otherwise the compiler would
-// compute values that depend on nothing but the thread number once, before the loop over the tasks. It would
-// keep them in registers that the kernels of other tasks need.
+// compute all values that depend on the thread number alone before the loop over the tasks, and would keep
+// them in registers that the kernels of other tasks need.
 SPECLAB_DEVICE int bound_thread() {
   int thread;
   asm("{ .reg .s32 block; mov.s32 block, %1; mov.u32 %0, %%tid.x; }"

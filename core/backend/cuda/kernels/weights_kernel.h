@@ -7,8 +7,8 @@
 
 namespace speclab::cuda {
 
-/// Packs rows [first, first + count) of a bf16 matrix [out, in]. `first` is a multiple of 16; so is `count`,
-/// unless the matrix ends there. The padding becomes zero.
+/// Packs rows [first, first + count) of a bf16 matrix [out, in]. `first` is a multiple of 16. `count` is a
+/// multiple of 16, too, unless first + count is `out`. The padding becomes zero.
 struct PackWeights {
   static constexpr bool kWritesWeights = true;
   const simt::u16* rows = nullptr;  ///< [count, in]

@@ -1,5 +1,5 @@
-// Compiles the kernels of layers except linear layers (rows, norms, attention, the KV cache, weights), and
-// the kernels that measure the speed of a GPU.
+// Compiles the kernels of rows, norms, attention, the KV cache and weights, and the kernels that measure the
+// speed of a GPU. The kernels of linear layers are in device_linear.cu.
 #include "core/backend/cuda/launch/run_on_device.h"
 
 namespace speclab::cuda {

@@ -22,7 +22,7 @@ LaunchShape fitted(const LaunchShape& shape, int most_shared_bytes) {
   else return shape;
 }
 
-/// Where launches go, in order: the stream of a GPU, or a simulated GPU.
+/// Where launches run, one after the other: the stream of a GPU, or a simulated GPU.
 struct Stream {
   void* device = nullptr;  ///< a cudaStream_t (null: the default stream); unused if `machine` is set
   simt::Machine* machine = nullptr;  ///< a simulated GPU: launches are done when they return

@@ -123,7 +123,7 @@ Persistent Launcher::kept_table(const std::vector<Task>& tasks) {
 
 std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_ptr<void>> memory,
                                         const std::function<void()>& operations) {
-  SPECLAB_CHECK(!recording_, "a recording in a recording");
+  SPECLAB_CHECK(!recording_, "record() is called during a recording");
   submit();
   const auto graph = std::make_shared<Graph>();
   graph->loop = loop;
@@ -150,7 +150,7 @@ std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_p
 }
 
 void Launcher::replay(const Graph& graph) {
-  SPECLAB_CHECK(!recording_, "a replay in a recording");
+  SPECLAB_CHECK(!recording_, "replay() is called during a recording");
   submit();
   if (noted_ != nullptr) noted_->push_back("graph");
   device_.started("graph");
@@ -159,7 +159,7 @@ void Launcher::replay(const Graph& graph) {
 }
 
 std::uint64_t Launcher::loop_condition() const {
-  SPECLAB_CHECK(recording_ && recording_->loop, "the end of a loop without a loop");
+  SPECLAB_CHECK(recording_ && recording_->loop, "loop_condition() is called, but no loop is being recorded");
   return condition_;
 }
 

@@ -5,8 +5,8 @@
 #include "core/backend/cuda/kernels/linear/linear_few.h"
 
 // Pairs of operations that become one launch, or one task of a persistent kernel. For one row this saves two
-// launches, or two barriers, per layer. For 2 to 16 rows it saves one, because only Rotated is used. In
-// Rotated, a block of the second operation needs only results of the same block of the first. In Combined,
+// launches, or two barriers, per layer. For 2 to 16 rows it saves half of that, because only Rotated is used.
+// In Rotated, a block of the second operation needs only results of the same block of the first. In Combined,
 // every block of the second operation repeats the first. The fused kernels do the same arithmetic as both
 // operations, so the bits are the same.
 

@@ -12,9 +12,9 @@
 
 namespace speclab::cuda {
 
-/// The nodes from `first` to first + n - 1 of a tree as rows of a forward. Nodes of a depth below `base` are
-/// committed. `numbers` holds the arrays that the functions return. All except wanted() are written anew for
-/// each forward.
+/// The nodes from `first` to first + n - 1 of a tree as rows of a forward. Nodes of smaller depth than `base`
+/// are committed. `numbers` holds the arrays that the functions return. All except wanted() are written anew
+/// for each forward.
 struct TreeRows {
   int first = 0, n = 0, base = 0;
   const std::int32_t* path_begin = nullptr;  ///< [n + 1]

@@ -46,7 +46,7 @@ void check_late(const LateBlock& late, int blocks);
 
 /// Makes the table and plans its prefetches. The kernel prefetches before the first task and after each task.
 /// Each time it prefetches the weights of later tasks, up to `ahead` bytes from the start of the next task's
-/// weights. The weights of each task are prefetched once, also if another task reads the same weights.
+/// weights. If several tasks read the same weights, the kernel prefetches them for each of these tasks.
 TaskTable make_table(std::vector<Task> tasks, std::size_t ahead = kPrefetchAhead);
 
 /// Fuses neighbouring tasks where possible: RopeStore with the product before it, AttentionSum with the

@@ -280,7 +280,7 @@ void CudaBackend::attend(const float* qkv, int heads, const KvStore& kv, int lay
 }
 
 void CudaBackend::attend_view(const Attention& all, const RowsInFlight& rows) {
-  SPECLAB_CHECK(rows.committed_at == nullptr, "a view of {} keys, combined with committed_at",
+  SPECLAB_CHECK(rows.committed_at == nullptr, "a view of {} keys cannot be combined with committed_at",
                 rows.view->count);
   AttentionView a{all, rows.view->slots, rows.view->first};
   a.committed = rows.view->count;

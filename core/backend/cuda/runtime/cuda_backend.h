@@ -110,8 +110,9 @@ class CudaBackend : public Backend {
   // With too many rows per call, the activations would be large compared with the weights.
   PromptRows prompt_rows_;
   ThreadPool pool_;  // its threads read weights
-  // Pinned memory for rows of weights on their way to the device. A GPU copies pinned memory several times
-  // faster than pageable memory, but the driver takes milliseconds to allocate it, so it is kept.
+  // Pinned memory for rows of weights on their way to the device. A GPU copies from pinned memory several
+  // times faster than from pageable memory. The buffer is kept, because the driver takes milliseconds to
+  // allocate pinned memory.
   std::shared_ptr<void> rows_;
   std::size_t rows_bytes_ = 0;
   Buffer<simt::u16> activations_;            // input of a linear layer, rounded

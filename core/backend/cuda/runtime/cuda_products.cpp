@@ -60,8 +60,8 @@ void CudaBackend::product(const PackedMatrix& w, int rows, float* y, bool accumu
   start("linear", product);
 }
 
-// Allocates the buffers that products with such a matrix need. They are allocated now so that no buffer moves
-// while products run.
+// Allocates the buffers that products with a matrix [out, in] need. They are allocated now so that no buffer
+// moves while products run.
 void CudaBackend::reserve(int out, int in) {
   const LinearPlan plan = plan_of(out, in, kMostRows);
   room(activations_, activation_elements(kMostRows, in));

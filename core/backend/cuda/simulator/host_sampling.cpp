@@ -1,5 +1,4 @@
-// Compiles the kernels that turn logits into laws, sample tokens, and do the other work of a planned round
-// (core/backend/plan.h).
+// Compiles the kernels that turn logits into laws and sample tokens, and the kernels of plan_kernel.h.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

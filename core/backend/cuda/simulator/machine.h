@@ -181,8 +181,8 @@ class Machine {
   void launch_next(const std::source_location& where);
   void released(const void* p);
   void acquired(const void* p);
-  /// fence() and atomic_add, which calls counted(): a fence before an atomic_add makes it a release, and a
-  /// fence after it makes it an acquire.
+  /// fence() of simt.h calls fence(), and atomic_add calls counted(). An atomic_add after a fence is a
+  /// release. An atomic_add before a fence is an acquire.
   void fence();
   void counted(const void* p);
   void pause(const std::source_location& where);

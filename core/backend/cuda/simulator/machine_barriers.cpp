@@ -128,7 +128,8 @@ void Machine::enter_block(const InnerBlock& inner, const std::source_location& w
   if (inner.first_thread % kWarp != 0 || inner.threads % kWarp != 0 || thread < inner.first_thread ||
       thread >= end || end > block.threads || inner.shared_begin < 0 || inner.shared_begin % 16 != 0 ||
       inner.shared_begin + inner.shared_bytes > block.shared_bytes) {
-    fail(fmt::format("an inner block with threads {} to {} of {}, and {} bytes at {} of {} of shared memory",
+    fail(fmt::format("an inner block with threads [{}, {}) of {}, and {} bytes at offset {} of {} bytes of "
+                     "shared memory",
                      inner.first_thread, end, block.threads, inner.shared_bytes, inner.shared_begin,
                      block.shared_bytes),
          where);

@@ -57,7 +57,8 @@ void Machine::find_global(const void* p, std::size_t bytes, const std::source_lo
   const Range& range = *std::prev(after);
   const std::size_t offset = address - range.begin;
   if (offset > range.bytes || range.bytes - offset < bytes) {
-    fail(fmt::format("{} bytes at {} lie {} bytes into an allocation of {}", bytes, p, offset, range.bytes),
+    fail(fmt::format("{} bytes at {} lie {} bytes into an allocation of {} bytes", bytes, p, offset,
+                     range.bytes),
          where);
   }
   if (address % bytes != 0) fail(fmt::format("{} bytes at {} are not aligned", bytes, p), where);
@@ -66,8 +67,8 @@ void Machine::find_global(const void* p, std::size_t bytes, const std::source_lo
 
 // ---- Launches that overlap
 
-// Checks an access before the thread has waited. If the launch overlaps, the launch right before it may still
-// be writing, but no earlier one (simt.h).
+// Checks an access that comes before wait_for_previous(). If the launch overlaps, the launch right before it
+// may still be writing. All earlier launches are done (simt.h).
 void Machine::check_unwaited(const void* p, Access access, const std::source_location& where) {
   if (access != Access::kConstant) {
     fail(
@@ -121,7 +122,7 @@ void Machine::check_shared(int offset, int count, std::size_t size, std::size_t 
 }
 
 void Machine::fail_shared_index(int i, int bytes, int count, const std::source_location& where) {
-  fail(fmt::format("{} bytes at element {} of a shared array of {}", bytes, i, count), where);
+  fail(fmt::format("{} bytes at element {} of a shared array of {} elements", bytes, i, count), where);
 }
 
 std::byte* Machine::touch_shared(int offset, int bytes, bool write, const std::source_location& where) {

@@ -10,8 +10,8 @@
 namespace speclab::cuda {
 namespace {
 
-/// One matrix product to be timed. Launches use several copies of the weights in turn, so that a launch reads
-/// them from memory and not from a cache.
+/// One matrix product to be timed. Launches use copies of the weights in turn, as many as fit into 256 MiB
+/// (at least 1, at most 96). So a launch reads the weights from memory and not from a cache.
 class Product {
  public:
   Product(Gpu& gpu, CublasLt& library, int out, int in, int rows)

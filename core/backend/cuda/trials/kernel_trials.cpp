@@ -75,8 +75,8 @@ std::string label_of(const LinearFree& form) {
                      : form.many ? ", kernel linear_many"
                                  : "");
 }
-/// Returns the fastest form of a layer, whatever its bits (linear_free_kernel.h). `launch_as(i, form)` starts
-/// the i-th launch.
+/// Returns the fastest form of a layer (linear_free_kernel.h). The forms may give different bits.
+/// `launch_as(i, form)` starts the i-th launch.
 LinearFree fastest(const Stand& stand, const Linear& layer,
                    const std::function<void(int, const LinearFree&)>& launch_as) {
   LinearFree best;
@@ -90,8 +90,8 @@ LinearFree fastest(const Stand& stand, const Linear& layer,
 
 /// Adds two trials of one linear layer for each number of rows: the kernel that models run ("linear"), and
 /// the fastest form without row invariance ("linear_free"). The input of the layer is already rounded. The
-/// launches use several copies of the weights in turn, up to about 256 MiB, so that the weights come from
-/// memory and not from a cache.
+/// launches use copies of the weights in turn, as many as fit into 256 MiB (at least 1, at most 96). So the
+/// weights come from memory and not from a cache.
 void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out, int in,
                 const std::vector<int>& all_rows) {
   using Weights = std::vector<std::shared_ptr<std::uint16_t>>;
@@ -136,10 +136,10 @@ void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out
 }
 
 /// Adds a trial of the work that follows the target's forward in a step: compute the laws of all rows, verify
-/// the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by side. One
-/// of them is accepted, so half of the nodes have to be moved. Unless `greedy` is true or there are fewer
-/// than 3 rows, the last node of this chain is rejected: its token was drawn from a law of the draft, so the
-/// correction is drawn from a residual. This node is moved, too.
+/// the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by side: the
+/// odd nodes and the even nodes. The even nodes are accepted, and their rows are moved. If `greedy` is false
+/// and there are at least 3 rows, the last even node is rejected instead. Its token was drawn from a law of
+/// the draft, so the correction is drawn from a residual. The row of the rejected node is moved, too.
 void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int vocab, int rows, bool greedy) {
   const int layers = stand->simulated() ? 1 : 32, kv_heads = stand->simulated() ? 1 : 8,
             stride = kv_stride(128), slots = 256;

@@ -12,7 +12,7 @@
 
 namespace speclab::cuda {
 
-/// Pairs (out, in), one for each weight matrix.
+/// Sizes of weight matrices: (outputs, inputs).
 using Shapes = std::vector<std::pair<int, int>>;
 
 /// A device with a timer.
@@ -22,9 +22,9 @@ class Stand {
       : device_(std::move(device)), timer_(device_->make_timer()) {}
   Device& device() const { return *device_; }
   bool simulated() const { return device_->simulated(); }
-  /// Runs launches for about 2 ms without a wait between them (on the simulated GPU only one launch) and
-  /// returns the mean seconds of a launch. `launch(i)` starts launch i, from 0 on. The first launch of a
-  /// kernel loads its code, so time() calls launch(0) once before the measurement.
+  /// Runs launches without a wait between them, for about 2 ms but at most 500 of them (on the simulated GPU
+  /// only one), and returns the mean seconds of a launch. `launch(i)` starts launch i, from 0 on. The first
+  /// launch of a kernel loads its code, so time() calls launch(0) once before the measurement.
   double time(const std::function<void(int)>& launch) const;
 
  private:

@@ -15,8 +15,8 @@ namespace speclab {
 /// distribution over the whole vocabulary.
 ///
 /// kneser_ney, modified_kneser_ney: interpolated (Kneser and Ney 1995; Chen and Goodman 1998, Eq. 28 to 30).
-/// The highest order uses counts. Lower orders use the number of different tokens before an n-gram in place
-/// of its count. A count of r loses D(r), and the lost mass is distributed by the law of the shorter context.
+/// The highest order uses counts. Lower orders use the number of different tokens before an n-gram instead of
+/// its count. A count of r loses D(r), and the lost mass is distributed by the law of the shorter context.
 /// The law of single tokens passes its lost mass to the uniform law. The discounts follow from n(r), the
 /// number of n-grams of the order with a count of r. kneser_ney has one discount, D = n(1) / (n(1) + 2 n(2)).
 /// modified_kneser_ney has three: D(r) = r - (r + 1) D n(r+1) / n(r) for r = 1, 2 and 3; larger counts lose

@@ -2,8 +2,9 @@
 
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
-// Verifies a draft by K-SEQ (AcceptRule::kKSeq). The host's side is core/decoding/rules/rules_k_seq.cpp. It
-// explains groups of children, rho and beta, and the decisions here have the same bits.
+// Verifies a draft by K-SEQ (AcceptRule::kKSeq). The host's side is core/decoding/rules/rules_k_seq.cpp,
+// which explains groups of children, rho and beta. The decisions on the device have the same bits as on the
+// host.
 //
 // One block walks the tree. The bisection for the rho of a group of several children makes about 50 passes
 // over p and q. One pass over the two rows, 1 MiB for a vocabulary of 128,256, takes the block about 8 us or
@@ -12,7 +13,7 @@
 
 namespace speclab::cuda {
 
-/// Arguments of the kernel. `residual` has accept_scratch() entries (start_accept.h).
+/// Arguments of the kernel. `of.residual` has accept_scratch() entries (start_accept.h).
 struct AcceptKSeq {
   Accept of;
 };
@@ -43,8 +44,8 @@ struct AcceptKSeqKernel {
   SPECLAB_BOTH static constexpr int bytes(int vocab, bool) { return facts_at(vocab) + TreeFacts::kBytes; }
   static int blocks(const Accept&) { return 1; }
 
-  /// Returns the sum of value(x, prob of x in `law`, weight of x in `q`), in the order of row_order.h. `q`
-  /// may be null. The law must not be one-hot.
+  /// Returns the sum of value(x, prob of x in `law`, weight of x in `q`) over all tokens x, in the order of
+  /// row_order.h. `q` may be null if value() does not use its weights. The law must not be one-hot.
   template <typename Value>
   SPECLAB_DEVICE double sum_over(const LawSpace& space, const LawLeft& law, const float* q,
                                  const Value& value) const {
@@ -63,7 +64,7 @@ struct AcceptKSeqKernel {
   }
 
   /// Finds the test with the smallest rho for a group of `count` children (best_test() on the host). For one
-  /// child rho and share are 1, so beta, which is not used here, is not computed.
+  /// child, rho and share are 1 for every beta, so no pass over the rows computes beta.
   SPECLAB_DEVICE GroupTest best_test(const LawSpace& space, const LawLeft& law, const LawRow& q,
                                      int count) const {
     GroupSearch search(count);
@@ -78,7 +79,7 @@ struct AcceptKSeqKernel {
     return search.found();
   }
 
-  /// Replaces the law by what left(x, prob, weight of q) leaves of it. Keeps it if nothing is left.
+  /// Replaces the law by what left(x, prob, weight of q) leaves of it. If nothing is left, the law stays.
   template <typename Left>
   SPECLAB_DEVICE void subtract(const LawSpace& space, const float* q, const Left& left, LawLeft& law) const {
     if (law.p.one_hot >= 0) return;  // what is left of a one-hot row is the row itself
@@ -107,7 +108,8 @@ struct AcceptKSeqKernel {
   SPECLAB_DEVICE LawRow drawn_from(const TreeFacts& facts, int child) const {
     return TreeFacts::drawn_from(a, child, facts.token(child));
   }
-  /// The number of children from `child` on that were drawn from the row q of this child.
+  /// Returns the size of the group that begins at `child`: the children from `child` on, in draw order, up to
+  /// the first one that was not drawn from `q`, the row of `child`.
   SPECLAB_DEVICE int group_size(const LawSpace& space, const TreeFacts& facts, int nodes, int child,
                                 const LawRow& q) const {
     int count = 1;
@@ -118,7 +120,7 @@ struct AcceptKSeqKernel {
     return count;
   }
 
-  /// The first child of the node with the token of this child.
+  /// Returns the first child of `node` that has the same token as `child`.
   SPECLAB_DEVICE int first_equal(const TreeFacts& facts, int node, int child) const {
     int equal = facts.first_child(node);
     while (facts.token(equal) != facts.token(child)) equal = facts.next_sibling(equal);

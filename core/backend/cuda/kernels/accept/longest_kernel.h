@@ -12,7 +12,7 @@
 
 namespace speclab::cuda {
 
-/// Arguments of the kernel. `residual` has accept_scratch() entries (start_accept.h).
+/// Arguments of the kernel. `of.residual` has accept_scratch() entries (start_accept.h).
 struct AcceptLongest {
   Accept of;
 };

@@ -7,16 +7,16 @@
 #include "core/backend/path_choice.h"
 
 // Verifies a draft by multi-path block verification (AcceptRule::kMultiPath). The host's side is
-// core/decoding/rules/rules_multi_path.cpp. It explains the choice of a path, lambda, q' and rho, and the
-// bits here are the same. The host has checked that the draft consists of independent paths.
+// core/decoding/rules/rules_multi_path.cpp, which explains the choice of a path, lambda, q' and rho. The bits
+// on the device are the same. The host has checked that the draft consists of independent paths.
 //
 // One block chooses a path from the pending token down, then judges it from its end up. A position where
 // several paths remain needs one pass over p and q, in which the threads add the masses of the classes
-// (path_choice.h), and about 33 passes over the classes, which are 32 KiB. A position where one path remains
-// needs no pass for the choice. Each position from the end of the path up to the last accepted one needs a
-// pass over p and q, and so does a correction after none was accepted. A pass over the two rows, 1 MiB for a
-// vocabulary of 128,256, takes the block about 8 us or more (predicted). The pass for the classes takes
-// longer if many tokens share a class, because the threads then add to one address.
+// (path_choice.h), and about 33 passes over the gains and rooms of the classes, 32 KiB. A position where one
+// path remains needs no pass for the choice. To judge the path, the block makes one pass over p and q for
+// each token of the path that is not accepted. A pass over the two rows, 1 MiB for a vocabulary of 128,256,
+// takes the block about 8 us or more (predicted). The pass for the classes takes longer if many tokens share
+// a class, because the threads then add to one address.
 
 namespace speclab::cuda {
 
@@ -24,7 +24,7 @@ using speclab::class_mass, speclab::factor_at, speclab::kFirstCoinOfChoice, spec
     speclab::ratio_class, speclab::ratio_class_of, speclab::RatioClass, speclab::ShareSearch,
     speclab::slope_of;
 
-/// Arguments of the kernel. `residual` has choice_scratch() entries.
+/// Arguments of the kernel. `of.residual` has choice_scratch() entries.
 struct AcceptMultiPath {
   Accept of;
 };
@@ -44,9 +44,9 @@ class ChosenPath {
   /// A token of the chosen path.
   struct Level {
     int row = 0;     ///< the node whose row is p
-    int first = 0;   ///< the node whose row is q, the first of the paths that remain
+    int first = 0;   ///< the node of the first path that remains; it was drawn from q
     int node = 0;    ///< the node of the chosen token
-    int table = -1;  ///< its table of factors; -1: none, q' is q
+    int table = -1;  ///< the token's table of factors; -1: none, q' is q
     double rho = 1;  ///< of the path to this token
   };
   /// `begin`: offset in the shared memory, a multiple of 8.
@@ -58,7 +58,7 @@ class ChosenPath {
   /// The i-th path that remains at a depth: its node there.
   SPECLAB_DEVICE int remaining(int depth, int i) const { return numbers(4 + depth % 2)[i]; }
 
-  // All threads of a block call these together.
+  // All threads of a block call the functions below together.
 
   SPECLAB_DEVICE void set(int depth, const Level& level) const {
     if (simt::thread_index() == 0) {
@@ -79,8 +79,8 @@ class ChosenPath {
     simt::block_sync();
     return paths;
   }
-  /// Goes from a depth to the next one with those of the `paths` paths that have `token` at this depth and go
-  /// on. Returns their number.
+  /// Of the `paths` paths, keeps those that have `token` at `depth` and a node at depth + 1. Stores their
+  /// nodes at depth + 1 and returns their number.
   SPECLAB_DEVICE int keep(const TreeFacts& facts, int nodes, int depth, int paths, int token) const {
     int kept = 0;
     for (int i = 0; i < paths; ++i) {
@@ -92,8 +92,8 @@ class ChosenPath {
     simt::block_sync();
     return kept;
   }
-  /// Replaces the nodes by those of one path, the path of the last node. Paths with equal tokens are equally
-  /// good.
+  /// The chosen nodes may lie on several paths that have equal tokens. Replaces them by the nodes of one
+  /// path, the path to the last chosen node.
   SPECLAB_DEVICE void join(const TreeFacts& facts, int length) const {
     if (simt::thread_index() == 0) {
       for (int depth = length - 1; depth > 0; --depth)
@@ -115,7 +115,8 @@ struct ChoiceLaw {
   LawRow p, q;
   const double* factors = nullptr;  ///< [kRatioClasses] q'/q; null: q' is q
 
-  /// What the functions below need of token x. A row that is one-hot is replaced by the other one.
+  /// The weights of token x that the functions below need. For a one-hot row, which has no weights, it loads
+  /// those of the other row.
   SPECLAB_DEVICE auto loader() const {
     return [mine = p.one_hot < 0 ? p.weights : q.weights, drawn = q.one_hot < 0 ? q.weights : p.weights](
                int x) { return TwoWeights{simt::load(mine + x), simt::load(drawn + x)}; };
@@ -154,7 +155,8 @@ struct AcceptMultiPathKernel {
   Accept a;
   Coins coins;
 
-  /// The shared memory of the block: LawSpace, which also sums over the classes, TreeFacts and ChosenPath.
+  /// The shared memory of the block holds LawSpace, TreeFacts and ChosenPath. LawSpace has room for sums over
+  /// a row and over the classes.
   SPECLAB_BOTH static constexpr int widest(int vocab) {
     return vocab > kRatioClasses ? vocab : kRatioClasses;
   }
@@ -163,7 +165,7 @@ struct AcceptMultiPathKernel {
   SPECLAB_BOTH static constexpr int bytes(int vocab, bool) { return path_at(vocab) + ChosenPath::kBytes; }
   static int blocks(const Accept&) { return 1; }
 
-  /// The number-th of the tables in the scratch memory. 0: masses of q, then of p; 2: gains, 3: rooms; from 4
+  /// Returns table `number` of the scratch memory. 0: masses of q; 1: masses of p; 2: gains; 3: rooms; from 4
   /// on: factors.
   SPECLAB_DEVICE double* table_at(int number) const {
     return a.residual + static_cast<std::size_t>(number) * static_cast<std::size_t>(kRatioClasses);
@@ -174,10 +176,10 @@ struct AcceptMultiPathKernel {
             .factors = level.table < 0 ? nullptr : table_at(4 + level.table)};
   }
 
-  /// Every thread has a number. Returns the sum of those of the threads before this one. Sets `all` to the
-  /// sum of all numbers.
+  /// Each thread passes a number `own`. Returns the sum of the numbers of the threads before this one. Sets
+  /// `all` to the sum of all numbers.
   SPECLAB_DEVICE static simt::u64 sum_before(const LawSpace& space, simt::u64 own, simt::u64& all) {
-    simt::u64 up_to = own;  // of the lanes of the warp
+    simt::u64 up_to = own;  // sum over the lanes of this warp up to this lane
     for (int step = 1; step < simt::kWarp; step *= 2) {
       const simt::u64 other = simt::shuffle(up_to, simt::max(simt::lane() - step, 0));
       up_to += simt::lane() >= step ? other : 0;
@@ -249,11 +251,10 @@ struct AcceptMultiPathKernel {
 
   /// What choose_path() found.
   struct Chosen {
-    int length = 0;  ///< tokens of the path
-    int end = 0;     ///< its last node
-    /// `end` has an invalid row (Law::invalid), or its chosen child is `fault`, see Verdict. -1: no fault
-    bool valid = true;
-    int fault = -1;
+    int length = 0;     ///< tokens of the path
+    int end = 0;        ///< its last node
+    bool valid = true;  ///< false: `end` has an invalid row (Law::invalid)
+    int fault = -1;     ///< the chosen child of `end` if it is a fault, see Verdict; -1: no fault
   };
   SPECLAB_DEVICE Chosen choose_path(const LawSpace& space, const TreeFacts& facts, const ChosenPath& path,
                                     int nodes, std::int64_t position) const {

@@ -36,7 +36,7 @@ inline std::size_t accept_scratch(AcceptRule rule, int nodes, int vocab, bool gr
          static_cast<std::size_t>(laws_stored(nodes)) * size;
 }
 
-/// Calls visit() with the kernel and its launch, for the kernels other than AcceptKernel.
+/// Calls visit() with the kernel and the shape of its launch, for the kernels other than AcceptKernel.
 template <typename Kernel, typename Visit>
 void with_accept_kernel(const Kernel& kernel, const Visit& visit) {
   const int blocks = Kernel::blocks(kernel.a), vocab = kernel.a.vocab;

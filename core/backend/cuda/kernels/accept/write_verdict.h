@@ -2,13 +2,13 @@
 
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
-// Writes the verdict of rules that do not walk from the pending token, node by node.
+// Writes the verdict of rules that do not walk node by node from the pending token.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// Writes a verdict whose path ends at the node `last`, except the tested nodes. One thread calls it. `next`
-/// is a bonus token if `last` has no children. `fault`: see Verdict.
+/// Writes a verdict without its tested nodes. The path ends at the node `last`. One thread calls this
+/// function. `next` is a bonus token if `last` has no children. `fault`: see Verdict.
 SPECLAB_DEVICE void write_path(Verdict* verdict, const TreeFacts& facts, int nodes, int last, int next,
                                int fault) {
   const int depth = facts.depth(last);
@@ -36,8 +36,9 @@ SPECLAB_DEVICE void write_test(Verdict* verdict, int number, int node, double p,
   simt::store(&verdict->tested_q[number], q);
 }
 
-/// Writes a verdict as write_path() does, and the tested nodes. These are the children of the nodes on the
-/// path: all children if `tests_all` is true, otherwise those up to the accepted child, in draw order.
+/// Writes a verdict as write_path() does, and the tested nodes. The tested nodes are children of node 0 and
+/// of the nodes on the path: all children if `tests_all` is true, otherwise those up to the accepted child,
+/// in draw order.
 SPECLAB_DEVICE void write_verdict(Verdict* verdict, const TreeFacts& facts, int nodes, int last, int next,
                                   int fault, bool tests_all) {
   write_path(verdict, facts, nodes, last, next, fault);

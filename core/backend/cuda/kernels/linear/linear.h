@@ -22,8 +22,8 @@
 // times as many bytes of activations from L2 as of weights, so this kernel serves n <= 16.
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
-// slice to shared memory, once for all its warps. Slices are different blocks. They write their sums to
-// global memory (L2), and the block that finishes last adds them in order.
+// slice to shared memory, once for all its warps. Each slice has blocks of its own. Their warps write sums to
+// global memory (L2). Of the warps with the same outputs, the one that finishes last adds the sums in order.
 //
 // For n rows, the table shows the traffic of all products of a forward as multiples of the bytes of the
 // weights (269 MB, 2.47 GB, 15.0 GB), and their time as a multiple of the time to read the weights from

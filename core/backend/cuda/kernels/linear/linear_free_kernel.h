@@ -71,12 +71,15 @@ SPECLAB_DEVICE void finish_linear(const LinearFreeOrdered& a, int out_tile, int 
 
 template <typename Visit>
 void with_kernel(const LinearFree& a, const Visit& visit) {
-  if (a.rows < 1 || !has_free_forms(a.rows)) fail_arguments("linear_free", "no form for this number of rows");
+  if (a.rows < 1 || !has_free_forms(a.rows))
+    fail_arguments("linear_free", "no form for this number of rows (has_free_forms)");
   if (a.norm.x != nullptr || a.activated != nullptr)
     fail_arguments("linear_free", "a form takes no norm and no gate");
   if (a.many ? a.rows <= kTileRows || a.slices > (a.in_y ? 16 : 8)
              : a.rows > 2 * kTileRows || a.slices > kLinearWarps || a.in_y)
-    fail_arguments("linear_free", "there is no such form");
+    fail_arguments("linear_free",
+                   "linear_few.h takes up to 16 rows and 8 slices; linear_many.h takes more than 8 rows and "
+                   "up to 8 slices, or 16 with in_y");
   if (a.in_y && (!a.accumulate || a.rows > kMostRowsInY))
     fail_arguments("linear_free", "in_y requires accumulate and at most 64 rows");
   const LinearPlan plan = plan_with(a.out, a.rows, a.slices, a.many);
