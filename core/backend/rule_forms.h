@@ -23,7 +23,7 @@ enum class AcceptRule : std::int32_t {
   kEnvelopeAgain,  ///< like kEnvelope, but after a rejection draws from q again until a draw is accepted
   kPaths,          ///< judges whole paths from the leaves to the root (core/decoding/rules/rules_paths.cpp)
   kLongest,        ///< accepts the longest path whose tokens all meet a condition, see CriterionForm
-  kKSeq,           ///< tests in the same way all children that were drawn from one row q, see GroupSearch
+  kKSeq,           ///< tests all children that were drawn from one row q in the same way, see GroupTest
   kMultiPath,      ///< chooses one of several paths and judges it as a block (core/backend/path_choice.h)
 };
 
@@ -63,10 +63,10 @@ struct GroupTest {
   double share = 0;  ///< (1 - (1 - beta)^k) / beta; k if beta is 0
 };
 
-/// Finds the test with the smallest rho for which no token gets more than its mass: share <= rho. This rho
-/// lies in [1, k] and is found by bisection. While the search is not done(), the caller computes the sum of
-/// min(q(x), p(x) / rho()) over all tokens and passes it to tell(). So host and device can each compute the
-/// sum in their own way.
+/// Finds the test with the smallest rho that accepts no token x more often than p(x): share <= rho. This rho
+/// lies in [1, k] and is found by bisection, up to a relative 1e-10. A larger rho is exact too, and accepts
+/// less. While the search is not done(), the caller computes the sum of min(q(x), p(x) / rho()) over all
+/// tokens and passes it to tell(). So host and device can each compute the sum in their own way.
 class GroupSearch {
  public:
   SPECLAB_EXACT explicit GroupSearch(int count) : count_(count) {}
@@ -90,7 +90,7 @@ class GroupSearch {
       return;
     }
     rho_ = low_ + (found_.rho - low_) / 2;
-    done_ = !(found_.rho - low_ > 1e-15 * low_) || rho_ <= low_ || rho_ >= found_.rho;
+    done_ = !(found_.rho - low_ > 1e-10 * low_) || rho_ <= low_ || rho_ >= found_.rho;
   }
   SPECLAB_EXACT GroupTest found() const { return found_; }
 

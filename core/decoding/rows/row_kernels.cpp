@@ -337,32 +337,98 @@ double PositiveDifference(const Law& p, const Law& q, std::span<double> out) {
   return sums.total();
 }
 
-double NextResidual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
-                    double q_sum, std::span<double> out) {
-  const D d;
-  const VD of_law = hn::Set(d, law_sum), of_q = hn::Set(d, q_sum), factor = hn::Set(d, scale);
+/// Writes combine(a, b) for the entries of two rows of equal size, and returns the sum. The last group of
+/// sixteen is filled up with zeros.
+template <class A, class B, class Combine>
+double write_rows(std::span<const A> a, std::span<const B> b, std::span<double> out, const Combine& combine) {
   Sums sums;
-  const auto block = [&](const double* a, const float* b, double* y) {
+  const auto block = [&](const A* x, const B* y, double* to) {
     for (std::size_t k = 0; k < kLanes / kD; ++k) {
-      const VD p = hn::Mul(factor, hn::Div(hn::LoadU(d, a + k * kD), of_law));
-      const VD positive = hn::Max(hn::Sub(p, hn::Div(doubles(b + k * kD), of_q)), hn::Zero(d));
-      sums.lanes[k] = hn::Add(sums.lanes[k], positive);
-      hn::StoreU(positive, d, y + k * kD);
+      const VD value = combine(x + k * kD, y + k * kD);
+      sums.lanes[k] = hn::Add(sums.lanes[k], value);
+      hn::StoreU(value, D(), to + k * kD);
     }
     sums.done();
   };
   std::size_t i = 0;
-  for (; i + kLanes <= law.size(); i += kLanes) block(law.data() + i, q.data() + i, out.data() + i);
-  if (i < law.size()) {
-    std::array<double, kLanes> tail_law{}, tail_out;
-    std::array<float, kLanes> tail_q{};
+  for (; i + kLanes <= a.size(); i += kLanes) block(a.data() + i, b.data() + i, out.data() + i);
+  if (i < a.size()) {
+    std::array<A, kLanes> tail_a{};
+    std::array<B, kLanes> tail_b{};
+    std::array<double, kLanes> tail_out;
     const auto from = static_cast<std::ptrdiff_t>(i);
-    std::copy(law.begin() + from, law.end(), tail_law.begin());
-    std::copy(q.begin() + from, q.end(), tail_q.begin());
-    block(tail_law.data(), tail_q.data(), tail_out.data());
+    std::copy(a.begin() + from, a.end(), tail_a.begin());
+    std::copy(b.begin() + from, b.end(), tail_b.begin());
+    block(tail_a.data(), tail_b.data(), tail_out.data());
     std::copy_n(tail_out.begin(), out.size() - i, out.begin() + from);
   }
   return sums.total();
+}
+
+double NextResidual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
+                    double q_sum, std::span<double> out) {
+  const D d;
+  const VD of_law = hn::Set(d, law_sum), of_q = hn::Set(d, q_sum), factor = hn::Set(d, scale);
+  return write_rows(law, q, out, [&](const double* a, const float* b) {
+    const VD p = hn::Mul(factor, hn::Div(hn::LoadU(d, a), of_law));
+    return hn::Max(hn::Sub(p, hn::Div(doubles(b), of_q)), hn::Zero(d));
+  });
+}
+
+/// Adds up combine(a, b) over two rows of equal size; the last group of sixteen is filled up with zeros.
+template <class A, class B, class Combine>
+double sum_of_rows(std::span<const A> a, std::span<const B> b, const Combine& combine) {
+  Sums sums;
+  const auto block = [&](const A* x, const B* y) {
+    for (std::size_t k = 0; k < kLanes / kD; ++k)
+      sums.lanes[k] = hn::Add(sums.lanes[k], combine(x + k * kD, y + k * kD));
+    sums.done();
+  };
+  std::size_t i = 0;
+  for (; i + kLanes <= a.size(); i += kLanes) block(a.data() + i, b.data() + i);
+  if (i < a.size()) {
+    std::array<A, kLanes> tail_a{};
+    std::array<B, kLanes> tail_b{};
+    const auto from = static_cast<std::ptrdiff_t>(i);
+    std::copy(a.begin() + from, a.end(), tail_a.begin());
+    std::copy(b.begin() + from, b.end(), tail_b.begin());
+    block(tail_a.data(), tail_b.data());
+  }
+  return sums.total();
+}
+
+double SumMinResidual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
+                      double q_sum) {
+  const D d;
+  const VD of_law = hn::Set(d, law_sum), of_q = hn::Set(d, q_sum), factor = hn::Set(d, scale);
+  return sum_of_rows(law, q, [&](const double* a, const float* b) {
+    return hn::Min(hn::Div(doubles(b), of_q), hn::Mul(factor, hn::Div(hn::LoadU(d, a), of_law)));
+  });
+}
+
+double SumMinDivided(std::span<const double> law, std::span<const double> q, double rho) {
+  const D d;
+  const VD divisor = hn::Set(d, rho);
+  return sum_of_rows(law, q, [&](const double* a, const double* b) {
+    return hn::Min(hn::LoadU(d, b), hn::Div(hn::LoadU(d, a), divisor));
+  });
+}
+
+double SumMinScaled(std::span<const double> p, std::span<const double> q, double scale) {
+  const D d;
+  const VD factor = hn::Set(d, scale);
+  return sum_of_rows(p, q, [&](const double* a, const double* b) {
+    return hn::Min(hn::LoadU(d, b), hn::Mul(factor, hn::LoadU(d, a)));
+  });
+}
+
+double PositiveDifferenceScaled(std::span<const double> p, double scale, std::span<const double> q,
+                                std::span<double> out) {
+  const D d;
+  const VD factor = hn::Set(d, scale);
+  return write_rows(p, q, out, [&](const double* a, const double* b) {
+    return hn::Max(hn::Sub(hn::Mul(factor, hn::LoadU(d, a)), hn::LoadU(d, b)), hn::Zero(d));
+  });
 }
 
 double SumWLogW(std::span<const float> row) {
@@ -398,6 +464,10 @@ HWY_EXPORT(SumMin);
 HWY_EXPORT(SumProduct);
 HWY_EXPORT(PositiveDifference);
 HWY_EXPORT(NextResidual);
+HWY_EXPORT(SumMinResidual);
+HWY_EXPORT(SumMinDivided);
+HWY_EXPORT(SumMinScaled);
+HWY_EXPORT(PositiveDifferenceScaled);
 HWY_EXPORT(SumWLogW);
 HWY_EXPORT(TargetName);
 
@@ -427,6 +497,20 @@ double positive_difference(const Law& p, const Law& q, std::span<double> out) {
 double next_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
                      double q_sum, std::span<double> out) {
   return HWY_DYNAMIC_DISPATCH(NextResidual)(law, law_sum, scale, q, q_sum, out);
+}
+double sum_min_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
+                        double q_sum) {
+  return HWY_DYNAMIC_DISPATCH(SumMinResidual)(law, law_sum, scale, q, q_sum);
+}
+double sum_min_divided(std::span<const double> law, std::span<const double> q, double rho) {
+  return HWY_DYNAMIC_DISPATCH(SumMinDivided)(law, q, rho);
+}
+double sum_min_scaled(std::span<const double> p, std::span<const double> q, double scale) {
+  return HWY_DYNAMIC_DISPATCH(SumMinScaled)(p, q, scale);
+}
+double positive_difference(std::span<const double> p, double scale, std::span<const double> q,
+                           std::span<double> out) {
+  return HWY_DYNAMIC_DISPATCH(PositiveDifferenceScaled)(p, scale, q, out);
 }
 double sum_w_log_w(std::span<const float> row) { return HWY_DYNAMIC_DISPATCH(SumWLogW)(row); }
 const char* target_name() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }

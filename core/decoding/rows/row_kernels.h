@@ -75,6 +75,17 @@ double positive_difference(const Law& p, const Law& q, std::span<double> out);
 /// (core/backend/rule_forms.h), and the sum has those of FixedSum.
 double next_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
                      double q_sum, std::span<double> out);
+/// The sum of min(q[i] / q_sum, scale law[i] / law_sum), with the bits of FixedSum over the entries.
+double sum_min_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
+                        double q_sum);
+/// The sum of min(q[i], law[i] / rho), with the bits of FixedSum over the entries. Both rows have one size.
+double sum_min_divided(std::span<const double> law, std::span<const double> q, double rho);
+/// The sum of min(q[i], scale p[i]), with the bits of FixedSum over the entries. Both rows have one size.
+double sum_min_scaled(std::span<const double> p, std::span<const double> q, double scale);
+/// out[i] = max(0, scale p[i] - q[i]). Returns the sum of out, with the bits of FixedSum. All rows have one
+/// size.
+double positive_difference(std::span<const double> p, double scale, std::span<const double> q,
+                           std::span<double> out);
 /// sum over w > 0 of w log w.
 double sum_w_log_w(std::span<const float> row);
 

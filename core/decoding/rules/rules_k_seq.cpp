@@ -19,8 +19,8 @@
 // "rejection", which is the case of groups of one. So the rule also judges copied tokens and draws without
 // replacement. The number of children of a node must not depend on the tokens that were drawn there.
 //
-// Several children may have the accepted token. The step goes on at the first of them, whichever passed: if a
-// tree was made of chains that share equal tokens, everything drawn after equal tokens hangs below the first.
+// Several children may have the same token. If one of them passes, the step goes on at the first of them: in
+// a tree that was made of several chains, the tokens after equal tokens all hang below the first of these.
 #include <algorithm>
 #include <array>
 
@@ -35,11 +35,7 @@ namespace {
 /// The test of a group of `count` children with the best rho.
 GroupTest best_test(const std::vector<double>& law, const std::vector<double>& q, int count) {
   GroupSearch search(count);
-  while (!search.done()) {
-    row_kernels::FixedSum mass;
-    for (std::size_t x = 0; x < q.size(); ++x) mass.add(x, std::min(q[x], law[x] / search.rho()));
-    search.tell(mass.total());
-  }
+  while (!search.done()) search.tell(row_kernels::sum_min_divided(law, q, search.rho()));
   return search.found();
 }
 

@@ -198,18 +198,13 @@ class ChosenPath {
 /// Writes max(0, rho p - q'), not normalised, to `left`, and returns its sum.
 double residual(double rho, const ChosenNode& node, std::vector<double>& left) {
   left.resize(node.q.size());
-  row_kernels::FixedSum sum;
-  for (std::size_t x = 0; x < left.size(); ++x)
-    sum.add(x, left[x] = std::max(0.0, rho * node.p[x] - node.q[x]));
-  return sum.total();
+  return row_kernels::positive_difference(node.p, rho, node.q, left);
 }
 
 /// P(the node's token is kept, given that its parent is): sum over x of min(q'(x), rho p(x)) / rho.
 double kept_share(double rho, const ChosenNode& node) {
   if (!(rho > 0)) return 0;
-  row_kernels::FixedSum kept;
-  for (std::size_t x = 0; x < node.q.size(); ++x) kept.add(x, std::min(node.q[x], rho * node.p[x]));
-  return kept.total() / rho;
+  return row_kernels::sum_min_scaled(node.p, node.q, rho) / rho;
 }
 
 void verify_chosen_path(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,

@@ -52,10 +52,7 @@ class PathNode {
     if (row.p->one_hot()) return std::min(q->prob(row.p->argmax()), rho) / rho;
     if (!changed_)
       return row_kernels::sum_min({row.p->weights(), rho / row.p->sum()}, {q->weights(), 1 / q->sum()}) / rho;
-    row_kernels::FixedSum kept;
-    for (Token x = 0; x < q->vocab(); ++x)
-      kept.add(static_cast<std::size_t>(x), std::min(q->prob(x), rho * prob(x)));
-    return kept.total() / rho;
+    return row_kernels::sum_min_residual(weights_, sum_, rho, q->weights(), q->sum()) / rho;
   }
   /// Changes R and rho after a child failed that was drawn from q, or was the token `one_hot` if q is null.
   void remove(const Distribution* q, Token one_hot) {
@@ -94,11 +91,12 @@ class PathNode {
                                                    {q->weights(), 1 / q->sum()}, spare_));
     }
     spare_.resize(static_cast<std::size_t>(row.p->vocab()));
+    if (q != nullptr)
+      return take(row_kernels::next_residual(weights_, sum_, rho, q->weights(), q->sum(), spare_));
     row_kernels::FixedSum left;
     for (Token x = 0; x < row.p->vocab(); ++x) {
-      const double of_q = q != nullptr ? q->prob(x) : x == one_hot ? 1.0 : 0.0;
       double& to = spare_[static_cast<std::size_t>(x)];
-      to = std::max(0.0, rho * prob(x) - of_q);
+      to = std::max(0.0, rho * prob(x) - (x == one_hot ? 1.0 : 0.0));
       left.add(static_cast<std::size_t>(x), to);
     }
     return take(left.total());

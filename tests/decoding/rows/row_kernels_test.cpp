@@ -70,6 +70,9 @@ std::vector<std::uint64_t> everything(int vocab) {
   std::vector<double> further(vocab);
   put(row_kernels::next_residual(residual, .7, 1.3, q.weights(), q.sum(), further));
   for (const double r : further) put(r);
+  put(row_kernels::sum_min_residual(residual, .7, 1.3, q.weights(), q.sum()));
+  put(row_kernels::sum_min_divided(residual, further, 1.3));
+  put(row_kernels::sum_min_scaled(residual, further, 1.3));
   return out;
 }
 
@@ -114,6 +117,34 @@ TEST(RowKernels, TheNextResidualIsThatOfTheScalarFormula) {
       EXPECT_EQ(left, sum.total()) << vocab;
       EXPECT_EQ(out, wanted) << vocab;
     }
+  }
+}
+
+TEST(RowKernels, SumsOfSmallerEntriesAreThoseOfTheScalarFormula) {
+  std::mt19937 random(8);
+  for (const int vocab : {1, 15, 16, 17, 300, 2100}) {
+    std::vector<double> law(vocab), drawn(vocab), weights(vocab);
+    for (double& x : law) x = random() % 3 == 0 ? 0 : static_cast<double>(random() % 1000) / 999;
+    for (double& x : weights) x = static_cast<double>(1 + random() % 50);
+    Distribution q;
+    q.assign_weights(weights);
+    q.probabilities(drawn);
+    const double law_sum = row_kernels::sum(law) + .1, scale = .8, rho = 1.7;
+    row_kernels::FixedSum divided, residual, scaled, difference;
+    std::vector<double> left(vocab), wanted(vocab);
+    for (int x = 0; x < vocab; ++x) {
+      const auto i = static_cast<std::size_t>(x);
+      divided.add(i, std::min(drawn[i], law[i] / rho));
+      residual.add(i, std::min(q.prob(x), scale * (law[i] / law_sum)));
+      scaled.add(i, std::min(drawn[i], scale * law[i]));
+      difference.add(i, wanted[i] = std::max(0.0, scale * law[i] - drawn[i]));
+    }
+    EXPECT_EQ(row_kernels::sum_min_scaled(law, drawn, scale), scaled.total()) << vocab;
+    EXPECT_EQ(row_kernels::positive_difference(law, scale, drawn, left), difference.total()) << vocab;
+    EXPECT_EQ(left, wanted) << vocab;
+    EXPECT_EQ(row_kernels::sum_min_divided(law, drawn, rho), divided.total()) << vocab;
+    EXPECT_EQ(row_kernels::sum_min_residual(law, law_sum, scale, q.weights(), q.sum()), residual.total())
+        << vocab;
   }
 }
 

@@ -6,10 +6,10 @@
 // which explains groups of children, rho and beta. The decisions on the device have the same bits as on the
 // host.
 //
-// One block walks the tree. The bisection for the rho of a group of several children makes about 50 passes
+// One block walks the tree. The bisection for the rho of a group of several children makes 35 to 38 passes
 // over p and q. One pass over the two rows, 1 MiB for a vocabulary of 128,256, takes the block about 8 us or
-// more, so a node with such a group takes about half a millisecond (predicted). A group of one child needs a
-// pass only if the child is rejected.
+// more, so a node with such a group takes about 0.3 ms or more (predicted). A group of one child needs a pass
+// only if the child is rejected.
 
 namespace speclab::cuda {
 
@@ -64,7 +64,7 @@ struct AcceptKSeqKernel {
   }
 
   /// Finds the test with the smallest rho for a group of `count` children (best_test() on the host). For one
-  /// child, rho and share are 1 for every beta, so no pass over the rows computes beta.
+  /// child, rho and share are 1 for every beta, so this function then computes no beta.
   SPECLAB_DEVICE GroupTest best_test(const LawSpace& space, const LawLeft& law, const LawRow& q,
                                      int count) const {
     GroupSearch search(count);
