@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The job that scripts/slurm/submit.sh submits behind the array: merges OUT/shard-* into OUT/merged. The exit status is that of speclab
+# merge: 1 if the run has failed lines.
+#   merge.sh SPECLAB OUT
+set -euo pipefail
+speclab=$1 out=$2
+exec "$speclab" merge "$out"/shard-* --out "$out/merged"
