@@ -6,24 +6,19 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "tests/theory/acceptance_process.h"
 #include "core/theory/chain.h"
+#include "core/theory/processes/simulate_rounds.h"
 #include "core/theory/step_costs.h"
 
 namespace speclab::theory {
 namespace {
 
-using simulate::iid_process;
-using simulate::positional_process;
-using simulate::simulate_prompt;
-using simulate::simulate_rounds;
-using simulate::switching_process;
 using testing::ElementsAre;
 
 constexpr stats::BootstrapOptions kFew{.resamples = 200};
 
-std::vector<PromptRounds> simulated(const simulate::AcceptanceProcess& process, int prompts, int gamma,
-                                    int rounds, std::uint64_t seed) {
+std::vector<PromptRounds> simulated(const AcceptanceProcess& process, int prompts, int gamma, int rounds,
+                                    std::uint64_t seed) {
   std::vector<PromptRounds> run;
   for (int i = 0; i < prompts; ++i) run.push_back(simulate_rounds(process, gamma, rounds, seed * 1000 + i));
   return run;
@@ -177,11 +172,10 @@ TEST(Estimators, TauOverEq1SeesClusteredRounds) {
   EXPECT_NEAR(tokens_over_eq1(simulated(iid_process(.7), 50, 5, 400, 9), kFew)->value, 1, .01);
   const auto process = switching_process({.95, .3}, .9);
   const auto ratio = tokens_over_eq1(simulated(process, 50, 5, 400, 9), kFew);
-  const double exact =
-      simulate::exact_expected_tokens(process, 5) / expected_tokens(simulate::exact_alpha(process, 5), 5);
+  const double exact = exact_expected_tokens(process, 5) / expected_tokens(exact_alpha(process, 5), 5);
   EXPECT_NEAR(ratio->value, exact, .02);
   EXPECT_LT(exact, 1);  // acceptance rises along the draft, because drafts that survive are in easy rounds
-  EXPECT_GT(simulate::exact_expected_tokens(process, 5), expected_tokens((.95 + .3) / 2, 5));  // Jensen
+  EXPECT_GT(exact_expected_tokens(process, 5), expected_tokens((.95 + .3) / 2, 5));  // Jensen
   EXPECT_LT(ratio->ci->hi, 1);
   EXPECT_GT(tokens_over_eq1(simulated(positional_process({.9, .7, .5}), 50, 3, 400, 9), kFew)->ci->lo, 1);
 }
@@ -197,7 +191,7 @@ TEST(Estimators, ClusterBootstrapIsWiderWhenPromptsDiffer) {
 
 /// Share of simulated runs in which a test rejects at 5 %.
 template <typename PValue>
-double rejections(const simulate::AcceptanceProcess& process, PValue&& p_value) {
+double rejections(const AcceptanceProcess& process, PValue&& p_value) {
   int rejected = 0;
   for (int trial = 0; trial < 400; ++trial) {
     const auto run = simulated(process, 20, 4, 40, 50 + trial);

@@ -6,8 +6,11 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -245,6 +248,84 @@ TEST(Explain, TheResidualSaysWhetherItIsMoreThanNoise) {
   const std::string beyond = explain(input).terms.back().explanation;
   EXPECT_NE(beyond.find("interval 1.0 to 5.0"), std::string::npos);
   EXPECT_EQ(beyond.find("noise"), std::string::npos);
+}
+
+TEST(Explain, EveryTermHasTheIntervalOfItsResamples) {
+  ResampledWaterfalls resampled;
+  std::map<std::string, std::vector<double>> log_ratios, others;
+  for (int i = 0; i < 40; ++i) {
+    ExplainInput one = example();
+    one.alpha = .6 + .004 * i;
+    one.tau = 2.5 + .02 * ((7 * i) % 40);
+    one.speedup = 1.4 + .01 * ((13 * i) % 40);
+    one.calibration.draft_token = .4 + .01 * ((3 * i) % 40);
+    one.drift = Drift{.8 + .01 * ((11 * i) % 40), DriftSource::rounds};
+    const Waterfall waterfall = explain(one);
+    resampled.add(waterfall);
+    for (const WaterfallTerm& term : waterfall.terms) log_ratios[term.key].push_back(term.log_ratio);
+    others["predicted"].push_back(waterfall.predicted);
+    others["measured"].push_back(waterfall.measured);
+    others["unexplained"].push_back(waterfall.unexplained_share);
+    others["residual"].push_back(waterfall.residual_share);
+  }
+  ExplainInput input = example();
+  input.drift = Drift{1, DriftSource::rounds};
+  input.intervals = resampled.intervals(7);
+  const Waterfall waterfall = explain(input);
+  const auto expect_middle = [](const std::optional<stats::Interval>& ci, const std::vector<double>& values) {
+    ASSERT_TRUE(ci);
+    EXPECT_NEAR(ci->lo, stats::quantile(values, .025), 1e-12);
+    EXPECT_NEAR(ci->hi, stats::quantile(values, .975), 1e-12);
+    EXPECT_LT(ci->lo, ci->hi);
+  };
+  ASSERT_EQ(waterfall.terms.size(), 6u);
+  for (const WaterfallTerm& term : waterfall.terms) {
+    SCOPED_TRACE(term.key);
+    expect_middle(term.ci, log_ratios.at(term.key));
+  }
+  expect_middle(waterfall.intervals.predicted, others["predicted"]);
+  expect_middle(waterfall.intervals.measured, others["measured"]);
+  expect_middle(waterfall.intervals.unexplained, others["unexplained"]);
+  expect_middle(waterfall.intervals.residual, others["residual"]);
+
+  const std::string text = to_text(waterfall);
+  const auto factors = [](const stats::Interval& ci) {
+    return fmt::format("[{:.3f}, {:.3f}]", std::exp(ci.lo), std::exp(ci.hi));
+  };
+  for (const WaterfallTerm& term : waterfall.terms)
+    EXPECT_THAT(text, testing::HasSubstr(factors(*term.ci))) << term.key;
+  const stats::Interval unexplained = *waterfall.intervals.unexplained;
+  EXPECT_THAT(text,
+              testing::HasSubstr(fmt::format("[{:.3f}, {:.3f}]", 1 - unexplained.hi, 1 - unexplained.lo)))
+      << "the residual with the drift";
+  const stats::Interval predicted = *waterfall.intervals.predicted, measured = *waterfall.intervals.measured;
+  EXPECT_THAT(text, testing::HasSubstr(
+                        fmt::format("1), 95 % interval {:.3f} to {:.3f}\n", predicted.lo, predicted.hi)));
+  EXPECT_THAT(
+      text, testing::HasSubstr(fmt::format("   95 % interval {:.3f} to {:.3f}\n", measured.lo, measured.hi)));
+  EXPECT_THAT(text, testing::EndsWith("bootstrap over 7 prompts and the calibration rounds."));
+  input.intervals = {};
+  EXPECT_EQ(to_text(explain(input)).find("interval"), std::string::npos);
+}
+
+TEST(ExplainRows, ATermThatAResampleLacksHasNoEffectThere) {
+  ResampledWaterfalls resampled;
+  double effect = 0;
+  for (int i = 0; i < 10; ++i) {
+    RowsExplainInput input = window_example();
+    if (i > 0) input.equivalent_share = 1;  // all rows have logits
+    const Waterfall waterfall = explain_rows(input);
+    for (const WaterfallTerm& term : waterfall.terms)
+      effect += term.key == "rows_without_logits" ? term.log_ratio : 0;
+    resampled.add(waterfall);
+  }
+  const WaterfallIntervals intervals = resampled.intervals(3);
+  ASSERT_GT(effect, .1);
+  EXPECT_EQ(intervals.log_ratios.at("rows_without_logits").lo, 0);
+  EXPECT_NEAR(intervals.log_ratios.at("rows_without_logits").hi, .775 * effect, 1e-12);
+  for (int i = 0; i < 11; ++i) resampled.add_undefined();
+  EXPECT_TRUE(resampled.intervals(3).log_ratios.empty()) << "more than half are undefined";
+  EXPECT_FALSE(resampled.intervals(3).predicted);
 }
 
 TEST(Explain, AnIdealRunHasNoTerms) {

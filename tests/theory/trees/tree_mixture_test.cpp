@@ -166,9 +166,18 @@ TEST(TreeMixture, OneKindIsTheBestTree) {
     EXPECT_NEAR(mixture.speedup(), one.speedup, 1e-12);
     EXPECT_EQ(mixture.trees.front().parents, one.tree.parents);
   }
-  // To draft nothing costs the forward of the draft model that shows the kind of the step.
-  const TreeMixture nothing =
-      best_tree_mixture(std::vector<StepKind>{{1, p}}, forwards_time(RowTimes(), 2), 32, 10);
+}
+
+// To draft nothing costs the forward of the draft model that shows the kind of the step. The same forward
+// gives the first level of a tree. So one level is worth it where rows are free, even if a forward of the
+// draft model takes twice as long as an autoregressive step.
+TEST(TreeMixture, ADraftOfNothingCostsAForwardOfTheDraftModel) {
+  const std::vector<StepKind> kinds = {{1, RankAcceptance({{.6, .15, .07, .04}, {.5, .2}})}};
+  const TreeMixture level = best_tree_mixture(kinds, forwards_time(RowTimes(), 2), 32, 10);
+  EXPECT_EQ(level.trees.front().depth(), 1);
+  EXPECT_NEAR(level.speedup(), 1.86 / 3, 1e-12);
+  const RowTimes dear(std::map<int, double>{{1, 10}, {2, 40}});  // one drafted token gives 1.6 / (4 + 2)
+  const TreeMixture nothing = best_tree_mixture(kinds, forwards_time(dear, 2), 32, 10);
   EXPECT_TRUE(nothing.trees.front().parents.empty());
   EXPECT_NEAR(nothing.speedup(), 1. / 3, 1e-12);
 }

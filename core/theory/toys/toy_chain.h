@@ -1,0 +1,105 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <limits>
+#include <map>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/model/toy/markov_rows.h"
+
+/// Exact expectations of speculative decoding on Markov chains: a target with the rows p drafts a chain of
+/// gamma tokens with a draft model with the rows q, both over the same contexts. Nothing here is i.i.d.: the
+/// acceptance of a token depends on the token before it, and where a step starts depends on how the step
+/// before it ended.
+namespace speclab::theory {
+
+/// The acceptance rules with a closed form here. All of them are lossless.
+enum class ToyRule {
+  rejection,     ///< accepts x with probability min(1, p(x)/q(x)) (Leviathan et al. 2023)
+  sample_match,  ///< accepts x if an independent draw from p is x
+  coupled,       ///< draft and target share their Gumbel noise (Daliri, Musco, Suresh 2024), one stream
+  block,         ///< block verification (Sun et al. 2024, arXiv 2403.10444)
+};
+/// The rule with this name in the engine; nothing for other rules.
+std::optional<ToyRule> toy_rule(std::string_view name);
+
+/// Expected counts of steps, as a record counts them. The first token of a text comes from the prefill and
+/// is not counted.
+struct ChainCounts {
+  double steps = 0;
+  double emitted = 0;   ///< tokens
+  double drafted = 0;   ///< tokens
+  double tests = 0;     ///< 0 for `block`, which judges a token only together with the tokens after it
+  double accepted = 0;  ///< drafted tokens
+
+  double tau() const { return emitted / steps; }
+  /// NaN without tests. `block` accepts tokens without a test of its own for each.
+  double alpha() const { return tests > 0 ? accepted / tests : std::numeric_limits<double>::quiet_NaN(); }
+  ChainCounts& operator+=(const ChainCounts& other);
+};
+
+/// P(the token drafted at this context is x and it is accepted), [vocab]. Throws Error for `block`.
+std::vector<double> accepted_law(std::span<const double> p, std::span<const double> q, ToyRule rule);
+
+/// alpha over the positions of texts that the target wrote: the mean over contexts, weighted by their
+/// stationary law under p, of the probability that a drafted token is accepted. A record estimates it as
+/// alpha_teacher_forced. Throws Error for `block`.
+double stationary_alpha(const toy::MarkovRows& p, const toy::MarkovRows& q, ToyRule rule);
+
+/// The steps of chains. For `rejection`, `sample_match` and `coupled`, a step is a walk over the contexts:
+/// with A(x) = accepted_law() the walk goes on, and with p(x) - A(x) it ends in a correction. For `block` all
+/// drafts are enumerated once: the path x_1..x_i is drafted and kept with probability q(x_1..x_i) rho_i,
+/// where rho_i = min(1, rho_{i-1} p(x_i)/q(x_i)) and rho_0 = 1, and the correction y follows it with
+/// probability q(x_1..x_i) (rho_i p(y) - q(y))+.
+class ToyChain {
+ public:
+  /// Largest work of `block`: contexts x V^gamma paths, and contexts.
+  static constexpr double kMostPaths = 3e7;
+  static constexpr int kMostBlockContexts = 256;
+
+  /// Throws Error if p and q differ in shape or hold no probabilities, for a negative gamma, and if `block`
+  /// would take too long.
+  ToyChain(toy::MarkovRows p, toy::MarkovRows q, int gamma, ToyRule rule);
+
+  /// Expected counts, summed over texts. first[c] is the number of texts whose first token is context c.
+  /// Each text has `tokens` more tokens. As in the engine, a step drafts at most one token less than the text
+  /// still needs. Computed by dynamic programming over (tokens left, context).
+  ChainCounts of_texts(std::span<const double> first, int tokens) const;
+
+  /// Expected counts of one step in an endless text. Throws Error if the contexts in which steps begin have
+  /// no stationary law that a power iteration finds.
+  ChainCounts long_run() const;
+
+ private:
+  /// Called with the number of tokens that a step emitted and the mass of the contexts that it ended in.
+  using End = std::function<void(int emitted, std::span<const double> mass)>;
+  void advance(std::span<const double> start, int drafted, ChainCounts& counts, const End& end) const;
+  void advance_block(std::span<const double> start, int drafted, ChainCounts& counts, const End& end) const;
+  void enumerate_block();
+
+  toy::MarkovRows p_, q_;
+  int gamma_;
+  ToyRule rule_;
+  std::size_t contexts_ = 0;
+  std::vector<double> accepted_;  // [contexts][vocab]: accepted_law() of each context
+  // Of `block`. Entry [i] is after i kept tokens; rows are the context in which the step began.
+  std::vector<std::vector<double>> kept_;      // [gamma + 1][contexts]: P(at least i tokens are kept)
+  std::vector<std::vector<double>> residual_;  // [gamma][contexts][contexts]: ends with a correction
+  std::vector<std::vector<double>> bonus_;     // [gamma + 1][contexts][contexts]: all i drafted tokens kept
+};
+
+/// The law of the text. P(the next tokens are x_1..x_n | context), by text; tokens are contexts. Texts of
+/// probability 0 are left out. Throws Error for more than a million texts.
+std::map<std::vector<int>, double> text_law(const toy::MarkovRows& rows, int context, int tokens);
+
+/// The law of the context after `tokens` more tokens, [contexts], from the law of the context before them.
+std::vector<double> context_law(const toy::MarkovRows& rows, std::span<const double> before, int tokens);
+
+/// Entropy of the next symbol in an endless text, in nats per token.
+double entropy_rate(const toy::MarkovRows& rows);
+
+}  // namespace speclab::theory
