@@ -1,5 +1,9 @@
 #pragma once
 
+#include <optional>
+
+#include "core/simulate/timelines/experts.h"
+#include "core/simulate/timelines/offload.h"
 #include "core/simulate/virtual_device.h"
 
 namespace speclab::simulate {
@@ -13,14 +17,16 @@ enum class Split {
 /// The rates of a device, and of the group that it may be part of.
 struct RooflineRates {
   double bytes_per_second = 0;  ///< memory bandwidth of one device
-  double flops_per_second = 0;  ///< dense matrix products of one device
-  double forward_floor_ns = 0;  ///< time of a forward that no byte and no operation explains
+  double flops_per_second = 0;  ///< operations per second of one device in dense matrix products
+  double forward_floor_ns = 0;  ///< added to each forward: time that neither bytes nor operations explain
   double layer_floor_ns = 0;    ///< the same for each layer: kernel launches, latencies
   double step_ns = 0;           ///< sampling, acceptance and bookkeeping of a step
   int devices = 1;
   Split split = Split::tensor;
-  double link_latency_ns = 0;        ///< of one all-reduce (tensor) or one hand-over (pipeline)
-  double link_bytes_per_second = 0;  ///< 0: unlimited
+  double link_latency_ns = 0;           ///< of one all-reduce (tensor) or one hand-over (pipeline)
+  double link_bytes_per_second = 0;     ///< 0: unlimited
+  std::optional<Experts> experts = {};  ///< the target as a mixture of experts; drafts stay as they are
+  std::optional<HostLink> host = {};    ///< the host holds weights of the target
 };
 
 /// Prices forwards by the roofline model (Williams, Waterman and Patterson 2009): the longer of bytes /
@@ -32,15 +38,21 @@ struct RooflineRates {
 ///             2005).
 ///   pipeline: the rates are those of one device, because the stages of a forward run one after the other.
 ///             The activations are handed over D - 1 times, from each of the D devices to the next.
+/// A mixture of experts changes operations and bytes of the target (experts_cost). In a group, all devices
+/// share every expert, so there is no exchange of tokens between experts. With a host link, the target's
+/// forward takes at least as long as the transfer of its weights (offloaded_ns).
 class Roofline final : public VirtualDevice {
  public:
   /// Throws Error (`where` names the device) if the bandwidth or the peak is not above 0, if a time or the
-  /// rate of the link is negative, and for fewer than one device.
+  /// rate of the link is negative, for fewer than one device, and like require_experts() and require_link().
   Roofline(const RooflineRates& rates, const std::string& where);
   double forward_ns(const Forward& forward) const override;
   double step_ns() const override { return rates_.step_ns; }
 
  private:
+  /// The time with all weights on the device. `rows`: those of all sequences together.
+  double computed_ns(const theory::ForwardCost& cost, const theory::DecoderShape& shape, double rows) const;
+
   RooflineRates rates_;
   std::string where_;
 };

@@ -1,26 +1,51 @@
 #pragma once
 
 #include <map>
+#include <string>
 
 #include "core/simulate/virtual_device.h"
 #include "core/theory/step_costs.h"
 
 namespace speclab::simulate {
 
-/// Prices forwards with times that were measured on the device, by number of rows. The times hold for the
-/// context at which they were measured; Forward::context is ignored. A batch of b sequences of n rows costs
-/// what one sequence of b n rows costs: the reads of further KV caches are left out.
+/// Times of the forwards of one model by number of rows, measured at one or several contexts.
+class ContextTimes {
+ public:
+  /// Times that hold for every context: those of a single context that nobody noted.
+  ContextTimes(theory::RowTimes times);  // NOLINT: a table of one context is a table of contexts
+  /// Times by number of committed tokens. Throws Error without any, and for a context that is negative or
+  /// infinite.
+  explicit ContextTimes(std::map<double, theory::RowTimes> by_context);
+
+  /// The time of n rows after `context` committed tokens, linear between the measured contexts, because the
+  /// reads of the KV cache grow in proportion to the context. Above the last one, the last slope continues if
+  /// it is not negative. Below the first one, the time is that of the first one.
+  double at(int rows, double context) const;
+
+ private:
+  std::map<double, theory::RowTimes> by_context_;
+};
+
+/// Prices forwards with times that were measured on the device, by number of rows and by context.
+///
+/// The times are those of one sequence. A batch of b sequences of n rows pays for b n rows of one sequence,
+/// and for the reads of the b - 1 further KV caches: their bytes, from the shape of the model, divided by the
+/// device's bandwidth.
 class RowTables final : public VirtualDevice {
  public:
-  /// `times`: nanoseconds by number of rows, for the target ("") and for draft models by name. Throws Error
-  /// (`where` names the device) without times of the target, or for a step_ns that is negative or infinite.
-  RowTables(std::map<std::string, theory::RowTimes> times, double step_ns, const std::string& where);
+  /// `times`: nanoseconds for the target ("") and for draft models by name. `bytes_per_second`: memory
+  /// bandwidth; 0: not known, and the device then refuses a batch with a context. Throws Error (`where` names
+  /// the device) without times of the target, and for a step_ns or a bandwidth that is negative or infinite.
+  RowTables(std::map<std::string, ContextTimes> times, double step_ns, const std::string& where,
+            double bytes_per_second = 0);
   double forward_ns(const Forward& forward) const override;
   double step_ns() const override { return step_ns_; }
 
  private:
-  std::map<std::string, theory::RowTimes> times_;
-  double step_ns_;
+  double further_caches_ns(const Forward& forward) const;
+
+  std::map<std::string, ContextTimes> times_;
+  double step_ns_, bytes_per_second_;
   std::string where_;
 };
 

@@ -30,7 +30,8 @@ class VirtualDevice {
   virtual double step_ns() const = 0;
 };
 
-/// Throws Error unless rows and batch are at least 1 and the context is finite and not negative.
+/// Throws Error unless rows and batch are at least 1, together at most 2^30 rows, and the context is finite
+/// and not negative.
 void require_forward(const Forward& forward);
 
 }  // namespace speclab::simulate

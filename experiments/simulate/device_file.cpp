@@ -3,21 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
+#include <set>
 #include <utility>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/nearest.h"
-#include "core/base/options_json.h"
 #include "core/measure/run_result.h"
-#include "core/simulate/linear_device.h"
-#include "core/simulate/roofline_device.h"
 #include "core/simulate/table_device.h"
-#include "experiments/config/config_value.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/record_files.h"
+#include "experiments/simulate/device_kinds.h"
 
 namespace speclab {
 namespace {
@@ -25,162 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr char kFolder[] = "configs/devices";
-constexpr double kMost = 1e30;
-constexpr double kNsPerUs = 1e3;
-
-/// The fields that every kind of device file has.
-struct DeviceText {
-  std::string name, kind, source, error;
-  double step_us = 0, weight_bytes = 2, watts = 0;
-
-  void fields(OptionVisitor& visit) {
-    visit("name", name, "name of the device, for people");
-    visit("kind", kind, {"roofline", "linear", "table"}, "how the file describes the device");
-    visit("source", source, "where the numbers come from");
-    visit("error", error, "how far off the times may be");
-    visit("step_us", step_us, Range<double>{0, kMost}, "microseconds of a step outside its forwards");
-    visit("weight_bytes", weight_bytes, Range<double>{0, 8, true}, "bytes per weight");
-    visit("watts", watts, Range<double>{0, kMost}, "power while decoding; 0: not known");
-  }
-};
-
-struct RooflineText {
-  double bytes_per_second = 0, flops_per_second = 0, forward_floor_us = 0, layer_floor_us = 0;
-
-  void fields(OptionVisitor& visit) {
-    visit("bytes_per_second", bytes_per_second, Range<double>{0, kMost, true}, "memory bandwidth");
-    visit("flops_per_second", flops_per_second, Range<double>{0, kMost, true}, "operations per second");
-    visit("forward_floor_us", forward_floor_us, Range<double>{0, kMost}, "microseconds added per forward");
-    visit("layer_floor_us", layer_floor_us, Range<double>{0, kMost}, "microseconds added per layer");
-  }
-};
-
-struct GroupText {
-  int devices = 1;
-  simulate::Split split = simulate::Split::tensor;
-  double latency_us = 0, bytes_per_second = 0;
-
-  void fields(OptionVisitor& visit) {
-    visit("devices", devices, Range<int>{1, 4096}, "devices that share the model");
-    visit("split", split, {{simulate::Split::tensor, "tensor"}, {simulate::Split::pipeline, "pipeline"}},
-          "how the devices share the model");
-    visit("latency_us", latency_us, Range<double>{0, kMost}, "microseconds of an all-reduce or hand-over");
-    visit("bytes_per_second", bytes_per_second, Range<double>{0, kMost}, "rate of a link; 0: unlimited");
-  }
-};
-
-struct LinearText {
-  double constant_us = 0, per_row_us = 0, per_key_us = 0;
-
-  void fields(OptionVisitor& visit) {
-    visit("constant_us", constant_us, Range<double>{0, kMost, true}, "microseconds of every forward");
-    visit("per_row_us", per_row_us, Range<double>{0, kMost}, "microseconds per row");
-    visit("per_key_us", per_key_us, Range<double>{0, kMost}, "microseconds per committed token");
-  }
-  simulate::LinearTime time() const {
-    return {kNsPerUs * constant_us, kNsPerUs * per_row_us, kNsPerUs * per_key_us};
-  }
-};
-
-/// Reads {"<rows>": microseconds}.
-theory::RowTimes row_times(const json& value, const std::string& where) {
-  if (!value.is_object()) wrong_value(where, value, "an object: number of rows to microseconds");
-  std::map<int, double> times;
-  for (const auto& [key, time] : value.items()) {
-    int rows = 0;
-    const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), rows);
-    if (problem != std::errc() || end != key.data() + key.size() || rows < 1)
-      wrong_value(json_pointer(where, key), key, "a number of rows, 1 or more");
-    if (!time.is_number() || !(time.get<double>() > 0))
-      wrong_value(json_pointer(where, key), time, "microseconds above 0");
-    times[rows] = kNsPerUs * time.get<double>();
-  }
-  return theory::RowTimes(std::move(times));
-}
-
-const json& part(const json& file, const char* name, const std::string& where) {
-  const auto found = file.find(name);
-  if (found != file.end()) return *found;
-  throw Error({.what = where,
-               .got = fmt::format("no \"{}\"", name),
-               .expected = fmt::format("\"{}\", which a device of this kind has", name),
-               .advice = "configs/devices/README.md describes the format."});
-}
-
-std::shared_ptr<const simulate::VirtualDevice> parse_roofline(const json& file, const DeviceText& text,
-                                                              const std::string& where) {
-  RooflineText roofline;
-  GroupText group;
-  parse_options(option_fields(roofline), part(file, "roofline", where), where + "/roofline");
-  if (file.contains("group")) parse_options(option_fields(group), file["group"], where + "/group");
-  return std::make_shared<simulate::Roofline>(
-      simulate::RooflineRates{.bytes_per_second = roofline.bytes_per_second,
-                              .flops_per_second = roofline.flops_per_second,
-                              .forward_floor_ns = kNsPerUs * roofline.forward_floor_us,
-                              .layer_floor_ns = kNsPerUs * roofline.layer_floor_us,
-                              .step_ns = kNsPerUs * text.step_us,
-                              .devices = group.devices,
-                              .split = group.split,
-                              .link_latency_ns = kNsPerUs * group.latency_us,
-                              .link_bytes_per_second = group.bytes_per_second},
-      where);
-}
-
-std::shared_ptr<const simulate::VirtualDevice> parse_linear(const json& file, const DeviceText& text,
-                                                            const std::string& where) {
-  LinearText target, draft;
-  parse_options(option_fields(target), part(file, "target", where), where + "/target");
-  parse_options(option_fields(draft), part(file, "draft", where), where + "/draft");
-  return std::make_shared<simulate::LinearTimes>(target.time(), draft.time(), kNsPerUs * text.step_us, where);
-}
-
-std::shared_ptr<const simulate::VirtualDevice> parse_table(const json& file, const DeviceText& text,
-                                                           const std::string& where) {
-  std::map<std::string, theory::RowTimes> times;
-  times.emplace("", row_times(part(file, "target_us", where), where + "/target_us"));
-  if (file.contains("context") && !file["context"].is_number())
-    wrong_value(where + "/context", file["context"], "a number of committed tokens");
-  const json drafts = file.value("drafts_us", json::object());
-  if (!drafts.is_object())
-    wrong_value(where + "/drafts_us", drafts, "an object: name of a draft to its times");
-  for (const auto& [name, value] : drafts.items())
-    times.emplace(name, row_times(value, json_pointer(where + "/drafts_us", name)));
-  return std::make_shared<simulate::RowTables>(std::move(times), kNsPerUs * text.step_us, where);
-}
-
-SimulatedDevice parse_device(const json& file, const std::string& where) {
-  static const std::vector<std::string> kParts = {"roofline",  "group",     "target", "draft",
-                                                  "target_us", "drafts_us", "context"};
-  DeviceText text;
-  parse_options(option_fields(text), file, where, kParts);
-  std::vector<std::string> allowed = {"roofline", "group"};
-  SimulatedDevice out;
-  if (text.kind == "linear") {
-    allowed = {"target", "draft"};
-    out.device = parse_linear(file, text, where);
-  } else if (text.kind == "table") {
-    allowed = {"target_us", "drafts_us", "context"};
-    out.device = parse_table(file, text, where);
-  } else {
-    out.device = parse_roofline(file, text, where);
-  }
-  for (const std::string& name : kParts) {
-    if (file.contains(name) && std::ranges::find(allowed, name) == allowed.end()) {
-      throw Error({.what = json_pointer(where, name),
-                   .got = fmt::format("\"{}\" in a device of kind {}", name, text.kind),
-                   .expected = "only fields of this kind",
-                   .advice = "configs/devices/README.md describes the format."});
-    }
-  }
-  out.name = text.name.empty() ? where : text.name;
-  out.kind = text.kind.empty() ? "roofline" : text.kind;
-  out.source = text.source;
-  out.error = text.error;
-  out.weight_bytes = text.weight_bytes;
-  out.watts = text.watts;
-  return out;
-}
+constexpr char kDeviceFolder[] = "configs/devices";
 
 json calibration_of_run(const fs::path& folder, const json& summary) {
   const json calibration = summary.value("calibration", json());
@@ -193,14 +34,16 @@ json calibration_of_run(const fs::path& folder, const json& summary) {
   return calibration;
 }
 
-std::string machine_of_run(const fs::path& folder) {
-  const json environment = read_run_environment(folder);
+std::string machine_of_run(const json& environment) {
   return fmt::format("{}, {} threads, {}", environment.value("device", "an unknown machine"),
                      environment.value("threads", 0), environment.value("numerics", "unknown numerics"));
 }
 
-std::map<std::string, theory::RowTimes> times_of_run(const json& calibration) {
-  std::map<std::string, theory::RowTimes> times;
+/// Bytes per number in the KV cache of a run. Only the class f32 keeps floats; the others keep 16 bits.
+double kv_bytes_of_run(const json& environment) { return environment.value("numerics", "") == "f32" ? 4 : 2; }
+
+std::map<std::string, simulate::ContextTimes> times_of_run(const json& calibration) {
+  std::map<std::string, simulate::ContextTimes> times;
   times.emplace("", calibrated_row_times(calibration));
   for (const auto& [name, draft] : calibration.at("drafts").items()) {
     std::map<int, double> by_rows;
@@ -226,14 +69,16 @@ double step_ns_of_run(const json& calibration, const json& summary) {
 }
 
 SimulatedDevice device_of_run(const fs::path& folder) {
-  const json summary = read_run_summary(folder);
+  const json summary = read_run_summary(folder), environment = read_run_environment(folder);
   SimulatedDevice out;
-  out.name = machine_of_run(folder);
+  out.name = machine_of_run(environment);
   out.kind = "run";
   out.source = folder.string();
+  out.kv_bytes = kv_bytes_of_run(environment);
   out.calibration = calibration_of_run(folder, summary);
   out.device = std::make_shared<simulate::RowTables>(
-      times_of_run(out.calibration), step_ns_of_run(out.calibration, summary), folder.string());
+      times_of_run(out.calibration), step_ns_of_run(out.calibration, summary), folder.string(),
+      environment.value("read_bandwidth_bytes_per_second", 0.0));
   for (const json& entry : summary.at("cases")) {
     const json speedup = entry.at("metrics").value("speedup", json());
     if (speedup.is_number()) out.measured[entry.at("id").get<std::string>()] = speedup.get<double>();
@@ -244,7 +89,7 @@ SimulatedDevice device_of_run(const fs::path& folder) {
 [[noreturn]] void unknown_device(const std::string& name) {
   std::vector<std::string> known;
   std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(kFolder, ignored)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(kDeviceFolder, ignored)) {
     if (entry.path().extension() == ".json") known.push_back(entry.path().stem().string());
   }
   std::ranges::sort(known);
@@ -254,32 +99,98 @@ SimulatedDevice device_of_run(const fs::path& folder) {
                .advice = known.empty() ? "Run the command in the folder of SpecLab." : suggest(name, known)});
 }
 
+json in_us(const json& ns_by_rows) {
+  json us = json::object();
+  for (const auto& [rows, ns] : ns_by_rows.items()) us[rows] = ns.get<double>() / kNsPerUs;
+  return us;
+}
+
+json in_us_cost(const json& cost_ns) {
+  return {{"constant", cost_ns.at("constant").get<double>() / kNsPerUs},
+          {"slope", cost_ns.at("slope").get<double>() / kNsPerUs}};
+}
+
+/// The costs of the cases of a calibration. A case that failed in the calibration is left out.
+json exported_cases(const json& calibration) {
+  json cases = json::object();
+  for (const auto& [id, costs] : calibration.at("cases").items()) {
+    if (costs.is_null()) continue;
+    cases[id] = {{"draft", in_us_cost(costs.at("draft_ns"))},
+                 {"accept", in_us_cost(costs.at("accept_ns"))},
+                 {"other", costs.at("other_ns").get<double>() / kNsPerUs}};
+  }
+  return cases;
+}
+
+json exported_context(const json& calibration) {
+  json drafts = json::object();
+  for (const auto& [name, draft] : calibration.at("drafts").items()) drafts[name] = in_us(draft.at("n_ns"));
+  return {{"context", calibration.at("context_length")},
+          {"target_us", in_us(calibration.at("t_n_ns"))},
+          {"drafts_us", drafts}};
+}
+
+/// What must be equal in runs whose calibrations make one table.
+json models_of_run(const json& environment) {
+  json out = json::object();
+  const json models = environment.value("models", json::object());
+  for (const auto& [role, model] : models.items()) {
+    json& kept = out[role];
+    for (const char* name : {"sha256", "layers", "inflated"}) kept[name] = model.value(name, json());
+  }
+  return out;
+}
+
 }  // namespace
 
 SimulatedDevice open_device(const std::string& name) {
   const fs::path path = name;
   if (fs::is_directory(path)) return device_of_run(path);
   if (fs::exists(path)) return parse_device(read_json_file(path), path.string());
-  const fs::path listed = fs::path(kFolder) / (name + ".json");
+  const fs::path listed = fs::path(kDeviceFolder) / (name + ".json");
   if (!fs::exists(listed)) unknown_device(name);
   return parse_device(read_json_file(listed), listed.string());
 }
 
-json exported_device(const std::string& folder) {
-  const json summary = read_run_summary(folder);
+json exported_device(const std::string& folder, const std::vector<std::string>& others) {
+  const json summary = read_run_summary(folder), environment = read_run_environment(folder);
   const json calibration = calibration_of_run(folder, summary);
-  json target = json::object(), drafts = json::object();
-  for (const auto& [rows, ns] : calibration.at("t_n_ns").items()) target[rows] = ns.get<double>() / kNsPerUs;
-  for (const auto& [name, draft] : calibration.at("drafts").items()) {
-    for (const auto& [rows, ns] : draft.at("n_ns").items()) drafts[name][rows] = ns.get<double>() / kNsPerUs;
+  json out = {{"name", machine_of_run(environment)},
+              {"kind", "table"},
+              {"source", fmt::format("calibration of {}", folder)},
+              {"error", "The times are means of short measurements on this machine at one moment."},
+              {"step_us", step_ns_of_run(calibration, summary) / kNsPerUs},
+              {"kv_bytes", kv_bytes_of_run(environment)},
+              {"cases_us", exported_cases(calibration)}};
+  if (const json rate = environment.value("read_bandwidth_bytes_per_second", json()); rate.is_number())
+    out["bytes_per_second"] = rate;
+  if (others.empty()) {
+    out.update(exported_context(calibration));
+    return out;
   }
-  return {{"name", machine_of_run(folder)},
-          {"kind", "table"},
-          {"source", fmt::format("calibration of {}", folder)},
-          {"context", calibration.at("context_length")},
-          {"step_us", step_ns_of_run(calibration, summary) / kNsPerUs},
-          {"target_us", target},
-          {"drafts_us", drafts}};
+  json contexts = json::array({exported_context(calibration)});
+  std::set<double> seen = {contexts[0]["context"].get<double>()};
+  for (const std::string& other : others) {
+    const json there = read_run_environment(other);
+    if (machine_of_run(there) != machine_of_run(environment) ||
+        models_of_run(there) != models_of_run(environment)) {
+      throw Error({.what = other,
+                   .got = fmt::format("{}, or other models", machine_of_run(there)),
+                   .expected = fmt::format("{}, and the models of {}", machine_of_run(environment), folder),
+                   .advice = "One table describes one machine and one set of models."});
+    }
+    contexts.push_back(exported_context(calibration_of_run(other, read_run_summary(other))));
+    if (!seen.insert(contexts.back()["context"].get<double>()).second) {
+      throw Error({.what = other,
+                   .got = fmt::format("a second calibration at a context of {} tokens",
+                                      contexts.back()["context"].dump()),
+                   .expected = "calibrations at different contexts",
+                   .advice = "Set calibration.context in the config of the run."});
+    }
+    out["source"] = fmt::format("{}, {}", out["source"].get<std::string>(), other);
+  }
+  out["contexts"] = std::move(contexts);
+  return out;
 }
 
 }  // namespace speclab

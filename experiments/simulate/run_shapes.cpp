@@ -11,12 +11,10 @@ namespace {
 
 using nlohmann::json;
 
-std::optional<theory::DecoderShape> shape_of(const json& model, double weight_bytes) {
+std::optional<theory::DecoderShape> shape_of(const json& model, double weight_bytes, double kv_bytes) {
   const std::string path = model.value("path", "");
   if (path.empty() || !std::filesystem::exists(path)) return std::nullopt;
-  theory::DecoderShape shape = theory::decoder_shape(Checkpoint::open(path).config(), weight_bytes);
-  if (const auto layers = model.find("layers"); layers != model.end() && layers->is_array())
-    shape.layers = static_cast<int>(layers->size());
+  theory::DecoderShape shape = theory::decoder_shape(Checkpoint::open(path).config(), weight_bytes, kv_bytes);
   if (const auto inflated = model.find("inflated"); inflated != model.end()) {
     const json& to = inflated->at("to");
     const auto size = [&](const char* name, int& value) { value = to.value(name, value); };
@@ -24,16 +22,21 @@ std::optional<theory::DecoderShape> shape_of(const json& model, double weight_by
     size("kv_heads", shape.kv_heads), size("head_dim", shape.head_dim), size("ffn", shape.ffn);
     size("vocab", shape.vocab);
   }
+  // After the inflation, whose number of layers is that of the whole model: a draft may keep only some.
+  if (const auto layers = model.find("layers"); layers != model.end() && layers->is_array())
+    shape.layers = static_cast<int>(layers->size());
   return shape;
 }
 
 }  // namespace
 
-std::map<std::string, theory::DecoderShape> run_shapes(const RunData& run, double weight_bytes) {
+std::map<std::string, theory::DecoderShape> run_shapes(const json& environment, double weight_bytes,
+                                                       double kv_bytes) {
   std::map<std::string, theory::DecoderShape> shapes;
-  const json models = run.environment.value("models", json::object());
+  const json models = environment.value("models", json::object());
   for (const auto& [role, model] : models.items()) {
-    if (const auto shape = shape_of(model, weight_bytes)) shapes[role == "target" ? "" : role] = *shape;
+    if (const auto shape = shape_of(model, weight_bytes, kv_bytes))
+      shapes[role == "target" ? "" : role] = *shape;
   }
   return shapes;
 }

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "experiments/metrics/run_data.h"
+#include "experiments/simulate/device_file.h"
+
+namespace speclab {
+
+/// Which timelines to show.
+struct TimelineWish {
+  bool overlap = false;  ///< PEARL and AMUSD: draft and target on two devices
+  bool dsi = false;      ///< DSI: several copies of the target
+  int servers = 0;       ///< DSI: copies of the target; 0: as many as needed
+  int lookahead = 0;     ///< DSI: drafted tokens between two verifications; 0: the fastest number
+};
+
+/// Computes what the drafts of a run would give if drafting and verification overlapped, each model on a copy
+/// of `device` of its own (core/simulate/timelines/overlap.h). Serial drafting is always the first entry.
+/// Acceptance is i.i.d. with the alpha that the run measured; the costs are those of the device:
+///   draft:        time of drafting one token in the case with the longest chains of this draft
+///   verification: t(n) + the time of a step outside the forwards
+/// Returns
+///   {"device", "kind", "source", "error", "simulation": true,
+///    "timelines": [{"timeline": "serial" | "pearl" | "amusd" | "dsi", "draft", "case", "alpha", "c",
+///      "tokens": gamma or lookahead, chosen for speed unless it was wished for | null (amusd), "devices",
+///      "us_per_token", "speedup": over autoregressive decoding on one device, "played": the speedup of
+///      play_timeline() with random coins, "horizon_us", "segments": [{"device": 0 for the draft, "start_us",
+///      "end_us", "rows", "wasted"}] of the played text up to horizon_us, "problem": null | why not
+///      simulated}]}
+/// Entries have null in place of numbers if there is a problem: no alpha, or a draft that is slower than the
+/// target. Throws Error if the run has no draft model with chains of constant length.
+nlohmann::json timelines(const RunData& run, const SimulatedDevice& device, const TimelineWish& wish);
+
+/// A table for people, and a picture of each timeline's beginning.
+std::string timelines_text(const nlohmann::json& simulation);
+
+}  // namespace speclab
