@@ -55,9 +55,10 @@ struct DraftedToken {
   bool accepted = false;
   float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
   float entropy = -1;     ///< entropy in nats of the drafter's row, if the drafter computed it; -1: unknown
-  double p = -1;          ///< target probability; -1 unless tested
-  /// Probability of the token in the distribution that it was drawn from; 1 for a one-hot q, -1 unless
-  /// tested.
+  /// Target probability. -1 for a token that was not tested, unless LoopOptions::row_details asks for it.
+  double p = -1;
+  /// Probability of the token in the distribution that it was drawn from; 1 for a one-hot q. -1 where p is
+  /// -1.
   double q = -1;
   double expected = -1;  ///< the rule's expected acceptance (sum min(p, q), p(x), ...); -1: unknown
   int rank = -1;         ///< rank of the token in the target's row, 0 = best; -1: unknown
@@ -80,8 +81,8 @@ struct Contribution {
   std::string source;
 };
 
-/// Says how many places of chains from `source` the draft model `reviewer` tested and kept while a draft was
-/// made (Draft::Review).
+/// Says how many places in chains from `source` the draft model `reviewer` tested while a draft was made, and
+/// at how many of them it kept the token. A place may also be empty, see Draft::Review.
 struct DraftReview {
   std::string reviewer, source;
   int tested = 0, kept = 0;
@@ -110,7 +111,7 @@ struct StepRecord {
   PhaseTimes times;
   std::vector<DraftedToken> drafted;        ///< in node order
   std::vector<Contribution> contributions;  ///< empty when `source` drafted all nodes
-  std::vector<DraftReview> reviews;         ///< of chains of one draft model by another; may be empty
+  std::vector<DraftReview> reviews;         ///< empty unless draft models reviewed chains of other sources
   std::vector<DevicePart> parts;            ///< by device; empty when there is only one
   std::vector<ProbedToken>
       probes;  ///< the nodes after `drafted`, in node order; kept for the first steps of a text only
@@ -129,6 +130,9 @@ struct GenerationRecord {
   /// hash_row() of the target's logits row that each token came from, [tokens]. Equal rows have equal hashes.
   /// Empty without LoopOptions::hash_rows.
   std::vector<std::uint32_t> row_hashes;
+  /// Entropy in nats of the target's row that each token came from, [tokens]: at temperature 1, without top-k
+  /// and top-p, after the logits processors. Empty without LoopOptions::row_details.
+  std::vector<float> row_entropies;
   Finish finish = Finish::length;
   /// Time of the target's prefill until the first token is known, without observe_prompt(). When several
   /// loops share one prefill, each of them records the time of that prefill.
@@ -140,7 +144,7 @@ struct GenerationRecord {
   std::int64_t decode_ns = 0;  ///< wall time of all steps
   std::int64_t cpu_ns = 0;     ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
-  std::vector<Work> drafts;  ///< `draft` by draft model, in the case's order; empty with fewer than two
+  std::vector<Work> drafts;  ///< `draft` split by draft model, in the case's order; empty with fewer than two
   int planned_steps = 0;     ///< whole steps that a device ran without the host (core/backend/plan.h)
   int verified_steps = 0;    ///< steps that the host drafted and a device verified
   /// How the planned steps were queued: "off", "round" or "loop" (option device_graph); "" without any.

@@ -49,7 +49,7 @@ T whole(const json& value, const char* name, std::int64_t least, std::int64_t mo
   }
   return value.get<T>();
 }
-/// Upper limit of the number of a drafted tree, so that readers can count by it.
+/// Largest tree_number that a record may have, because readers use the number as an index into arrays.
 constexpr std::int64_t kMostTreeNumber = 1023;
 template <class T>
 constexpr std::int64_t kMostOf = std::cmp_less(std::numeric_limits<T>::max(), kMostNumber)
@@ -227,6 +227,13 @@ std::vector<std::uint32_t> LineRecord::row_hashes() const {
   return all;
 }
 
+std::vector<float> LineRecord::row_entropies() const {
+  std::vector<float> all;
+  for (const GenerationRecord& turn : turns)
+    all.insert(all.end(), turn.row_entropies.begin(), turn.row_entropies.end());
+  return all;
+}
+
 std::int64_t LineRecord::decode_ns() const {
   std::int64_t sum = 0;
   for (const GenerationRecord& turn : turns) sum += turn.decode_ns;
@@ -331,6 +338,7 @@ nlohmann::json to_json(const LineRecord& line) {
   out["output_hash"] = output_hash(tokens);
   out["logits_hash"] = logits_hash(hashes);
   out["row_hashes"] = hashes;
+  for (const float entropy : line.row_entropies()) out["target_entropy"].push_back(shortened(entropy));
   out["wall_ns"] = line.decode_ns();
   out["cpu_ns"] = line.cpu_ns();
   out["prefill_ns"] = prefill_ns;
@@ -391,6 +399,14 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
                  .expected = fmt::format("one for each of {} tokens, or none", tokens.size()),
                  .advice = "The record is damaged."});
   }
+  std::vector<float> entropies;
+  if (value.contains("target_entropy")) value["target_entropy"].get_to(entropies);
+  if (!entropies.empty() && entropies.size() != tokens.size()) {
+    throw Error({.what = "target_entropy",
+                 .got = fmt::format("{} of them", entropies.size()),
+                 .expected = fmt::format("one for each of {} tokens, or none", tokens.size()),
+                 .advice = "The record is damaged."});
+  }
   require_hash(value, "output_hash", output_hash(tokens), "tokens");
   require_hash(value, "logits_hash", logits_hash(hashes), "row_hashes");
   const json& steps = value.at("steps");
@@ -406,6 +422,8 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
     read(entry, "steps", step_count, 0, static_cast<std::int64_t>(steps.size() - step));
     turn.tokens.assign(tokens.begin() + token, tokens.begin() + token + token_count);
     if (!hashes.empty()) turn.row_hashes.assign(hashes.begin() + token, hashes.begin() + token + token_count);
+    if (!entropies.empty())
+      turn.row_entropies.assign(entropies.begin() + token, entropies.begin() + token + token_count);
     for (std::size_t i = 0; i < step_count; ++i) turn.steps.push_back(step_from_json(steps[step + i]));
     token += token_count;
     step += step_count;

@@ -57,6 +57,7 @@ struct LineRecord {
 
   std::vector<Token> tokens() const;              ///< of all turns
   std::vector<std::uint32_t> row_hashes() const;  ///< of all turns
+  std::vector<float> row_entropies() const;       ///< of all turns
   std::int64_t decode_ns() const;
   std::int64_t cpu_ns() const;
   std::int64_t prefill_ns() const;  ///< target and draft

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,8 +10,8 @@
 namespace speclab {
 
 /// A trace says what a drafter proposes at every position of a text. It is a case with the option
-/// "emit_at_most": 1 (configs/trace.json): every step drafts, is judged, and then emits one token. From a
-/// trace, replay.h computes what the drafter would do with drafts that are at most as long.
+/// "emit_at_most": 1 (configs/trace.json, `speclab trace`): every step drafts, is judged, and then emits one
+/// token. From a trace, replay.h computes what the drafter would do with drafts of at most the same length.
 
 /// The draft at one position: a chain, and how much of it the text confirms.
 struct TracedDraft {
@@ -23,6 +24,7 @@ struct TracedDraft {
 /// One text with the drafts at all its positions.
 struct TracedText {
   std::string prompt;
+  std::uint64_t seed = 0;
   int turn = 0;                     ///< turn of the conversation
   std::vector<TracedDraft> drafts;  ///< [tokens - 1]; drafts[i] was made when token i was pending
 };
@@ -33,10 +35,20 @@ struct Trace {
   std::vector<TracedText> texts;
 };
 
-/// Reads the traces of a run, from repeat 0: one for each case that has a lossless rule, drafts with
-/// emit_at_most 1 and has a reference. Throws Error when the run has no such case, when a draft branches,
-/// when a step does not emit exactly one token, and when a text differs from that of the reference although
-/// equality is promised.
+/// True if the case is a trace: it has a lossless rule, drafts with emit_at_most 1 and has a reference.
+bool is_trace(const CaseData& data);
+
+/// Checks what every reader of a trace relies on. Throws Error when a text of the trace differs from that of
+/// the reference although equality is promised, and when a step does not emit exactly one token.
+void require_trace(const CaseData& data);
+
+/// Throws Error if the record of the run is of a newer version than this program knows (kRowDetailsVersion).
+void require_known_version(const RunData& run);
+
+/// Reads the traces of a run, from repeat 0: one for each case that is a trace of chains. Traces of trees
+/// (replay/rank_trace.h) are left out; the result is empty if the run has only such traces. Throws Error when
+/// the run has no trace at all, when a draft branches and the strategy does not draft trees of any shape, and
+/// when require_trace() or require_known_version() does.
 std::vector<Trace> read_traces(const RunData& run);
 
 }  // namespace speclab

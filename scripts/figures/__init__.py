@@ -27,6 +27,7 @@ MODULES = [
     "verification.verifiers",
     "verification.trees",
     "verification.cells",
+    "simulated.entropy",
 ]
 
 

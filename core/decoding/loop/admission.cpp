@@ -6,6 +6,7 @@
 #include "core/model/heads/head_runner.h"
 #include "core/measure/clock.h"
 #include "core/decoding/loop/decode_loop.h"
+#include "core/decoding/loop/step_record.h"
 
 namespace speclab {
 
@@ -178,6 +179,10 @@ void DecodeLoop::check(const Request& request) const {
           {"option emit_at_most", "device_loop", "device_loop off", "A device emits all accepted tokens."});
     }
   }
+  if (options_.row_details && request.options.device_loop != DeviceLoop::off) {
+    throw Error({"row_details", "device_loop", "device_loop off",
+                 "The rows of steps that a device runs by itself are not on the host."});
+  }
   if (!request.options.stop.empty() && !options_.token_bytes) {
     throw Error({"option stop", fmt::format("{} stop strings", request.options.stop.size()),
                  "a model with a tokenizer", "Leave stop out."});
@@ -229,6 +234,7 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   out.prefill_ns += wall_now_ns() - begun;
   slot.target_begun = slot.session->work();
   if (options_.hash_rows) out.row_hashes.push_back(hash_row(slot.logits.data(), slot.vocab()));
+  if (options_.row_details) out.row_entropies.push_back(row_entropy(slot.row(0)));
 
   if (slot.running) {
     begun = wall_now_ns();

@@ -21,10 +21,10 @@ namespace speclab {
 /// The loop owns the target's sessions, the clock and the counters. A StepExecutor verifies the drafts; the
 /// loop chooses one when a generation starts. The time of a step is split without gaps into
 /// the phases draft (draft and observe), target (forward), accept (turning rows into distributions, the rule)
-/// and other (bookkeeping, emit, commit, recording). Row hashes, expected acceptance, ranks, distances, the
-/// copy of a step for the record and on_emit are outside the clock: their time is not measured. Code inside
-/// the clock allocates no memory once the buffers have grown. With several sequences the times of a step are
-/// those of the whole batch.
+/// and other (bookkeeping, emit, commit, recording). Row hashes, expected acceptance, ranks, distances, row
+/// details, the copy of a step for the record and on_emit are outside the clock: their time is not measured.
+/// Code inside the clock allocates no memory once the buffers have grown. With several sequences the times of
+/// a step are those of the whole batch.
 ///
 /// If an end token, a stop string or a limit lies inside an accepted path, the text ends there. Tests of
 /// later tokens are not recorded. The address of a rule's coin contains the absolute position of the token

@@ -48,7 +48,7 @@ void GenerationOptions::fields(OptionVisitor& visit) {
     else visit(option->name, rule_options.*option->count, option->counts, option->help);
   }
   visit("coins", coins, {{CoinUse::independent, "independent"}, {CoinUse::gumbel, "gumbel"}},
-        "gumbel: coupled sampling, text equal to autoregressive text of the same seed");
+        "gumbel: coupled sampling; the text equals the autoregressive text of the same seed");
   visit("max_tokens", max_tokens, Range<int>{1, kMost}, "tokens to generate");
   visit("min_length", min_length, Range<int>{0, kMost}, "no end token before this many tokens");
   visit("emit_at_most", emit_at_most, Range<int>{0, kMost},

@@ -17,9 +17,9 @@ struct JudgedStep;
 /// How the target computes the rows of a draft. The rows have the same bits in each way.
 enum class VerifyWith {
   one_pass,           ///< all nodes in one forward, with the tree's attention mask
-  batch_of_leaves,    ///< each leaf is the last token of a sequence of its own (its path from the root): more
-                      ///< rows, for comparison
-  batch_of_prefixes,  ///< each node is the last token of a sequence of its own: still more rows
+  batch_of_leaves,    ///< each leaf is the last token of a sequence of its own (its path from the root).
+                      ///< This feeds more rows than one_pass, for comparison
+  batch_of_prefixes,  ///< the same for each node: this feeds more rows than batch_of_leaves
 };
 
 inline constexpr std::string_view kVerifyNames[] = {"one_pass", "batch_of_leaves", "batch_of_prefixes"};
@@ -37,10 +37,15 @@ struct LoopOptions {
   int devices = 1;
   /// Rows in flight per sequence; 0: what the executor needs for the strategy's largest draft.
   int scratch = 0;
-  /// The costs from which strategies with the option "budget": "auto" choose the size of their drafts.
+  /// The costs from which strategies with the option "budget": "auto" or the schedule `bandit` choose the
+  /// size of their drafts.
   std::shared_ptr<const StepCosts> costs = nullptr;
   bool hash_rows = true;  ///< fill GenerationRecord::row_hashes
   bool details = true;    ///< fill expected, rank and distance of tested tokens
+  /// Also fill GenerationRecord::row_entropies, and p, q and rank of the drafted tokens that the rule did not
+  /// test. It costs a pass over the row of each emitted and of each untested token, outside the clock. Not
+  /// with device_loop.
+  bool row_details = false;
   /// Prefilled prompts, shared with other loops of the same target and capacity; null: the loop prefills by
   /// itself.
   std::shared_ptr<PrefillCache> prefills = nullptr;

@@ -33,8 +33,8 @@ class PrefillCache {
     std::vector<float> logits;         ///< row of the last token, [vocab]
     PrefillCost cost;                  ///< cost of the prefill when it was run
   };
-  /// Returns the prefill of `prompt` as turn number `turn` (from 0). Runs the prefill if the cache does
-  /// not hold this prompt for this turn. The result is valid until the next call. Throws Error as
+  /// Returns the prefill of `prompt` as turn number `turn` (from 0). Runs the prefill if the cache does not
+  /// hold this prompt for this turn. The result is valid until the next call. Throws Error as
   /// Session::prefill does.
   const Prefilled& prefill(const Model& target, TokenSpan prompt, int turn, int capacity);
 

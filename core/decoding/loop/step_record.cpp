@@ -23,7 +23,52 @@ int rank_in(std::span<const float> row, Token token) {
   return rank;
 }
 
+// The text as it was before the step, which logits processors need to compute a row of the step. At the end
+// of this object's life the emitted tokens are part of the text again.
+class TextBeforeStep {
+ public:
+  explicit TextBeforeStep(RunningSequence& sequence)
+      : text_(sequence.sequence.tokens), emitted_(text_.end() - sequence.emitted, text_.end()) {
+    text_.resize(text_.size() - emitted_.size());
+  }
+  ~TextBeforeStep() { text_.insert(text_.end(), emitted_.begin(), emitted_.end()); }
+  TextBeforeStep(const TextBeforeStep&) = delete;
+  TextBeforeStep& operator=(const TextBeforeStep&) = delete;
+
+ private:
+  std::vector<Token>& text_;
+  std::vector<Token> emitted_;
+};
+
+// Records the entropy of the row of each emitted token, and p, q and rank of the drafted tokens that the rule
+// did not test. The target's row after every drafted node is there, also after nodes that were rejected.
+void record_row_details(RunningSequence& sequence, StepRecord& step) {
+  const TextBeforeStep before(sequence);
+  const TokenTree& tree = sequence.draft.tree;
+  for (int i = 0; i < sequence.emitted; ++i) {
+    const int node = i == 0 ? 0 : sequence.acceptance.path[i - 1];
+    sequence.target_row(node);  // applies the logits processors
+    sequence.out.row_entropies.push_back(row_entropy(sequence.row(node)));
+  }
+  for (int node = 1; node <= tree.drafted(); ++node) {
+    DraftedToken& token = step.drafted[node - 1];
+    if (token.tested) continue;
+    const int parent = tree.parent(node);
+    const Distribution* q = sequence.draft.q_at(node);
+    token.p = sequence.target_row(parent).p->prob(token.id);
+    token.q = q != nullptr ? q->prob(token.id) : 1;
+    token.rank = rank_in(sequence.row(parent), token.id);
+  }
+}
+
 }  // namespace
+
+float row_entropy(std::span<const float> logits) {
+  constexpr SamplingParams kWhole{.temperature = 1, .top_k = 0, .top_p = 1};
+  thread_local Distribution law;  // reused by the calls of one thread
+  law.assign_logits(logits, kWhole, {}, static_cast<int>(logits.size()));
+  return static_cast<float>(law.entropy());
+}
 
 void record_step(RunningSequence& sequence) {
   GenerationRecord& out = sequence.out;
@@ -119,19 +164,16 @@ void look_closer(RunningSequence& sequence, int index, const LoopOptions& option
       token.distance = distance / 2;
     }
   }
+  if (options.row_details) record_row_details(sequence, step);
 }
 
 void show_judged_step(RunningSequence& sequence, const std::function<void(const JudgedStep&)>& on_judged) {
   const TargetRows rows = [&](int node) { return sequence.target_row(node); };
   const std::vector<int>& path = sequence.acceptance.path;
   const auto accepted = std::min(static_cast<std::size_t>(sequence.emitted), path.size());
-  // Logits processors need the text before the step. So the emitted tokens are removed during the call.
-  std::vector<Token>& text = sequence.sequence.tokens;
-  const std::vector<Token> emitted(text.end() - sequence.emitted, text.end());
-  text.resize(text.size() - emitted.size());
+  const TextBeforeStep before(sequence);
   on_judged({sequence.draft, rows, std::span(path).first(accepted), sequence.emitted, sequence.sequence.eos,
              sequence.sequence.coins, sequence.sequence.position()});
-  text.insert(text.end(), emitted.begin(), emitted.end());
 }
 
 }  // namespace speclab

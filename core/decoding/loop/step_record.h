@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include "core/decoding/loop/judged_step.h"
 #include "core/decoding/loop/loop_options.h"
@@ -12,8 +13,13 @@ namespace speclab {
 void record_step(RunningSequence& sequence);
 
 /// Adds the parts of the record that cost passes over the vocabulary to step `index`: row hashes, expected
-/// acceptance, ranks, distances, probes. Needs the rows of the step on the host. Runs outside the clock.
+/// acceptance, ranks, distances, probes, row details. Needs the rows of the step on the host. Runs outside
+/// the clock.
 void look_closer(RunningSequence& sequence, int index, const LoopOptions& options);
+
+/// The entropy in nats of a row of logits at temperature 1, without top-k and top-p. Entropies of texts at
+/// different temperatures can be compared.
+float row_entropy(std::span<const float> logits);
 
 /// Calls `on_judged` (LoopOptions) with the current step, which has been emitted. Needs the rows of the step
 /// on the host. Runs outside the clock.

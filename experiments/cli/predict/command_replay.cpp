@@ -4,14 +4,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <set>
 #include <sstream>
 
+#include "core/base/cpu_topology.h"
 #include "core/base/error.h"
 #include "core/base/nearest.h"
+#include "core/base/standard_streams.h"
+#include "core/measure/run_result.h"
+#include "experiments/analysis/acceptance_by_entropy.h"
+#include "experiments/analysis/case_costs.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/row_times_text.h"
 #include "experiments/metrics/run_data.h"
+#include "experiments/simulate/case_pricing.h"
+#include "experiments/simulate/device_file.h"
 #include "experiments/simulate/replay.h"
+#include "experiments/simulate/replay/rank_trace.h"
+#include "experiments/simulate/replay/replay_check.h"
+#include "experiments/simulate/replay/search.h"
+#include "experiments/simulate/replay/tree_replay.h"
+#include "experiments/simulate/run_match.h"
+#include "experiments/simulate/run_shapes.h"
+#include "experiments/simulate/table_holes.h"
 
 namespace speclab {
 namespace po = boost::program_options;
@@ -70,55 +86,207 @@ std::vector<ScheduleOptions> parse_schedules(const po::variables_map& values) {
   return out;
 }
 
+void print_json_or(const po::variables_map& values, const json& out, std::string (*text)(const json&)) {
+  fmt::print("{}\n", values.count("json") > 0 ? out.dump(1) : text(out));
+}
+
+/// The default: a table of settings, the oracles, and acceptance by entropy.
+int replay_settings(const po::variables_map& values, const RunData& run) {
+  const std::vector<Trace> traces = read_traces(run);
+  json out = replayed(traces, run.calibration, parse_gammas(values["gamma"].as<std::string>()),
+                      parse_schedules(values));
+  out["entropy"] = json::array();
+  std::string text = values.count("json") > 0 ? "" : replay_text(out);
+  for (const Trace& trace : traces) {
+    const json acceptance = acceptance_by_entropy(*trace.data);
+    if (acceptance.is_null()) continue;
+    out["entropy"].push_back(acceptance);
+    text += "\n" + acceptance_by_entropy_text(acceptance);
+  }
+  fmt::print("{}\n", values.count("json") > 0 ? out.dump(1) : text);
+  return kOk;
+}
+
+/// Replays trees from the ranks of the run.
+int replay_of_trees(const po::variables_map& values, const RunData& run) {
+  std::vector<NamedTrees> trees;
+  for (const std::string& name : values["tree"].as<std::vector<std::string>>())
+    trees.push_back(named_trees(name));
+  const std::vector<RankTrace> traces = read_rank_traces(run);
+  if (traces.empty()) {
+    throw Error(
+        {.what = "--tree",
+         .got = "a run without a trace of trees",
+         .expected = "a trace with a case that drafts a tree of the draft's best tokens",
+         .advice =
+             "Add such a case (\"widths\": [8], \"children\": \"best\") to the config of speclab trace."});
+  }
+  print_json_or(values, replayed_trees(traces, trees), replayed_trees_text);
+  return kOk;
+}
+
+/// The machine of the run and the devices of --device, with the costs of every traced case.
+std::vector<SearchDevice> search_devices(const po::variables_map& values, const RunData& run,
+                                         const std::vector<Trace>& traces) {
+  std::vector<SearchDevice> devices(1, {.name = "machine of the run", .costs = {}});
+  for (const Trace& trace : traces)
+    devices.front().costs.push_back(calibration_of(*trace.data, run.calibration));
+  if (values.count("device") == 0) return devices;
+  for (const std::string& name : values["device"].as<std::vector<std::string>>()) {
+    const SimulatedDevice device = open_device(name);
+    const ModelShapes shapes = run_shapes(run.environment, device.weight_bytes, device.kv_bytes);
+    SearchDevice& out =
+        devices.emplace_back(SearchDevice{.name = device.name, .simulated = true, .costs = {}});
+    const MatchedRun matched = with_models_of_device(run, name);
+    for (const std::string& note : matched.notes) print_status("{}\n", note);
+    for (const std::string& note :
+         hole_notes(measured_rows_of(device_content(name)), largest_forwards(matched.run, 1)))
+      print_status("{}\n", note);
+    for (const Trace& trace : traces) {
+      std::optional<theory::Calibration>& costs = out.costs.emplace_back();
+      if (std::ranges::none_of(matched.run.cases, [&](const auto& data) { return data == trace.data; }))
+        continue;
+      try {
+        const Pricing pricing{device, shapes, 1, mean_context(*trace.data)};
+        costs = device_costs(PricedSteps(*trace.data), pricing);
+      } catch (const Error& error) {
+        print_status("{} cannot price {}: {}\n", device.name, trace.data->id(), error.what());
+      }
+    }
+  }
+  return devices;
+}
+
+int in_range(const po::variables_map& values, const char* name, int least, int most) {
+  const int value = values[name].as<int>();
+  if (value >= least && value <= most) return value;
+  throw Error({.what = fmt::format("--{}", name),
+               .got = std::to_string(value),
+               .expected = fmt::format("{} to {}", least, most),
+               .advice = ""});
+}
+
+/// Searches configurations, prints the fastest and writes all as CSV.
+int search_settings(const po::variables_map& values, const RunData& run) {
+  constexpr std::size_t kPrinted = 10;
+  const std::vector<Trace> traces = read_traces(run);
+  SearchWish wish{.gammas = {},
+                  .thresholds = in_range(values, "thresholds", 1, 1000),
+                  .threads = in_range(values, "threads", 0, 1024)};
+  if (wish.threads == 0) wish.threads = usable_threads();
+  if (values["gamma"].defaulted()) {
+    int longest = 0;
+    for (const Trace& trace : traces) longest = std::max(longest, longest_draft(trace));
+    wish.gammas.resize(static_cast<std::size_t>(longest));
+    std::iota(wish.gammas.begin(), wish.gammas.end(), 1);
+  } else {
+    wish.gammas = parse_gammas(values["gamma"].as<std::string>());
+  }
+  const std::vector<SearchDevice> devices = search_devices(values, run, traces);
+  const Search search = search_replay(traces, devices, wish);
+  if (search.results.empty()) {
+    throw Error({.what = "--search",
+                 .got = "nothing that can be priced",
+                 .expected = "a trace with chains and calibrated costs, and draft lengths that it has",
+                 .advice = "Record the trace with a calibration, or name a device with --device."});
+  }
+  if (values.count("csv") > 0)
+    write_file(values["csv"].as<std::string>(), search_csv(traces, devices, search));
+  print_json_or(values, search_json(traces, devices, search, kPrinted), search_text);
+  return kOk;
+}
+
+/// Compares the replay with a run. The exit code is 1 if a limit is exceeded.
+int check_against_run(const po::variables_map& values, const RunData& run) {
+  const std::string folder = values["check"].as<std::string>();
+  const RunData loaded = load_run(folder);
+  require_lines(loaded, folder);
+  require_same_prompts(run, loaded, folder);
+  const MatchedRun matched = with_models_of(loaded, run.environment, values["RUN"].as<std::string>());
+  const RunData& measured = matched.run;
+  for (const std::string& note : matched.notes) print_status("{}\n", note);
+  const json out = replay_check(read_traces(run), read_rank_traces(run), measured.calibration, measured);
+  std::set<std::string> compared;
+  for (const json& row : out["cases"]) compared.insert(row["case"].get<std::string>());
+  for (const std::string& note : not_replayed(run, measured, compared)) print_status("{}\n", note);
+  if (out["cases"].empty()) {
+    throw Error(
+        {.what = "--check " + folder,
+         .got = "no case with the strategy, the options and the prompts of a trace",
+         .expected = "a run of the same prompts with the drafters of the trace: " + traced_drafters(run),
+         .advice = ""});
+  }
+  print_json_or(values, out, replay_check_text);
+  if (values.count("limit") == 0) return kOk;
+  const double limit = values["limit"].as<double>(),
+               prompt_limit = values.count("prompt-limit") > 0 ? values["prompt-limit"].as<double>() : limit;
+  const bool cases_good = std::ranges::all_of(out["cases"], [&](const json& row) {
+    const bool same_tau = row["tau"].is_number() &&
+                          std::abs(row["tau"].get<double>() - row["replayed_tau"].get<double>()) < 1e-9;
+    return same_tau && (!row["error"].is_number() || std::abs(row["error"].get<double>()) <= limit);
+  });
+  const json& prompts = out["prompt_errors"];
+  return cases_good && (prompts.is_null() || prompts["median"] <= prompt_limit) ? kOk : kCheckFailed;
+}
+
 int replay_run(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("gamma", po::value<std::string>()->default_value("1,2,3,4,6,8"),
-                        "draft lengths to replay")(
+                        "draft lengths to replay; with --search by default all that the trace has")(
       "confidence", po::value<std::string>(),
       "also replay drafts that stop after a token whose confidence is below a threshold: .3,.5,.7")(
       "product", po::value<std::string>(),
       "also replay drafts that stop once the product of confidences is below a threshold")(
       "entropy", po::value<std::string>(),
-      "also replay drafts that stop after a token whose row has a root of the entropy above a threshold")(
+      "also replay drafts that stop after a token whose row has sqrt(entropy) above a threshold")(
       "schedule", po::value<std::string>(),
       "also replay these schedules with their default options: roc_confidence,adaptive_entropy,bandit")(
+      "tree", po::value<std::vector<std::string>>()->composing(),
+      "replay this tree instead: a tree file, or the number of children at each level, such as 3,2,1; any "
+      "number of times. The trace needs a case that drafts trees of best tokens")(
+      "search", "search all schedules, thresholds, lengths, drafters and devices; print the ten fastest")(
+      "thresholds", po::value<int>()->default_value(20),
+      "with --search: number of values of each schedule's parameter")(
+      "device", po::value<std::vector<std::string>>()->composing(),
+      "with --search: also price the steps on this simulated device, see speclab simulate; any number of "
+      "times")("threads", po::value<int>()->default_value(0),
+               "with --search: number of threads; 0: every core that may be used")(
+      "csv", po::value<std::string>(), "with --search: write all configurations to this file")(
       "check", po::value<std::string>(),
       "folder of a run of the same prompts: replay with the calibration of this run, and compare the result "
-      "with its tau and speedups")(
+      "with its tau, its speedups and the times of its prompts")(
       "limit", po::value<double>(),
-      "with --check: exit code 1 if a replayed tau differs, or a replayed speedup is off by more than this "
-      "fraction")("json", "print JSON");
+      "with --check: exit code 1 if a replayed tau differs, if a replayed speedup is off by more than this "
+      "fraction, or if the median error of the prompts' times is above --prompt-limit")(
+      "prompt-limit", po::value<double>(), "with --limit: default the value of --limit")("json",
+                                                                                         "print JSON");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
-  if (values->count("check") == 0) refuse_options(*values, "speclab replay without --check", {"limit"});
-  else
-    refuse_options(*values, "speclab replay with --check",
-                   {"gamma", "confidence", "product", "entropy", "schedule"});
-  const RunData run = load_run(required(*values, "RUN", command));
-  const std::vector<Trace> traces = read_traces(run);
-  if (values->count("check") == 0) {
-    const json out = replayed(traces, run.calibration, parse_gammas((*values)["gamma"].as<std::string>()),
-                              parse_schedules(*values));
-    fmt::print("{}\n", values->count("json") > 0 ? out.dump(1) : replay_text(out));
-    return kOk;
-  }
-  const RunData measured = load_run((*values)["check"].as<std::string>());
-  const json out = replay_check(traces, measured.calibration, measured);
-  if (out.empty()) {
-    throw Error({.what = "--check " + (*values)["check"].as<std::string>(),
-                 .got = "no case with the strategy, the options and the prompts of a trace",
-                 .expected = "a run of the same prompts with the drafters of the trace",
+  const bool search = values->count("search") > 0, check = values->count("check") > 0,
+             trees = values->count("tree") > 0;
+  if (search + check + trees > 1) {
+    throw Error({.what = "speclab replay",
+                 .got = "several of --search, --check and --tree",
+                 .expected = "only one of them",
                  .advice = ""});
   }
-  fmt::print("{}\n", values->count("json") > 0 ? out.dump(1) : replay_check_text(out));
-  if (values->count("limit") == 0) return kOk;
-  const double limit = (*values)["limit"].as<double>();
-  const bool good = std::ranges::all_of(out, [&](const json& row) {
-    const bool same_tau = row["tau"].is_number() &&
-                          std::abs(row["tau"].get<double>() - row["replayed_tau"].get<double>()) < 1e-9;
-    return same_tau && (!row["error"].is_number() || std::abs(row["error"].get<double>()) <= limit);
-  });
-  return good ? kOk : kCheckFailed;
+  if (!check) refuse_options(*values, "speclab replay without --check", {"limit", "prompt-limit"});
+  else if (values->count("limit") == 0)
+    refuse_options(*values, "speclab replay without --limit", {"prompt-limit"});
+  if (!search)
+    refuse_options(*values, "speclab replay without --search", {"thresholds", "device", "threads", "csv"});
+  const char* const mode = check ? "--check" : trees ? "--tree" : "--search";
+  if (check || trees) refuse_options(*values, fmt::format("speclab replay with {}", mode), {"gamma"});
+  if (check || trees || search)
+    refuse_options(*values, fmt::format("speclab replay with {}", mode),
+                   {"confidence", "product", "entropy", "schedule"});
+  const std::string folder = required(*values, "RUN", command);
+  const RunData run = load_run(folder);
+  require_lines(run, folder);
+  if (check) return check_against_run(*values, run);
+  if (trees) return replay_of_trees(*values, run);
+  if (search) return search_settings(*values, run);
+  return replay_settings(*values, run);
 }
 
 int run_replay(const Command& command, const std::vector<std::string>& arguments) {
@@ -128,14 +296,14 @@ int run_replay(const Command& command, const std::vector<std::string>& arguments
 }  // namespace
 
 const Command kReplayCommand = {
-    "replay",
-    "RUN [--gamma LIST] [--confidence LIST] [--product LIST] [--entropy LIST] [--schedule NAMES] [--check "
-    "RUN] "
-    "[--json]",
-    "Replays a trace, which is a run that drafts at every position of its texts (configs/trace.json). "
-    "Predicts tau and speedup for shorter drafts and for schedules, and the speedup of choices that only "
-    "hindsight allows. No model runs. Exit code 1 with --limit: a replayed tau or speedup differs from the "
-    "run of --check.",
+    "replay", "RUN [options], or: speclab replay RUN --search | --tree FILE | --check RUN",
+    "Replays a trace, which is a run that drafts at every position of its texts (speclab trace). Predicts "
+    "tau "
+    "and speedup for shorter drafts, schedules and trees, the speedup of choices that only hindsight allows, "
+    "and how much slower each schedule is than they are. Constant lengths are priced with the times of the "
+    "traced case, which may include the computation of confidences or entropies; the ratio to the best "
+    "constant length then favours schedules. No model runs. Exit code 1 with --limit: the run of --check "
+    "differs.",
     "speclab replay results/runs/trace-20260101-120000 --gamma 1,2,4,8 --confidence .4,.6", run_replay};
 
 }  // namespace speclab

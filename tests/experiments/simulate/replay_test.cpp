@@ -17,6 +17,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 /// Drafts of three tokens with confidences .9, .5, .2, of which `matching` are right.
 TracedDraft draft(int matching) { return {.confidence = {.9, .5, .2}, .matching = matching}; }
@@ -92,7 +93,7 @@ TEST(ReplayOne, TakesTheStepsOfARealRun) {
   decode.options = {{"max_tokens", 120}, {"emit_at_most", 1}};
   const json base = {{"gamma", 5},           {"gamma_max", 12},         {"first_threshold", .5},
                      {"threshold_step", .5}, {"product_threshold", .3}, {"entropy_threshold", 1},
-                     {"least_samples", 3}};
+                     {"least_samples", 3},   {"wanted_acceptance", .3}};
   decode.strategy = tiny::choose("speculative_sampling",
                                  {{"gamma", 12}, {"schedule", "entropy"}, {"entropy_threshold", 10}});
   const TracedText trace = traced(decode.run());
@@ -193,8 +194,19 @@ TEST_F(ReplayTrace, EachSettingStandsBesideTheBestLengthAndTheOracle) {
   EXPECT_DOUBLE_EQ(bandit["tau"], 2);
   EXPECT_DOUBLE_EQ(bandit["draft_utilization"], 3. / 5);
   // In hindsight: a draft of one token from 0, of which one is accepted, then one of three from 2.
-  EXPECT_DOUBLE_EQ(out["oracle"], 60. / (12 + 16));
+  EXPECT_DOUBLE_EQ(out["oracles"]["step"]["speedup"], 60. / (12 + 16));
+  EXPECT_DOUBLE_EQ(out["oracles"]["length"]["speedup"], 20. / 14);
+  EXPECT_EQ(out["oracles"]["length"]["gamma"], 2);
+  EXPECT_FALSE(out["oracles"].contains("drafter")) << "there is only one";
+  // A token takes 8 units with drafts of one, 7 with the best length, and 28 / 6 with the best steps.
+  EXPECT_DOUBLE_EQ(out["settings"][0]["ms_per_token"], 8e-6);
+  EXPECT_DOUBLE_EQ(out["settings"][0]["regret"]["length"], 1e-6);
+  EXPECT_NEAR(out["settings"][0]["regret"]["step"].get<double>(), (8 - 28. / 6) * 1e-6, 1e-18);
+  EXPECT_NEAR(out["settings"][1]["regret"]["length"].get<double>(), 0, 1e-18);
+  EXPECT_NEAR(out["settings"][0]["regret_ci95"]["length"][0].get<double>(), 1e-6, 1e-18)
+      << "both texts are the same";
   EXPECT_NE(text_of(out).find("over best gamma"), std::string::npos);
+  EXPECT_NE(text_of(out).find("length_by_prompt"), std::string::npos);
 }
 
 TEST_F(ReplayTrace, SchedulesThatLookAtMoreThanTheTraceHasAreNamed) {
@@ -208,18 +220,44 @@ TEST_F(ReplayTrace, SchedulesThatLookAtMoreThanTheTraceHasAreNamed) {
     return out;
   };
   const json old = of(calibration());
-  EXPECT_EQ(old["left_out"], (json{"entropy", "adaptive_entropy"}));
+  const auto left_out = [](const json& trace) {
+    std::vector<std::string> out;
+    for (const json& left : trace["left_out"]) out.push_back(left["schedule"]);
+    return out;
+  };
+  EXPECT_THAT(left_out(old), ElementsAre("entropy", "adaptive_entropy"));
   EXPECT_THAT(names(old), ElementsAre("constant", "product", "bandit"));
-  EXPECT_NE(text_of(old).find("not replayed: adaptive_entropy"), std::string::npos);
+  EXPECT_THAT(text_of(old), HasSubstr("not replayed: adaptive_entropy; the trace lacks what"));
+  EXPECT_THAT(text_of(old), HasSubstr("favours schedules"));
   const json free = of(nullptr);
   EXPECT_THAT(names(free), ElementsAre("constant", "product")) << "no costs";
+  EXPECT_THAT(left_out(free), ElementsAre("entropy", "adaptive_entropy", "bandit"));
+  EXPECT_THAT(text_of(free), HasSubstr("not replayed: bandit; this schedule needs costs"));
   EXPECT_TRUE(free["settings"][0]["over_best"].is_null());
+  EXPECT_TRUE(free["settings"][0]["regret"].is_null());
+  EXPECT_TRUE(free["oracles"].is_null());
   for (TracedText& each : trace_.texts) {
     for (TracedDraft& one : each.drafts) one.entropy = {.1, .9, 2};
   }
   const json all = of(calibration());
   EXPECT_TRUE(all["left_out"].empty());
   EXPECT_THAT(names(all), ElementsAre("constant", "entropy", "adaptive_entropy", "product", "bandit"));
+}
+
+TEST_F(ReplayTrace, AHeuristicGoesOnFromTurnToTurn) {
+  trace_.texts = {{.prompt = "p", .turn = 0, .drafts = {draft(3), draft(3)}},
+                  {.prompt = "p", .turn = 1, .drafts = {draft(3), draft(3), draft(3), draft(3)}}};
+  const auto counts = [&](ScheduleRule rule) {
+    ReplaySetting setting{.gamma = 1, .schedule = scheduled(rule)};
+    setting.schedule.gamma_max = 3;
+    return replay(trace_, all_texts(trace_), setting);
+  };
+  // The first turn accepts its one drafted token, so the next draft may have three.
+  const Replayed kept = counts(ScheduleRule::heuristic), fresh = counts(ScheduleRule::heuristic_transient);
+  EXPECT_EQ(kept.steps, 2);
+  EXPECT_EQ(kept.drafted, 1 + 3);
+  EXPECT_EQ(fresh.steps, 3);
+  EXPECT_EQ(fresh.drafted, 1 + 1 + 3);
 }
 
 TEST_F(ReplayTrace, AHeuristicDraftsAtMostWhatTheTraceHas) {

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "experiments/metrics/summary.h"
-#include "tests/experiments/metrics/hand_made_run.h"
+#include "tests/experiments/simulate/priced_run.h"
 
 namespace speclab {
 namespace {
@@ -17,34 +17,7 @@ using namespace speclab::fixtures;
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-/// The speculative case has steps of 3 rows that emit 3, 2 and 1 tokens, with two draft calls of one row
-/// each.
-class Repriced : public Record {
- protected:
-  std::filesystem::path calibrated_run(const std::string& name, std::int64_t step_ns, double target_ns,
-                                       double wide = 1.2) {
-    const auto path = write_run(name, step_ns);
-    for (int i = 0; i < 3; ++i)
-      JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(target_ns, wide));
-    return path;
-  }
-  SimulatedDevice device(const json& file) {
-    const auto path = dir_.path() / "device.json";
-    write_json_file(path, file);
-    return open_device(path.string());
-  }
-  static json table_device() {
-    return {{"name", "toy"},
-            {"kind", "table"},
-            {"step_us", 10},
-            {"target_us", {{"1", 100}, {"3", 150}, {"6", 240}}},
-            {"drafts_us", {{"d", {{"1", 20}, {"2", 25}}}}}};
-  }
-  static json only_case(const json& simulation) {
-    EXPECT_EQ(simulation["cases"].size(), 1u);
-    return simulation["cases"].at(0);
-  }
-};
+class Repriced : public PricedRun {};
 
 TEST_F(Repriced, ATableOfTimesGivesTheSpeedupThatAPersonComputes) {
   const RunData run = load_run(calibrated_run("run", 1'600'000, 1e6));
@@ -89,13 +62,49 @@ TEST_F(Repriced, ARunAsDevicePredictsItsOwnSpeedupFromItsCalibration) {
   EXPECT_NEAR(row["error"].get<double>(), (2 * .5 / .8) / (2 / .7) - 1, 1e-9);
 }
 
-TEST_F(Repriced, AnExportedRunIsADeviceFile) {
+TEST_F(Repriced, DraftForwardsOfOneAndAHalfRowsCostTheMeanOfBoth) {
   const auto path = calibrated_run("run", 1'600'000, 1e6);
-  write_json_file(path / "summary.json", summarise_run(path));
-  const json file = exported_device(path.string());
+  rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) { line.turns[0].draft.rows = 9; });  // 6 calls
+  const json row = only_case(repriced(load_run(path), device(table_device()), {1}));
+  EXPECT_NEAR(row["step_ms"].get<double>(), (2 * 22.5 + 150 + 10) / 1e3, 1e-12);
+}
+
+TEST_F(Repriced, AnExportedRunPredictsTheSameAsItsFolder) {
+  const auto here = calibrated_run("here", 2'000'000, 1e6);
+  const auto there = calibrated_run("there", 700'000, .5e6);
+  write_json_file(there / "summary.json", summarise_run(there));
+  const json file = exported_device(there.string());
   EXPECT_EQ(file["kind"], "table");
-  const json row = only_case(repriced(load_run(path), device(file), {1}));
-  EXPECT_NEAR(row["speedup"].get<double>(), 2 / (1.2 + .2), 1e-9);
+  EXPECT_EQ(file["bytes_per_second"], 1e9);
+  EXPECT_EQ(file["kv_bytes"], 4);  // numerics f32
+  const json row = only_case(repriced(load_run(here), device(file), {1}));
+  EXPECT_NEAR(row["speedup"].get<double>(), 2 * .5 / .8, 1e-9);
+  EXPECT_TRUE(row["there"].is_null());  // a file knows no measured speedup
+  // Without the costs of the cases, the forwards alone decide: drafting has the time of a draft forward.
+  json forwards = file;
+  forwards.erase("cases_us");
+  forwards["drafts_us"]["d"]["1"] = 50;
+  const json by_rows = only_case(repriced(load_run(here), device(forwards), {1}));
+  EXPECT_NEAR(by_rows["speedup"].get<double>(), 2 * .5 / (.6 + .1), 1e-9);
+}
+
+TEST_F(Repriced, AnExportMayHoldSeveralContexts) {
+  const auto first = calibrated_run("first", 700'000, .5e6),
+             second = calibrated_run("second", 700'000, .7e6, 1.2, 30);
+  for (const auto& path : {first, second}) write_json_file(path / "summary.json", summarise_run(path));
+  const json file = exported_device(first.string(), {second.string()});
+  ASSERT_EQ(file["contexts"].size(), 2u);
+  EXPECT_FALSE(file.contains("target_us"));
+  const SimulatedDevice both = device(file);
+  EXPECT_EQ(both.contexts, 2u);
+  EXPECT_NEAR(both.device->forward_ns({.model = "", .rows = 1, .context = 20}), .6e6, 1e-3);
+  // The hand-made run has no context, so its forwards cost what they cost at the first one.
+  EXPECT_NEAR(only_case(repriced(load_run(first), both, {1}))["speedup"].get<double>(), 2 * .5 / .8, 1e-9);
+  EXPECT_THROW(exported_device(first.string(), {first.string()}), Error);  // the same context twice
+  environment_["threads"] = 1;
+  const auto slower = calibrated_run("slower", 700'000, .5e6);
+  write_json_file(slower / "summary.json", summarise_run(slower));
+  EXPECT_THROW(exported_device(first.string(), {slower.string()}), Error);  // another machine
 }
 
 TEST_F(Repriced, ADeviceWithoutTimesOfTheDraftSaysSoAndPricesTheRest) {
@@ -117,29 +126,6 @@ TEST_F(Repriced, ARooflineNeedsTheFilesOfTheModels) {
               HasSubstr("no shape of the target"));
 }
 
-TEST_F(Repriced, BadDeviceFilesAreRefusedWithThePlace) {
-  const auto refused = [&](const json& change) -> std::string {
-    json file = table_device();
-    file.merge_patch(change);
-    try {
-      device(file);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "accepted";
-  };
-  EXPECT_THAT(refused({{"kind", "magic"}}), HasSubstr("/kind"));
-  EXPECT_THAT(refused({{"stepp_us", 1}}), HasSubstr("step_us"));
-  EXPECT_THAT(refused({{"step_us", -1}}), HasSubstr("/step_us"));
-  EXPECT_THAT(refused({{"target_us", nullptr}}), HasSubstr("no \"target_us\""));
-  EXPECT_THAT(refused({{"target_us", {{"1", nullptr}}}}),
-              HasSubstr("smallest n"));  // a table with a hole at 1
-  EXPECT_THAT(refused({{"target_us", {{"many", 3}}}}), HasSubstr("a number of rows"));
-  EXPECT_THAT(refused({{"target_us", {{"1", "fast"}}}}), HasSubstr("/target_us/1"));
-  EXPECT_THAT(refused({{"roofline", json::object()}}), HasSubstr("only fields of this kind"));
-  EXPECT_THROW(open_device("no-such-device"), Error);
-}
-
 TEST_F(Repriced, EveryDeviceOfTheConfigsOpens) {
   int count = 0;
   const std::filesystem::path folder = std::filesystem::path(SPECLAB_SOURCE_DIR) / "configs/devices";
@@ -150,7 +136,7 @@ TEST_F(Repriced, EveryDeviceOfTheConfigsOpens) {
     EXPECT_FALSE(device.error.empty()) << entry.path();
     ++count;
   }
-  EXPECT_GE(count, 7);
+  EXPECT_GE(count, 9);
 }
 
 }  // namespace

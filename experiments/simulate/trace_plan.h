@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "experiments/config/experiment.h"
+
+namespace speclab {
+
+/// What `speclab trace` may change in a config.
+struct TraceWish {
+  std::vector<std::string> settings;  ///< --set
+  std::string filter;                 ///< --filter; "": all cases
+  int longest = 0;                    ///< tokens of each draft; 0: the longest that a case of the config has
+  int width = 8;                      ///< children of the pending token in traces of trees
+  /// What schedules look at, and what the drafters of chains therefore compute for each token at temperature
+  /// 0: "confidence", "entropy" (also the confidence) or "none".
+  std::string evidence = "confidence";
+};
+
+/// How a config becomes a trace.
+struct TracePlan {
+  std::vector<std::string> settings;  ///< all --set for `speclab run`, those of the wish included
+  std::vector<std::string> notes;     ///< cases that were left out, and why
+};
+
+/// Plans the run that records a config as a trace. Each step drafts as much as it may, is judged, and emits
+/// one token (emit_at_most 1). The record keeps row details (LoopOptions::row_details). There is one repeat,
+/// no budget and no teacher-forced estimate. Cases that differ only in length, schedule, tree or budget
+/// become one case. Chains get the longest length and a schedule that never stops them. Trees get one level
+/// of wish.width children, see replay/rank_trace.h. The autoregressive references are added as always.
+///
+/// Throws Error for a lossy rule, for independent coins above temperature 0, for a config without a case that
+/// can be traced, and as load_experiments() does. A case is left out with a note if its strategy drafts trees
+/// of another kind, or if its trees have children that are not the draft's best tokens.
+TracePlan plan_trace(const std::string& config, const TraceWish& wish);
+
+/// Throws Error unless the folder holds a trace that this version may resume.
+void require_trace_folder(const std::string& folder);
+
+}  // namespace speclab

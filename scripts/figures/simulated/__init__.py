@@ -1,0 +1,1 @@
+"""Figures of traces and of what is predicted from them."""
