@@ -3,6 +3,7 @@
 
     scripts/pages/budget_page.py CHOSEN_ON MEASURED_ON [--out FILE]
     scripts/pages/budget_page.py CHOSEN_ON --filter
+    scripts/pages/budget_page.py RUN
 
 CHOSEN_ON, MEASURED_ON: runs of one config (configs/budget_best_fixed.json) on different prompts. For each strategy and
 category, the fixed setting that is fastest in CHOSEN_ON is chosen. In MEASURED_ON its speed is compared with that of auto. So
@@ -11,6 +12,9 @@ the fixed setting is not chosen on the prompts on which it is measured. "all": o
 --filter prints a regular expression for `speclab run --filter`. It keeps the cases with auto and the chosen settings, so that
 MEASURED_ON does not have to repeat the whole sweep.
 
+With one RUN (configs/budget.json), the page compares every case with "budget": "auto" with autoregressive decoding, and says
+whether it has at least GOAL of its speed. The exit code is 1 if a case has less by more than noise.
+
 A case with the option "budget": "auto" is compared with the cases of the same strategy and the same draft models that have
 "budget": "fixed". Speeds are those of the decoding: time per emitted token of autoregressive decoding / that of the case.
 Intervals are 95 % (bootstrap over prompts, paired) and are widened by the noise of speedups between repeats of MEASURED_ON, as
@@ -18,79 +22,45 @@ for `speclab lookahead`. The interval of a category with one prompt is not known
 """
 
 import argparse
-import collections
 import pathlib
-import random
 import re
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
-from figures.record import BadRun, NotApplicable, Run
+from paired import ALL, BadRun, PairedRun, counted, interval, ratio, table, text_of
 
-GOAL = 0.95  # least ratio: speed of auto / speed of the best fixed setting
-RESAMPLES = 2000
-ALL = "all"
+from figures.record import NotApplicable
 
-
-class Times:
-    """Decode time and emitted tokens of one case by prompt: {prompt: (ns, tokens)}."""
-
-    def __init__(self, case):
-        sums = collections.defaultdict(lambda: [0, 0])
-        self.category = {}
-        for line in case.lines():
-            ns_and_tokens = sums[line["prompt"]]
-            ns_and_tokens[0] += sum(turn["decode_ns"] for turn in line["turns"])
-            ns_and_tokens[1] += sum(step["emitted"] for step in line["steps"])
-            self.category[line["prompt"]] = line["category"]
-        self.by_prompt = dict(sums)
-
-    def per_token(self, prompts):
-        ns = sum(self.by_prompt[prompt][0] for prompt in prompts)
-        return ns / sum(self.by_prompt[prompt][1] for prompt in prompts)
+GOAL = 0.95  # least ratio: speed of auto / speed of the best fixed setting, or of autoregressive decoding
 
 
-class Sweep:
+class Sweep(PairedRun):
     """The cases of a run: autoregressive decoding, and for each group (strategy, draft models) auto and the fixed ones."""
 
     def __init__(self, folder):
-        self.run = Run(folder)
+        super().__init__(folder, "Run configs/budget_best_fixed.json.")
         self.groups = {}
-        self.times = {case.id: Times(case) for case in self.run.cases}
-        if not self.run.baselines:
-            raise BadRun(f"{folder}: no autoregressive case. Run configs/budget_best_fixed.json.")
-        self.plain = self.times[self.run.baselines[0].id]
         for case in self.run.speculative:
             budget = case.options.get("budget")
             if budget not in ("auto", "fixed"):
                 continue
             group = self.groups.setdefault((case.strategy, case.draft), {"auto": [], "fixed": []})
             group[budget].append(case.id)
+
+    def compared(self):
+        """Groups that have auto, by name. Throws BadRun for two cases with auto in a group."""
         for (strategy, draft), group in self.groups.items():
             if len(group["auto"]) > 1:
                 raise BadRun(
-                    f'{folder}: {len(group["auto"])} cases of {strategy} with budget "auto" and the draft {draft}. '
-                    "Keep one of them."
+                    f'{self.run.folder}: {len(group["auto"])} cases of {strategy} with budget "auto" and the draft '
+                    f"{draft}. Keep one of them."
                 )
-        for case, times in self.times.items():
-            missing = self.plain.by_prompt.keys() - times.by_prompt.keys()
-            if missing:
-                raise BadRun(
-                    f"{folder}: {case} has no finished line of prompt {min(missing)}. Finish the run with --resume, or "
-                    "leave the case out with --filter."
-                )
-
-    def compared(self):
-        """Groups that have auto, by name."""
         return {key: group for key, group in self.groups.items() if group["auto"]}
 
-    def prompts(self, category):
-        of = self.plain.category
-        return sorted(prompt for prompt in self.plain.by_prompt if category in (ALL, of[prompt]))
-
-    def categories(self):
-        return [*dict.fromkeys(self.plain.category.values()), ALL]
+    def automatic(self):
+        """The cases with auto."""
+        return [case for case in self.run.speculative if case.options.get("budget") == "auto"]
 
     def fastest(self, key, category):
         prompts = self.prompts(category)
@@ -98,16 +68,6 @@ class Sweep:
         if not fixed:
             raise BadRun(f'{self.run.folder}: no case of {key[0]} with budget "fixed".')
         return min(fixed, key=lambda case: self.times[case].per_token(prompts))
-
-
-def interval(prompts, statistic, noise):
-    """The interval of a statistic of prompts, widened by the noise; None for one prompt."""
-    if len(prompts) < 2:
-        return None
-    rng = random.Random(1)
-    values = sorted(statistic(rng.choices(prompts, k=len(prompts))) for _ in range(RESAMPLES))
-    cut = RESAMPLES // 40
-    return values[cut] / (1 + noise), values[-1 - cut] * (1 + noise)
 
 
 def verdict(bounds):
@@ -140,7 +100,7 @@ def require_comparable(chosen, measured):
 def rows(chosen, measured):
     """One row for each group and category that both runs have."""
     require_comparable(chosen, measured)
-    noise = measured.run.summary.get("ratio_noise") or 0
+    noise = measured.noise
     categories = [category for category in measured.categories() if category in chosen.categories()]
     out = []
     for key in chosen.compared():
@@ -158,26 +118,21 @@ def rows(chosen, measured):
                 )
             fixed = measured.times[setting]
             prompts = measured.prompts(category)
-            against = lambda other: lambda drawn: other.per_token(drawn) / auto.per_token(drawn)
             found = {
                 "strategy": key[0],
                 "draft": key[1],
                 "category": category,
                 "prompts": len(prompts),
                 "setting": setting,
-                "auto": against(measured.plain)(prompts),
-                "auto_interval": interval(prompts, against(measured.plain), noise),
-                "fixed": measured.plain.per_token(prompts) / fixed.per_token(prompts),
-                "ratio": against(fixed)(prompts),
-                "ratio_interval": interval(prompts, against(fixed), noise),
+                "auto": ratio(auto, measured.plain)(prompts),
+                "auto_interval": interval(prompts, ratio(auto, measured.plain), noise),
+                "fixed": ratio(fixed, measured.plain)(prompts),
+                "ratio": ratio(auto, fixed)(prompts),
+                "ratio_interval": interval(prompts, ratio(auto, fixed), noise),
             }
             found["verdict"] = verdict(found["ratio_interval"])
             out.append(found)
     return out
-
-
-def text_of(value, bounds):
-    return f"{value:.2f}" + ("" if bounds is None else f" [{bounds[0]:.2f}, {bounds[1]:.2f}]")
 
 
 def setting_text(row):
@@ -192,34 +147,54 @@ def page(chosen, measured):
     lines = [
         '# Budget "auto" beside the best fixed setting',
         "",
-        f"{measured.run.environment['models']['target']['name']} on {measured.run.machine}. Settings chosen on "
+        f"{measured.head()}. Settings chosen on "
         f"{len(chosen.plain.by_prompt)} prompts, measured on {len(measured.plain.by_prompt)} others. Plain: "
         "autoregressive decoding. A / B: speed of A / speed of B. "
         + (f"Intervals are widened by {100 * noise:.1f} %, the noise of speedups between repeats." if noise else "")
         + ("" if noise else "There are no repeats, so the intervals leave out the noise of the machine."),
         "",
+        *measured.busy(),
     ]
-    if measured.run.busy:
-        lines += [f"**{measured.run.busy}**", ""]
     header = ["strategy", "draft", "category", "prompts", "auto / plain", "best fixed setting", "fixed / plain"]
     header += ["auto / fixed", f"auto / fixed at least {GOAL}"]
-    lines += ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    for row in found:
-        cells = [
+    cells = [
+        [
             row["strategy"],
             row["draft"] or "",
             row["category"],
-            str(row["prompts"]),
+            row["prompts"],
             text_of(row["auto"], row["auto_interval"]),
             setting_text(row),
             f"{row['fixed']:.2f}",
             text_of(row["ratio"], row["ratio_interval"]),
             row["verdict"],
         ]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    count = collections.Counter(row["verdict"] for row in found)
-    lines += ["", "; ".join(f"{name}: {count[name]}" for name in sorted(count)) + ".", ""]
-    return "\n".join(lines)
+        for row in found
+    ]
+    return "\n".join([*lines, *table(header, cells), "", counted(row["verdict"] for row in found), ""])
+
+
+def defaults_page(sweep):
+    """The page that sets every case with auto beside autoregressive decoding, and the number of cases that are slower."""
+    categories = [category for category in sweep.categories() if category != ALL]
+    lines = [
+        '# Defaults with budget "auto" beside autoregressive decoding',
+        "",
+        f"{sweep.head()}, {len(sweep.plain.by_prompt)} prompts. "
+        "A number is the speed of the case / the speed of autoregressive decoding, with a 95 % interval over prompts"
+        + (f", widened by {100 * sweep.noise:.1f} %, the noise of speedups between repeats." if sweep.noise else "."),
+        "",
+        *sweep.busy(),
+    ]
+    header = ["case", "all prompts", f"at least {GOAL}", *categories]
+    body, verdicts = [], []
+    for case in sweep.automatic():
+        speed = ratio(sweep.times[case.id], sweep.plain)
+        bounds = interval(sweep.prompts(), speed, sweep.noise)
+        verdicts.append(verdict(bounds))
+        cells = [case.label(without=()), text_of(speed(sweep.prompts()), bounds), verdicts[-1]]
+        body.append(cells + [f"{speed(sweep.prompts(category)):.2f}" for category in categories])
+    return "\n".join([*lines, *table(header, body), "", counted(verdicts), ""]), verdicts.count("NO")
 
 
 def case_filter(chosen):
@@ -237,11 +212,17 @@ def main(arguments=None):
     parser.add_argument("--filter", action="store_true", help="print the filter for the run MEASURED_ON")
     parser.add_argument("--out", type=pathlib.Path, help="write the page here instead of to the terminal")
     options = parser.parse_args(arguments)
-    if options.filter == (options.measured_on is not None):
-        parser.error("give either two runs, or one run and --filter")
+    if options.filter and options.measured_on is not None:
+        parser.error("--filter takes one run")
+    slower = 0
     try:
         chosen = Sweep(options.chosen_on)
-        text = case_filter(chosen) + "\n" if options.filter else page(chosen, Sweep(options.measured_on))
+        if options.filter:
+            text = case_filter(chosen) + "\n"
+        elif options.measured_on is None:
+            text, slower = defaults_page(chosen)
+        else:
+            text = page(chosen, Sweep(options.measured_on))
         if options.out:
             options.out.write_text(text, encoding="utf-8")
         else:
@@ -249,7 +230,7 @@ def main(arguments=None):
     except (BadRun, NotApplicable, OSError, KeyError) as error:
         print(f"budget_page: {error}", file=sys.stderr)
         return 2
-    return 0
+    return 1 if slower else 0
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resour
   if (needs_costs && on_target_) require_layer_costs(resources_.costs.get(), "a chain of the target itself");
   if (needs_costs && !on_target_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
   std::shared_ptr<const StepCosts> costs = resources_.costs;  // for the schedule
-  if (for_schedule && on_target_)                             // in the context of the table
+  if (for_schedule && on_target_)                             // with as many cached positions as in the table
     costs = OwnDraftCosts(costs, forward_of(*resources_.target, *on_target_), options_.gamma).table();
   const Schedule schedule(options_.schedule, options_.gamma, costs.get());
   const int longest = std::max(options_.gamma, schedule.largest());
@@ -275,6 +275,11 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
 
 std::span<const DraftChain::RunnerUp> DraftChain::runner_ups(const Sequence& sequence) {
   return slot(sequence).runner_ups;
+}
+
+DraftCache& DraftChain::cache(const Sequence& sequence) {
+  SPECLAB_CHECK(!on_target_, "a chain on the target has no cache of its own");
+  return slot(sequence).cache;
 }
 
 void DraftChain::observe(const Sequence& sequence, int drafted, int accepted) {

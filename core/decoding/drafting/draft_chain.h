@@ -52,8 +52,7 @@ class DraftChain {
 
   /// resources.draft must be set, unless the chain runs on the target. With BudgetRule::automatic, and for a
   /// schedule that needs costs, resources.costs must have times of the draft model, or for a chain on the
-  /// target the time of a layer. Throws Error if the costs lack
-  /// these times.
+  /// target the time of a layer. Throws Error if the costs lack these times.
   DraftChain(const DraftChainOptions& options, const Resources& resources,
              BudgetRule budget = BudgetRule::fixed, std::optional<ChainOnTarget> on_target = std::nullopt);
   ~DraftChain();
@@ -85,6 +84,9 @@ class DraftChain {
   /// this token is less than `probability`. Works only at temperature 0. At higher temperatures tokens are
   /// drawn, and leaving out a drawn token because of its value would change the law of the text.
   void leave_out_below(double probability) { leave_out_below_ = probability; }
+  /// The draft model's cache of a sequence. If other drafters work on the same text too, a strategy can ask
+  /// how far the cache is behind, and can feed it with DraftCache::catch_up(). Not for a chain on the target.
+  DraftCache& cache(const Sequence& sequence);
   /// Tells schedule and budget that `drafted` tokens of this chain were verified and `accepted` of them
   /// accepted.
   void observe(const Sequence& sequence, int drafted, int accepted);

@@ -42,6 +42,10 @@ std::vector<Case> independent_cases();
 /// shape depends on the drawn tokens.
 std::vector<Case> all_cases();
 
+/// The strategy "composition" with a chain of the model that is short, which leaves more room for copies and
+/// runners-up beside its first tokens.
+StrategyChoice surest_few(const std::string& order);
+
 /// The costs of a case with a budget, null for other cases. Rows are so dear that a budget often keeps only a
 /// part of a draft.
 std::shared_ptr<const StepCosts> costs_of(const Case& c);

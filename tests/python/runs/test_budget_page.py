@@ -4,57 +4,24 @@ import contextlib
 import io
 import json
 import pathlib
-import random
 import re
 import sys
 import tempfile
 import unittest
 
-import synthetic_run
+from timed_run import PLAIN, write_run
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts/pages"))
 
 import budget_page
 
-PLAIN, AUTO = "autoregressive", "speculative_sampling/draft=d/budget=auto"
+AUTO = "speculative_sampling/draft=d/budget=auto"
 SHORT, LONG = (f"speculative_sampling/draft=d/gamma={gamma}/budget=fixed" for gamma in (1, 2))
 # Time per token by category. Where settings are chosen, SHORT is best in a and LONG in b and over all.
 CHOSEN_ON = {PLAIN: {"a": 10, "b": 10}, AUTO: {"a": 7, "b": 7}, SHORT: {"a": 5, "b": 9}, LONG: {"a": 8, "b": 4}}
 # Where they are measured, LONG is best in a. A page that chose there would say 0.67 for a in place of 0.83.
 MEASURED_ON = {PLAIN: {"a": 10, "b": 10}, AUTO: {"a": 6, "b": 4}, SHORT: {"a": 5, "b": 8}, LONG: {"a": 4, "b": 4}}
-TOKENS = 5
-
-
-def write_run(folder, times, prompts, noise=0.02, target="t", draft="d"):
-    """A run in which a token of a case takes `times` in each category. prompts: {id: category}."""
-    (folder / "cases").mkdir(parents=True)
-    cases = []
-    for number, (case, by_category) in enumerate(times.items()):
-        lines = []
-        for prompt, category in prompts.items():
-            for repeat in range(2):
-                step = {"emitted": TOKENS, "ns": [0, by_category[category] * TOKENS, 0, 0]}
-                rng = random.Random(number)
-                lines.append(synthetic_run.line(rng, case, prompt, category, repeat, 0, [step]))
-        (folder / f"cases/{number}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        options = {"budget": case.rsplit("=", 1)[-1]} if "budget" in case else {}
-        cases.append(
-            {"id": case, "file": f"cases/{number}.jsonl", "strategy": case.split("/")[0], "options": options}
-            | {"draft": "d" if "draft=" in case else None, "reference": PLAIN}
-        )
-    environment = {
-        "models": {"target": {"sha256": target, "name": "tiny"}, "d": {"sha256": draft}},
-        "cpu": {"model": "a processor"},
-        "threads": 2,
-        "numerics": "f32",
-        "date": "2026-01-01T00:00:00Z",
-    }
-    config = {"prompts": [{"id": prompt, "turns": [f"the text of {prompt}"]} for prompt in prompts]}
-    summary = {"schema_version": 1, "cases": cases, "ratio_noise": noise}
-    for name, content in (("environment", environment), ("config", config), ("summary", summary)):
-        (folder / f"{name}.json").write_text(json.dumps(content))
-    return folder
 
 
 class BudgetPage(unittest.TestCase):
@@ -151,7 +118,20 @@ class BudgetPage(unittest.TestCase):
         self.assertEqual(code, 2)
         self.assertIn(f"{AUTO} has no finished line of prompt 8", err)
         with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()):
-            budget_page.main([str(self.chosen_on)])
+            budget_page.main([str(self.chosen_on), str(self.folder / "measured"), "--filter"])
+
+    def test_one_run_shows_whether_defaults_are_slower_than_plain_decoding(self):
+        code, out, err = self.call(self.measured())
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, r"\| 2.00 \[1\.\d+, 2\.\d+\] \| yes \| 1.67 \| 2.50 \|")
+        self.assertNotIn("gamma", out, "fixed settings are not judged")
+        slow = {**MEASURED_ON, AUTO: {"a": 12, "b": 11}}
+        code, out, _ = self.call(write_run(self.folder / "slow", slow, self.prompts))
+        self.assertEqual(code, 1)
+        self.assertIn("| NO | 0.83 | 0.91 |", out)
+        code, out, _ = self.call(write_run(self.folder / "noisy", slow, self.prompts, noise=0.3))
+        self.assertEqual(code, 0, "the loss may be noise")
+        self.assertIn("unclear: 1.", out)
 
     def test_its_config_sweeps_every_strategy_that_has_a_budget(self):
         having = {
