@@ -5,7 +5,9 @@
 #   scripts/setup.sh --check   print what is missing; exit status 2 if something is
 #   scripts/setup.sh --list    print the list
 #   scripts/setup.sh --fuzz    also install what only scripts/fuzz.sh needs: clang 16 and llvm-cov
+#   scripts/setup.sh --browser  also install what only the tests of pages in a browser need: Chromium
 #   scripts/setup.sh --memcheck  also install what only scripts/sanitize.sh needs: valgrind
+#   scripts/setup.sh --slurm   also install what only scripts/slurm/test_slurm.sh needs: Slurm and munge
 set -euo pipefail
 
 packages=(
@@ -28,9 +30,11 @@ packages=(
 case "${1:-}" in
   --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
   --fuzz) packages+=(clang-16 libclang-rt-16-dev llvm-16) ;;  # only for scripts/fuzz.sh; clang 14 has no std::source_location
+  --browser) packages+=(chromium) ;;                # only for tests/python/report
   --memcheck) packages+=(valgrind) ;;               # only for scripts/sanitize.sh
+  --slurm) packages+=(slurm-wlm munge) ;;           # only for scripts/slurm/test_slurm.sh
   --check | "") ;;
-  *) echo "setup: unknown option $1. Options: --check, --list, --fuzz, --memcheck." >&2; exit 2 ;;
+  *) echo "setup: unknown option $1. Options: --check, --list, --fuzz, --browser, --memcheck, --slurm." >&2; exit 2 ;;
 esac
 
 if ! command -v dpkg-query > /dev/null; then

@@ -23,6 +23,7 @@ if [ $offline = 1 ]; then
 else
   unset SPECLAB_OFFLINE
   scripts/setup.sh
+  scripts/setup.sh --browser || echo "test: no Chromium. The tests of pages in a browser are skipped."
   stage "target model"
   scripts/get_model.sh
   stage "Python packages"

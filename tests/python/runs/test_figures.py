@@ -1,12 +1,10 @@
-"""Figures and report of a made-up run (synthetic_run.py): every figure draws, shows the numbers of the record, and refuses bad
-input."""
+"""Figures of a made-up run (synthetic_run.py): every figure draws, and shows the numbers of the record."""
 
 import contextlib
 import copy
 import io
 import json
 import pathlib
-import re
 import shutil
 import sys
 import tempfile
@@ -24,6 +22,7 @@ import synthetic_run
 
 import figures
 from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline
+from figures.simulated import entropy
 from figures.verification import cells, trees, verifiers
 
 
@@ -47,17 +46,6 @@ class Scratch(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name) / "run"
         shutil.copytree(RUN, self.folder)
-
-    def edit(self, name, change):
-        content = json.loads((self.folder / name).read_text())
-        change(content)
-        (self.folder / name).write_text(json.dumps(content))
-
-    def main(self, *arguments):
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            status = report.main([str(self.folder), *map(str, arguments)])
-        return status, out.getvalue(), err.getvalue()
 
 
 class Theory(unittest.TestCase):
@@ -93,6 +81,7 @@ class Drawing(unittest.TestCase):
     ABSENT |= {figure.name for figure in lookahead.FIGURES}  # test_lookahead_figures.py
     ABSENT |= {figure.name for figure in verifiers.FIGURES + trees.FIGURES}  # test_tree_figures.py
     ABSENT |= {figure.name for figure in cells.FIGURES}  # test_tree_grid.py
+    ABSENT |= {figure.name for figure in entropy.FIGURES}  # test_entropy_figure.py
 
     def test_every_figure_draws_in_a_column_with_readable_text(self):
         run = record.Run(RUN)
@@ -316,171 +305,6 @@ class Reading(Scratch):
         self.assertEqual(sum(entry[0] for entry in bins), len(tested))
         self.assertEqual(sum(entry[1] for entry in bins), sum(token["accepted"] for token in tested))
 
-    def test_timeline_shows_one_prompt(self):
-        chosen = timeline.pick(record.Run(self.folder))
-        self.assertEqual(len({line["prompt"] for _, line in chosen}), 1)
-        self.assertTrue(chosen[-1][0].autoregressive)
-        every = sorted(
-            line["wall_ns"] / sum(step["emitted"] for step in line["steps"])
-            for line in chosen[0][0].lines()
-            if line["repeat"] == 0
-        )
-        shown = chosen[0][1]
-        self.assertEqual(shown["wall_ns"] / sum(step["emitted"] for step in shown["steps"]), every[len(every) // 2])
-
-
-class Report(Scratch):
-    def test_one_self_contained_file(self):
-        status, out, err = self.main()
-        self.assertEqual(status, 0, err)
-        html = (self.folder / "report.html").read_text()
-        self.assertNotRegex(html, r'(src|href)="(?!#)')
-        self.assertNotIn("url(http", html)
-        self.assertIn(">rule</th>", html, "alpha belongs to a rule")
-        self.assertIn("<td>rejection</td>", html)
-        self.assertEqual(html.count("<svg"), len(list((self.folder / "figures").glob("*.svg"))))
-        for case in record.Run(self.folder).cases:
-            self.assertIn(f'title="{case.id}"', html)
-        ids = re.findall(r'\bid="([^"]+)"', html)
-        self.assertEqual(len(ids), len(set(ids)))
-        self.assertIn("15 figures", out)
-        self.assertIn("no temperature", err)
-
-    def test_lossy_and_unequal_cases_are_marked(self):
-        self.edit("summary.json", lambda summary: summary["cases"][1]["metrics"].update(matches_reference=False))
-        self.main("--no-figures")
-        html = (self.folder / "report.html").read_text()
-        self.assertIn('class="bad">NO', html)
-        self.assertEqual(html.count('class="lossy">lossy'), sum(case.lossy for case in record.Run(self.folder).cases))
-
-    def test_published_numbers_stand_beside_those_of_the_run(self):
-        self.main("--no-figures")
-        self.assertNotIn("Published numbers", (self.folder / "report.html").read_text())
-        values = [
-            {"name": "speedup", "published": 2.129, "here": 1.5},
-            {"name": "chen_ratio", "published": 2.463, "here": None},
-        ]
-        row = {"source": "a <report>", "category": "maths", "reason": "another <model>", "values": values}
-        self.edit("summary.json", lambda summary: summary["cases"][1].update(published=[row]))
-        self.main("--no-figures")
-        html = (self.folder / "report.html").read_text()
-        self.assertIn(" on maths: a &lt;report&gt;", html)
-        self.assertIn("another &lt;model&gt;", html)
-        self.assertIn("<td>speedup</td><td>2.129</td><td>1.5</td>", html)
-        self.assertIn("<td>chen_ratio</td><td>2.463</td><td></td>", html)
-
-    def test_waterfalls_of_other_terms_have_a_table_of_their_own(self):
-        terms = [
-            {"step": step, "speedup": 1.5, "log_ratio": 0.0, "explanation": ""}
-            for step in ("free_rows", "law", "window_rows", "residual", "measured")
-        ]
-        terms[-1].update(residual_share=0.01, residual_share_ci95=None)
-        self.edit("summary.json", lambda summary: summary["cases"][2].update(waterfall=terms))
-        self.main("--no-figures")
-        html = (self.folder / "report.html").read_text()
-        self.assertEqual(html.count("<th>rows of the window</th>"), 1)
-        self.assertEqual(html.count("unexplained, % of a step</th>"), 2)
-        self.assertEqual(html.count("with forwards timed again, %</th>"), 1, "the second table has no such term")
-
-    def test_what_is_unexplained_stands_first_without_the_forwards_timed_again(self):
-        self.main("--no-figures")
-        html = (self.folder / "report.html").read_text()
-        self.assertIn("<th>forwards timed again</th><th>residual</th><th>measured</th>", html)
-        self.assertIn("<td>2.2 [0.1, 4.6] (n = 3)</td><td>-1.2 [-4.3, 1.7] (n = 3)</td>", html)
-
-    def test_only_predictions_have_errors(self):
-        self.main("--no-figures")
-        html = (self.folder / "report.html").read_text()
-        rows = re.findall(r"<tr>((?:<td>[^<]*</td>){8})</tr>", html)
-        kinds = {}
-        for row in rows:
-            cells = re.findall(r"<td>([^<]*)</td>", row)
-            kinds.setdefault(cells[1], []).append(cells)
-        self.assertEqual(set(kinds), {"prediction", "identity", "bound", "optimum"})
-        for kind, entries in kinds.items():
-            self.assertTrue(all((cells[5] != "") == (kind == "prediction") for cells in entries), kind)
-        self.assertEqual(
-            {cells[3] for cells in kinds["optimum"]}, {"5 [4, 7]"}, "over calibration rounds, not over prompts"
-        )
-
-    def test_a_noise_floor_of_next_to_nothing_is_not_one(self):
-        self.main("--no-figures")
-        self.assertIn("Differences of time below 1.0 % are noise.", (self.folder / "report.html").read_text())
-        for prompts, repeats, floor in ((3, 2, 12.979), (2, 2, 0.01), (9, 1, None)):
-
-            def change(summary):
-                summary["noise_floor"] = floor
-                for case in summary["cases"]:
-                    case.update(prompts=prompts, repeats=repeats)
-
-            self.edit("summary.json", change)
-            self.main("--no-figures")
-            html = (self.folder / "report.html").read_text()
-            self.assertNotIn("are noise.", html)
-            self.assertRegex(html, rf"Too few .*repeats to say .* \(prompts: {prompts}, repeats: {repeats}\)")
-
-    def test_errors_and_incomplete_runs_are_shown(self):
-        def damage(summary):
-            summary["complete"] = False
-            summary["errors"] = [{"case": "a/b", "prompt": "7", "message": "logits <NaN>"}]
-
-        self.edit("summary.json", damage)
-        self.main("--no-figures")
-        html = (self.folder / "report.html").read_text()
-        self.assertIn("not complete", html)
-        self.assertIn("logits &lt;NaN&gt;", html)
-
-    def test_a_busy_machine_is_marked(self):
-        self.main("--no-figures")
-        self.assertNotIn("Busy machine", (self.folder / "report.html").read_text())
-        text = "Busy machine: cpu_share 0.21 of <a>. Times and speedups of this run are doubtful."
-        self.edit("summary.json", lambda summary: summary.update(machine={"busy": True, "text": text}))
-        self.main("--no-figures")
-        self.assertIn(
-            'class="bad">Busy machine: cpu_share 0.21 of &lt;a&gt;.', (self.folder / "report.html").read_text()
-        )
-
-    def test_bad_runs_are_refused_with_advice(self):
-        self.edit("summary.json", lambda summary: summary.update(schema_version=99))
-        status, _, err = self.main()
-        self.assertEqual(status, 2)
-        self.assertIn("schema_version 99, expected 1", err)
-        (self.folder / "summary.json").write_text('{"cases": [')
-        self.assertIn("--resume", self.main()[2])
-        (self.folder / "summary.json").unlink()
-        status, _, err = self.main()
-        self.assertEqual(status, 2)
-        self.assertIn("No such file", err)
-
-    def contents(self):
-        return {path.relative_to(self.folder): path.read_bytes() for path in self.folder.rglob("*") if path.is_file()}
-
-    def test_a_report_elsewhere_leaves_the_run_alone(self):
-        before, out = self.contents(), self.folder.parent / "page.html"
-        status, _, err = self.main("--only", "time_split", "--out", out)
-        self.assertEqual(status, 0, err)
-        self.assertEqual(self.contents(), before)
-        self.assertTrue(out.exists())
-        drawn = sorted(path.name for path in (self.folder.parent / "page-figures").iterdir())
-        self.assertEqual(drawn, ["time_split.pdf", "time_split.svg"])
-
-    def test_a_record_without_lines_is_reported_from_its_summary(self):
-        shutil.rmtree(self.folder / "cases")
-        before, out = self.contents(), self.folder.parent / "page.html"
-        status, _, err = self.main("--only", "time_split")
-        self.assertEqual(status, 2)
-        self.assertIn("Name a file with --out", err)
-        with unittest.mock.patch.object(
-            figures, "MODULES", ["time_split", "confidence"]
-        ):  # one from the summary, one from the lines
-            status, _, err = self.main("--out", out)
-        self.assertEqual(status, 0, err)
-        self.assertIn("has no raw lines", err)
-        self.assertIn("the raw lines of this record were not kept", err)
-        self.assertEqual(self.contents(), before)
-        speedup = next(case.metric("speedup") for case in record.Run(self.folder).speculative)
-        self.assertIn(f"{speedup:.2f}", out.read_text())
-
     def test_a_changed_line_is_named(self):
         case = record.Run(self.folder).speculative[0]
         file = self.folder / case.file
@@ -497,26 +321,17 @@ class Report(Scratch):
             with self.assertRaisesRegex(record.BadRun, f"line 2: {words}"):
                 case.lines()
 
-    def test_a_summary_that_was_computed_anew_stands_in_for_the_stored_one(self):
-        summary = json.loads((self.folder / "summary.json").read_text())
-        summary["description"] = "computed just now"
-        new = self.folder.parent / "new.json"
-        new.write_text(json.dumps(summary))
-        out = self.folder.parent / "page.html"
-        before = self.contents()
-        status, _, err = self.main("--no-figures", "--out", out, "--summary", new)
-        self.assertEqual(status, 0, err)
-        self.assertIn("computed just now", out.read_text())
-        self.assertEqual(self.contents(), before)
-        new.write_text("{")
-        status, _, err = self.main("--no-figures", "--out", out, "--summary", new)
-        self.assertEqual(status, 2)
-        self.assertIn("speclab report RUN --json", err)
-
-    def test_unwritable_output_is_refused(self):
-        status, _, err = self.main("--no-figures", "--out", self.folder / "absent" / "report.html")
-        self.assertEqual(status, 2)
-        self.assertIn("Choose another place", err)
+    def test_timeline_shows_one_prompt(self):
+        chosen = timeline.pick(record.Run(self.folder))
+        self.assertEqual(len({line["prompt"] for _, line in chosen}), 1)
+        self.assertTrue(chosen[-1][0].autoregressive)
+        every = sorted(
+            line["wall_ns"] / sum(step["emitted"] for step in line["steps"])
+            for line in chosen[0][0].lines()
+            if line["repeat"] == 0
+        )
+        shown = chosen[0][1]
+        self.assertEqual(shown["wall_ns"] / sum(step["emitted"] for step in shown["steps"]), every[len(every) // 2])
 
 
 if __name__ == "__main__":
