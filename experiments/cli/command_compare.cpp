@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/standard_streams.h"
 #include "core/measure/environment.h"
 #include "core/measure/run_result.h"
 #include "experiments/analysis/compare/compare.h"
@@ -84,20 +85,20 @@ std::optional<Comparison> compare_folders(const CompareWords& words) {
   Comparison comparison = compare_runs(base, fresh, words.options, aa_runs);
   const std::vector<std::string> suspects = suspects_of(comparison);
   if (suspects.empty()) return comparison;
-  Progress progress(words.quiet);
   if (words.rerun.empty()) {
-    progress.note(
-        fmt::format("Suspects: {}. Measure them again: {}", fmt::join(suspects, ", "), rerun_command(words)));
+    print_status("Suspects: {}. Measure them again: {}\n", fmt::join(suspects, ", "), rerun_command(words));
     return comparison;
   }
+  Progress progress(words.quiet);
   const RunOutcome outcome = measure_again(words, fresh.run.environment, suspects, progress);
   if (outcome.interrupted) {
     progress.warn("interrupted; finished lines are kept. The same command goes on.");
     return std::nullopt;
   }
   CompareOptions options = words.options;
-  options.allow_missing = true;  // the other cases were not measured again
-  settle_suspects(comparison, compare_runs(base, load_compared_run(words.rerun), options, aa_runs));
+  options.allow_missing = true;                              // the other cases were not measured again
+  if (!aa_runs.empty()) options.floors = comparison.floors;  // the A/A runs may lack these cases
+  settle_suspects(comparison, compare_runs(base, load_compared_run(words.rerun), options));
   return comparison;
 }
 
@@ -110,11 +111,12 @@ std::optional<CompareWords> read_compare_words(const Command& command,
       "compare counts exactly and ignore times: any of tau, alpha, rows, calls, separated by commas. Works "
       "on committed records without raw lines, and across machines with the same numerics class")(
       "aa", po::value(&words.aa)->composing(),
-      "a second run of the same config with the binary of BASE or of NEW. What it changes is noise. Without "
-      "it, the noise comes from the repeats. May be given several times")(
+      "a second run of the same config with the binary of BASE or of NEW, on a quiet machine. What differs "
+      "from the first run is noise. Without --aa, the noise comes from the repeats. May be given several "
+      "times")(
       "rerun", po::value(&words.rerun),
-      "measure the suspects (cases that are or seem slower) of NEW again into this folder. A case then "
-      "counts as slower only if both measurements say so")(
+      "measure the suspects (cases that are or seem slower) of NEW again into this folder. A case that was "
+      "slower stays slower unless the second measurement finds it the same or faster")(
       "markdown", po::value(&words.markdown),
       "also write the verdict and the table as Markdown to this file, for a pull request")(
       "allow-changed-text", "texts may differ")("allow-missing",
@@ -130,7 +132,7 @@ std::optional<CompareWords> read_compare_words(const Command& command,
   if (!words.options.gates.empty() && (!words.rerun.empty() || !words.aa.empty())) {
     throw Error({.what = "speclab compare --gate",
                  .got = words.rerun.empty() ? "--aa" : "--rerun",
-                 .expected = "gates without it",
+                 .expected = "--gate without this option",
                  .advice = "Gates ignore times, so they need no noise and have no suspects."});
   }
   words.options.allow_changed_text = values->count("allow-changed-text") > 0;

@@ -30,8 +30,9 @@ int samples_of(int n, int rounds) {
   return std::min(n <= kTree ? kTreeSamples : kWideSamples, rounds);
 }
 
-/// Untimed forwards at the start of a round. After decoding, a forward of 8 rows took 1.6 times as long as
-/// one of a single row, and 1.2 times as long after six other forwards (Zen 5, two cores).
+/// Untimed forwards of up to kUsual rows at the start of a round. After decoding, a forward of 8 rows
+/// took 1.6 times as long as one of a single row, and 1.2 times as long after six other forwards of so many
+/// rows. Forwards of 5 rows do not have this effect (Zen 5, two cores).
 constexpr int kUntimed = 8;
 
 /// Returns the steps whose drafts were not cut by the end of the text. The text has at most `most_tokens`
@@ -71,7 +72,7 @@ void put(json& of_host, json& of_device, int n, const ForwardTime& time) {
 std::vector<PlannedForward> planned_forwards(int round, int rounds, int rows, int turns) {
   std::vector<PlannedForward> plan;
   const int narrow = std::min(kNarrow, rows);
-  for (int i = 0; i < kUntimed; ++i) plan.push_back({narrow, false});
+  for (int i = 0; i < kUntimed; ++i) plan.push_back({std::min(kUsual, rows), false});
   for (int n = rows; n > narrow; --n) {
     if (is_measured_size(n, rows) && measured_in(round, rounds, samples_of(n, rounds), n))
       plan.push_back({n, true});

@@ -83,9 +83,9 @@ struct PlannedForward {
   bool timed = false;
 };
 
-/// The forwards of round `round` of `rounds`, in order. The first ones are untimed: they bring weights, pages
-/// and threads into the state that forwards meet in the middle of a text. Then come the sizes from `rows`
-/// down to 6, each in some of the rounds, then the sizes from 5 down to 1, `turns` times.
+/// The forwards of round `round` of `rounds`, in order. The first ones are untimed: they bring the machine
+/// into the state that forwards meet in the middle of a text. Then come the sizes from `rows` down to 6, each
+/// in some of the rounds, then the sizes from 5 down to 1, `turns` times.
 std::vector<PlannedForward> planned_forwards(int round, int rounds, int rows, int turns);
 
 /// Spreads `wanted` measurements evenly over `rounds` rounds. Returns true if a measurement is made in round

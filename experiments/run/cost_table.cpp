@@ -128,8 +128,9 @@ json read_cost_table(const std::filesystem::path& path) {
   if (std::filesystem::is_regular_file(path, ignored)) return read_json_file(path);  // step_costs() checks it
   const json environment = read_json_file(path / "environment.json");
   if (!environment.contains("step_costs")) {
-    throw Error({(path / "environment.json").string(), "no \"step_costs\"", "a run that measured them",
-                 "Runs with a case whose \"budget\" is \"auto\" measure them."});
+    throw Error(
+        {(path / "environment.json").string(), "no \"step_costs\"", "a run that measured them",
+         "Runs with a case whose \"budget\" is \"auto\", or whose schedule is bandit, measure them."});
   }
   return environment["step_costs"];
 }

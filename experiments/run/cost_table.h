@@ -13,14 +13,14 @@
 
 namespace speclab {
 
-/// Measures the table from which the option "budget": "auto" chooses the size of drafts: the median times of
-/// forwards at a context of 256 tokens, of the target over 1 to 128 rows and of each draft model over 1 to 32
-/// rows. A model with a short context is measured at half its context and over fewer rows. `drafts` holds the
-/// draft models by name. Each size is measured `repeats` times; a simulated GPU is slow, so it measures 1 and
-/// 2 rows once. Times that fall as rows grow are noise and are averaged. The result is {"context",
-/// "target_ns": {"<rows>": ns}, "draft_ns": {"<draft>": {"<rows>": ns}}}, "step_costs" of environment.json
-/// (results/SCHEMA.md); without drafts it has no "draft_ns". Each repeat takes about as long as 100 forwards
-/// of the target over one row.
+/// Measures the table from which the option "budget": "auto" and the schedule `bandit` choose the size of
+/// drafts: the median times of forwards at a context of 256 tokens, of the target over 1 to 128 rows and of
+/// each draft model over 1 to 32 rows. A model with a short context is measured at half its context and over
+/// fewer rows. `drafts` holds the draft models by name. Each size is measured `repeats` times; a simulated
+/// GPU is slow, so it measures 1 and 2 rows once. Times that fall as rows grow are noise and are averaged.
+/// The result is {"context", "target_ns": {"<rows>": ns}, "draft_ns": {"<draft>": {"<rows>": ns}}},
+/// "step_costs" of environment.json (results/SCHEMA.md); without drafts it has no "draft_ns". Each repeat
+/// takes about as long as 100 forwards of the target over one row.
 ///
 /// With `own_drafts` the table also has "layer_ns" and "position_ns", the times of one layer and of one
 /// cached position, for strategies that draft with the target itself. They come from a forward over one row

@@ -68,6 +68,7 @@ std::unique_ptr<DecodeLoop> Decoder::make_loop(const CaseSpec& spec, const Strat
   options.capacity = capacity_;
   options.verify = spec.verify;
   options.devices = spec.devices;
+  options.row_details = experiment_.row_details;
   if (const auto costs = costs_.find(spec.drafts); costs != costs_.end()) options.costs = costs->second;
   if (experiment_.share_prefills) options.prefills = prefills_;
   if (const auto& tokenizer = models_.tokenizer()) {

@@ -24,7 +24,8 @@ namespace speclab {
 class Decoder {
  public:
   /// Opens a loop for every case. So a case that cannot run with these models throws Error before anything is
-  /// measured. `costs`: for cases with the option "budget": "auto"; empty if there is no such case.
+  /// measured. `costs`: for cases with the option "budget": "auto" or the schedule `bandit`; empty if there
+  /// is no such case.
   Decoder(const Experiment& experiment, const ModelSet& models, CostsByDrafts costs = {});
   Decoder(const Decoder&) = delete;  // its loops hold callbacks to it
   Decoder& operator=(const Decoder&) = delete;

@@ -35,7 +35,7 @@ std::string file_of(const CaseSpec& spec) {
 std::map<std::string, std::string> files_of(std::span<const Experiment> experiments) {
   std::map<std::string, std::string> files;
   for (const Experiment& experiment : experiments) {
-    files.emplace(experiment.target, experiment.target_from);
+    if (!experiment.markov) files.emplace(experiment.target, experiment.target_from);
     for (const CaseSpec& spec : experiment.cases) {
       for (const std::string& name : spec.drafts) {
         const DraftSpec& draft = experiment.drafts.at(name);
@@ -69,6 +69,7 @@ void require_files(std::span<const Experiment> experiments) {
 
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice) {
   if (is_device(choice)) return "No estimate of the time: a dry run does not open the GPU.";
+  if (experiment.markov) return "No estimate of the time: the target is a toy.";
   Checkpoint checkpoint = Checkpoint::open(experiment.target);
   if (experiment.inflate.any()) checkpoint.inflate(experiment.inflate);
   const double bytes = kWeightBytes * weight_count(checkpoint);

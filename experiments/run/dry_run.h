@@ -16,7 +16,7 @@ void require_files(std::span<const Experiment> experiments);
 
 /// Returns a sentence with a rough estimate of the time that the lines of a shard take. The sentence also
 /// says how the estimate was made. Opens the target's files and measures the memory bandwidth for half a
-/// second. If `choice` is a device, the sentence only says why there is no estimate.
+/// second. If `choice` is a device or the target a toy, the sentence only says why there is no estimate.
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice);
 
 }  // namespace speclab

@@ -5,6 +5,8 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/model/toy/toy_checkpoint.h"
+#include "experiments/config/toy_spec.h"
 
 namespace speclab {
 namespace {
@@ -83,8 +85,30 @@ ModelSet::ModelSet(const std::string& target, std::shared_ptr<Backend> backend,
   descriptions_["target"] = describe(*target_, target, checkpoint.sha256(), weight_count(checkpoint));
 }
 
+ModelSet::ModelSet(const toy::MarkovSpec& target, std::shared_ptr<Backend> backend)
+    : backend_(std::move(backend)) {
+  const Checkpoint checkpoint = toy::open_toy(toy::make_markov_table(target), toy::describe(target));
+  target_ = Model::load(checkpoint, backend_, {});
+  add("target", target, checkpoint, *target_);
+}
+
+void ModelSet::add(const std::string& role, const toy::MarkovSpec& spec, const Checkpoint& checkpoint,
+                   const Model& model) {
+  json& description = descriptions_[role];
+  description = describe(model, toy::describe(spec), checkpoint.sha256(), weight_count(checkpoint));
+  description["markov"] = to_json(spec);
+}
+
 void ModelSet::add_draft(const DraftSpec& draft) {
   if (drafts_.contains(draft.name)) return;
+  if (draft.markov) {
+    const Checkpoint checkpoint =
+        toy::open_toy(toy::make_markov_table(*draft.markov), toy::describe(*draft.markov));
+    const auto model = Model::load(checkpoint, backend_, {.layers = {}, .target = target_});
+    add(draft.name, *draft.markov, checkpoint, *model);
+    drafts_[draft.name] = model;
+    return;
+  }
   if (!draft.model.empty()) {
     require_present(draft.model, draft.from);
     Checkpoint checkpoint = Checkpoint::open(draft.model);

@@ -13,6 +13,7 @@
 #include "core/model/files/checkpoint.h"
 #include "core/model/net/model.h"
 #include "core/model/text/tokenizer.h"
+#include "core/model/toy/markov_table.h"
 #include "experiments/config/experiment.h"
 
 namespace speclab {
@@ -35,6 +36,8 @@ class ModelSet {
   /// the model.
   ModelSet(const std::string& target, std::shared_ptr<Backend> backend, const std::string& chat_template,
            const InflateShape& inflate = {}, const std::string& from = "");
+  /// A toy as the target. It has no tokenizer and no chat template, so its prompts are token ids.
+  ModelSet(const toy::MarkovSpec& target, std::shared_ptr<Backend> backend);
 
   const std::shared_ptr<const Model>& target() const { return target_; }
   /// Loads the draft and binds it to the target. Throws Error when it does not fit the target.
@@ -52,10 +55,13 @@ class ModelSet {
 
   /// {ROLE: {"path", "name", "sha256", "parameters", "weight_bytes", "embedding_bytes", "layers"}}, where
   /// ROLE is "target" or the name of a draft. An inflated model also has "inflated": {"from": {"name",
-  /// sizes}, "to": {sizes}}.
+  /// sizes}, "to": {sizes}}. A toy also has "markov": its description; its path is a description too.
   const nlohmann::json& descriptions() const { return descriptions_; }
 
  private:
+  void add(const std::string& role, const toy::MarkovSpec& spec, const Checkpoint& checkpoint,
+           const Model& model);
+
   std::shared_ptr<Backend> backend_;
   std::shared_ptr<const Model> target_;
   std::map<std::string, std::shared_ptr<const Model>> drafts_;

@@ -25,23 +25,31 @@ std::string short_text(const json& value) {
   return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 57);
 }
 
-/// Describes the first difference by its JSON pointer and both values; "" when there is none.
-std::string first_json_difference(const json& a, const json& b) {
+/// The config without the name of its file.
+json without_place(json config) {
+  if (config.is_object()) config.erase("file");
+  return config;
+}
+
+}  // namespace
+
+std::optional<JsonDifference> config_difference(const json& one, const json& other) {
+  const json a = without_place(one), b = without_place(other);
   const json patch = json::diff(a, b);
-  if (patch.empty()) return "";
+  if (patch.empty()) return std::nullopt;
   const json& change = patch[0];
   json::json_pointer at(change["path"].get<std::string>());
   const bool added = change["op"] == "add", removed = change["op"] == "remove";
-  const std::string was = added ? "nothing" : short_text(a[at]),
-                    is = removed ? "nothing" : short_text(change["value"]);
+  JsonDifference out{.where = "",
+                     .a = added ? "nothing" : short_text(a[at]),
+                     .b = removed ? "nothing" : short_text(change["value"])};
   if (added && at.back() == "-") {  // the place after the last entry of a list
     at.pop_back();
     at.push_back(std::to_string(a[at].size()));
   }
-  return fmt::format("{}: it was {}, now it is {}", at.to_string(), was, is);
+  out.where = at.to_string();
+  return out;
 }
-
-}  // namespace
 
 std::vector<std::string> environment_differences(const json& a, const json& b, bool same_binary,
                                                  bool same_machine) {
@@ -92,18 +100,13 @@ void require_no_lines(const fs::path& path) {
                .advice = "Choose another one with --out, or move those files away."});
 }
 
-/// The config without the name of its file, because "a.json" and "./a.json" are the same file.
-json without_place(json config) {
-  if (config.is_object()) config.erase("file");
-  return config;
-}
-
 void require_same_config(const fs::path& path, const json& config) {
   const json old = read_json_file(path / "config.json");
-  const std::string difference = first_json_difference(without_place(old), without_place(config));
-  if (difference.empty()) return;
+  const auto difference = config_difference(old, config);
+  if (!difference) return;
   throw Error({.what = "--resume " + path.string(),
-               .got = "another config, " + difference,
+               .got = fmt::format("another config, {}: it was {}, now it is {}", difference->where,
+                                  difference->a, difference->b),
                .expected = "the config of that run",
                .advice = "Start a new run with another --out."});
 }

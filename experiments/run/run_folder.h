@@ -56,6 +56,15 @@ class TargetsFolder {
   std::optional<FolderLock> lock_;
 };
 
+/// A place where two JSON values differ, and a short text of each value there ("nothing" where there is
+/// none).
+struct JsonDifference {
+  std::string where, a, b;
+};
+/// The first difference between two config.json; absent when there is none. The name of the config's file is
+/// not compared, because "a.json" and "./a.json" are the same file.
+std::optional<JsonDifference> config_difference(const nlohmann::json& a, const nlohmann::json& b);
+
 /// Compares what must be equal in two environments for their numbers to be comparable. Returns "name: a, b"
 /// for each difference. `same_binary` false ignores the binary (to compare two versions). `same_machine`
 /// false ignores what changes times only: CPU, backend, device and threads.

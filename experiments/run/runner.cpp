@@ -52,6 +52,7 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
     environment["peak_flops"] = speed.peak_flops;
   }
   environment["models"] = models.descriptions();
+  if (request.shard.n > 1) environment["shard"] = {request.shard.i, request.shard.n};
   return environment;
 }
 
@@ -235,9 +236,11 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   // Rendered prompts need no template, so a model whose template is unknown is no error then.
   const bool rendered = std::ranges::all_of(
       experiment.prompts, [](const PromptSpec& prompt) { return !prompt.renderer.empty(); });
-  ModelSet models(experiment.target, make_backend(request.backend),
-                  experiment.chat_template && !rendered ? experiment.chat_family : "plain",
-                  experiment.inflate, experiment.target_from);
+  ModelSet models = experiment.markov
+                        ? ModelSet(*experiment.markov, make_backend(request.backend))
+                        : ModelSet(experiment.target, make_backend(request.backend),
+                                   experiment.chat_template && !rendered ? experiment.chat_family : "plain",
+                                   experiment.inflate, experiment.target_from);
   for (const CaseSpec& spec : experiment.cases) {
     for (const std::string& draft : spec.drafts) models.add_draft(experiment.drafts.at(draft));
   }

@@ -18,10 +18,12 @@ struct RunRequest {
   BackendChoice backend;
   std::filesystem::path out;
   bool resume = false;
-  /// The folder of a run, or a file, that holds the table of costs for the option "budget": "auto". Empty:
-  /// the table is measured. A resumed run always takes the table in its own record.
+  /// The folder of a run, or a file, that holds the table of costs for the option "budget": "auto" and the
+  /// schedule `bandit`. Empty: the table is measured. A resumed run always takes the table in its own record.
   std::filesystem::path costs_of = {};
-  Shard shard = {};  ///< the lines to measure; other calls with this folder measure the other shards
+  /// The lines to measure. Other calls measure the other shards, into this folder (with `resume`) or into
+  /// others (experiments/merge joins them).
+  Shard shard = {};
   std::vector<std::string> command_line;
   std::function<bool()> interrupted;  ///< called between steps; true stops the run and keeps finished lines
 };

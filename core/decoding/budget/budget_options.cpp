@@ -19,15 +19,15 @@ void require_draft_costs(const StepCosts* costs, const char* strategy) {
   if (costs != nullptr && !costs->draft_ns.empty()) return;
   throw Error({std::string(strategy) + ": costs", "a table of costs without times of the draft model",
                "times of forwards of the draft model (StepCosts::draft_ns)",
-               "An older version wrote this table, or the run had no such draft. Measure a new table, or set "
-               "budget to fixed and take a schedule that needs no costs."});
+               "An older version wrote this table, or its run had no draft model. Measure a new table, or "
+               "set budget to fixed and take a schedule that needs no costs."});
 }
 
 void require_layer_costs(const StepCosts* costs, const char* strategy) {
   if (costs != nullptr && costs->layer_ns >= 0) return;
   throw Error({std::string(strategy) + ": costs", "a table of costs without the time of a layer",
                "the time of a layer of the target (StepCosts::layer_ns)",
-               "An older version wrote this table, or no case of that run drafts with the target itself. "
+               "An older version wrote this table, or no case of its run drafted with the target itself. "
                "Measure a new table, or set budget to fixed and take a schedule that needs no costs."});
 }
 

@@ -8,7 +8,7 @@ namespace speclab {
 namespace {
 
 constexpr int kRanks = 4, kEvidence = 8, kConfidence = 4;  // further ranks and evidence count as the last
-constexpr double kMemory = .98;                            // factor of old observations
+constexpr double kMemory = .98;                            // decay factor of old observations at each new one
 constexpr double kWeight = 4;                              // observations that a first guess counts as
 
 /// The first guess of an acceptance, before anything was seen: 1/2 for the first token of a copy, 3/4 for the

@@ -3,7 +3,7 @@
 namespace speclab {
 namespace {
 
-constexpr double kStepMemory = .95;  // factor of old steps
+constexpr double kStepMemory = .95;  // decay factor of old steps at each new one
 constexpr double kGuessWeight = 4;   // steps that a first guess counts as
 
 }  // namespace

@@ -16,9 +16,9 @@ namespace speclab {
 ///     verifying forward   = t(n) + (committed positions - context) * position_ns
 ///
 /// Here `context` is StepCosts::context, the number of cached positions at which t(n) was measured.
-/// position_ns is not multiplied by n, because all rows of a forward read the same keys and values. Nor is
-/// layer_ns, the time of a layer with one row. So draft forwards over several rows that leave out layers
-/// would be too dear; there are none.
+/// position_ns is not multiplied by n, because all rows of a forward read the same keys and values. layer_ns,
+/// the time of a layer with one row, is not multiplied by n either. So the formula overestimates the time of
+/// a draft forward over several rows that leaves out layers. No budget reads such a time.
 ///
 /// After an early exit the verifying forward runs the first layers for one row only: the last drafted token,
 /// which no draft forward has fed (LayerSkip: Elhoushi et al. 2024). If s is the share of these layers in

@@ -9,7 +9,7 @@
 namespace speclab {
 namespace {
 
-constexpr double kSeriesMemory = .97;          // factor of old observations of a class at each new one
+constexpr double kSeriesMemory = .97;          // decay factor of observations of a class at each new one
 constexpr double kSeriesGuess = .6;            // P(a token is accepted) before anything was seen
 constexpr double kOfSource = 4, kOfClass = 6;  // observations that the first guesses count as
 
@@ -39,7 +39,7 @@ double SeriesBudget::acceptance(int source, bool first) const {
   return classes_[class_of(source, first)].over(any, kOfClass);
 }
 
-/// Compares `best` with the chains of all lengths that these sources make.
+/// Replaces `best` if these sources make a better chain, of any length.
 void SeriesBudget::extend(const Step& step, unsigned sources, Plan& best) const {
   Plan plan{.sources = sources};
   double reached = 1, tokens_ns = 0;

@@ -9,10 +9,10 @@
 namespace speclab {
 namespace {
 
-constexpr double kDraftMemory = .97;  // factor of old observations in each step with a draft
-// A first guess counts as this many observations: for the tokens of a rank, for those of them at one depth,
-// and for those with one kind of evidence, too. The first guess of a narrower class is the estimate of the
-// wider one.
+constexpr double kDraftMemory = .97;  // decay factor of old observations in each step with a draft
+// A first guess counts as this many observations. The classes are, from wide to narrow: the tokens of a rank;
+// those of them at one depth; those of the latter with one kind of evidence. The first guess of a narrower
+// class is the estimate of the wider one.
 constexpr double kOfRank = 4, kOfDepth = 6, kOfEvidence = 6;
 
 }  // namespace
@@ -57,7 +57,7 @@ double ShapeBudget::acceptance(int depth, int rank) const {
   return own_[of_depth * kEvidence + static_cast<std::size_t>(evidence_)].over(at_depth, kOfEvidence);
 }
 
-// The first forward of the draft also reads the tokens that it has missed.
+// The first forward of the draft model also reads the tokens that the model has missed.
 double ShapeBudget::level_ns(int level, int fed) const {
   if (fed == 0) return 0;
   if (!level_times_.empty()) return level_times_[static_cast<std::size_t>(level)];

@@ -9,7 +9,7 @@
 namespace speclab {
 namespace {
 
-constexpr double kUnionMemory = .97;  // factor of old observations at each new one
+constexpr double kUnionMemory = .97;  // decay factor of old observations at each new one
 constexpr double kUnionGuess = .6;    // P(a token of one source is right) before anything was seen
 constexpr double kFreshGuess = .7;    // share of new nodes among the tokens of further sources
 constexpr double kOfSet = 4, kOfSetEvidence = 6, kOfFresh = 20;  // observations that first guesses count as
@@ -103,7 +103,7 @@ UnionBudget::Plan UnionBudget::plan_of(std::span<const Source> sources, const Le
   return plan;
 }
 
-/// Visits all combinations of lengths, as an odometer counts.
+/// Visits all combinations of lengths except all zeros, as an odometer counts.
 template <class Visit>
 void UnionBudget::try_all(std::span<const Source> sources, const Visit& visit) const {
   Lengths lengths{};

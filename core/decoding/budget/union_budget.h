@@ -24,9 +24,9 @@ namespace speclab {
 /// the set is right up to depth d - 1. A source that is not in use is tried again now and then (TrialFund).
 ///
 /// The budget compares all combinations of lengths if they are few. If they are many, it makes several
-/// searches: one begins without chains, and one for each source begins with one token for each of its chains.
-/// A search changes the length of one source after the other as long as that helps. It may miss the best
-/// combination.
+/// searches. The first begins without chains. For each source, one more begins with chains of one token of
+/// this source. A search changes the length of one source after the other as long as that helps. It may miss
+/// the best combination.
 ///
 /// The choice depends on the text and on earlier steps. It is made before a token of the step is drawn. So
 /// the text keeps its law, also when tokens are drawn.

@@ -140,10 +140,13 @@ void run_step(const World& world, const Shape& shape, Draws draws, const Accepta
     return context;
   };
   for (int node = 0; node < draft.tree.size(); ++node) {
-    const auto depth = static_cast<std::size_t>(draft.tree.depth(node));
-    const float confidence = draft.confidence[static_cast<std::size_t>(node)];
-    if (depth < shape.widths.size() && (node == 0 || confidence < 0 || confidence >= shape.least))
-      add_children(world, context_of(node), node, shape.widths[depth], draws, coins, draft);
+    const auto depth = static_cast<std::size_t>(draft.tree.depth(node)), at = static_cast<std::size_t>(node);
+    const float confidence = draft.confidence[at];
+    if (depth >= shape.widths.size() || (node > 0 && confidence >= 0 && confidence < shape.least)) continue;
+    const int width = shape.children.empty()       ? shape.widths[depth]
+                      : at < shape.children.size() ? shape.children[at]
+                                                   : 0;
+    if (width > 0) add_children(world, context_of(node), node, width, draws, coins, draft);
   }
   const TargetRows rows = [&](int node) {
     const World::Row& row = world.at(context_of(node));

@@ -38,7 +38,7 @@ enum class Draws {
   iid,         ///< all from q[0]
   swor,        ///< without replacement: q[0] without the earlier draws, renormalised
   two_models,  ///< from q[0], q[1], q[0], ...
-  one_hot,     ///< fixed tokens 0, 1, 2, ... of the vocabulary, without a row
+  one_hot,     ///< fixed tokens 0, 1, 2, ... of the vocabulary, without a row q
   duplicates,  ///< fixed tokens, all the same
   mixed,       ///< one sampled from q[0], the others fixed
 };
@@ -50,6 +50,11 @@ inline constexpr Draws kAllDraws[] = {Draws::iid,     Draws::swor,       Draws::
 struct Shape {
   std::vector<int> widths;
   double least = 0;
+  /// For trees in which nodes of one depth have different numbers of children: each node's number, in the
+  /// order in which nodes are drafted (level by level, the pending token first). Nodes beyond the list have
+  /// no children. widths[d] is then the largest number of children at depth d. Empty: all nodes have as many
+  /// children as `widths` says.
+  std::vector<int> children = {};
 };
 
 /// accept(), or another implementation of it.

@@ -160,7 +160,7 @@ class Auditor {
   }
 
   void golden() {
-    if (endless_) return;  // its runs would be long
+    if (endless_) return;  // the runs of such a rule would be long
     if (!enumerate::takes(rule_, shape_, Draws::iid, Rows::generic)) return;
     const World world = enumerate::golden_world(length());
     finding_.golden_tau = add(world, Draws::iid, "golden pair, 4 tokens, sampled draft").tau;
@@ -248,7 +248,8 @@ StepLaw enumerate_steps(const World& world, const Shape& shape, Draws draws, con
 
 std::string not_enumerable(const AcceptanceRule& rule) {
   if (rule.coins == CoinUse::gumbel)
-    return "draft and target share the noise of a position, which is not a choice among branches";
+    return "its tokens come from continuous noise that draft and target share, and the audit can enumerate "
+           "only coins with finitely many outcomes";
   return "";
 }
 

@@ -178,8 +178,8 @@ class CaseComparer {
   CommonWork work_;
 };
 
-/// The difference of the last-level caches, "" without one. Processors that a virtual machine gives the same
-/// name may differ in it, and then differ in speed.
+/// The difference of the last-level caches, "" without one. In virtual machines, processors of the same name
+/// may differ in this cache, and then also in speed.
 std::string cache_difference(const json& base, const json& fresh) {
   const json::json_pointer at("/cpu/cache/L3_bytes");
   const json was = base.value(at, json()), is = fresh.value(at, json());
@@ -187,13 +187,15 @@ std::string cache_difference(const json& base, const json& fresh) {
   return fmt::format("cpu/cache/L3_bytes: {}, {}", was.dump(), is.dump());
 }
 
-void require_comparable(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options) {
+/// `what`: the thing that an error names.
+void require_comparable(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options,
+                        const std::string& what = "speclab compare") {
   std::vector<std::string> differences =
       environment_differences(base.run.environment, fresh.run.environment, false, options.gates.empty());
   const std::string cache = cache_difference(base.run.environment, fresh.run.environment);
   if (options.gates.empty() && !cache.empty()) differences.push_back(cache);
   if (!differences.empty()) {
-    throw Error({.what = "speclab compare",
+    throw Error({.what = what,
                  .got = "runs that differ in " + differences.front(),
                  .expected = options.gates.empty() ? "the same models, machine, numerics class and threads"
                                                    : "the same models and numerics class",
@@ -205,14 +207,10 @@ void require_comparable(const ComparedRun& base, const ComparedRun& fresh, const
 
 std::vector<std::string> allowed_workload(const ComparedRun& base, const ComparedRun& fresh,
                                           const CompareOptions& options) {
-  constexpr std::size_t kShown = 4;
   const std::vector<std::string> found = workload_differences(base.run.config, fresh.run.config);
   if (found.empty() || options.allow_other_workload) return found;
-  std::string shown;
-  for (std::size_t i = 0; i < std::min(found.size(), kShown); ++i) shown += (i > 0 ? "; " : "") + found[i];
-  if (found.size() > kShown) shown += fmt::format("; {} more", found.size() - kShown);
   throw Error({.what = "speclab compare",
-               .got = "different workloads in BASE and NEW, " + shown,
+               .got = "different workloads in BASE and NEW, " + shown_differences(found),
                .expected = "the same prompts, seeds and options",
                .advice = "--allow-other-workload compares what both have."});
 }
@@ -267,9 +265,10 @@ Comparison compare_runs(const ComparedRun& base, const ComparedRun& fresh, const
   }
   Comparison comparison;
   comparison.workload = allowed_workload(base, fresh, options);
-  for (const ComparedRun& aa : aa_runs) require_comparable(base, aa, options);
-  comparison.floors =
-      aa_runs.empty() ? floors_of_repeats(base.run, fresh.run) : floors_of_aa_runs(base, fresh, aa_runs);
+  for (const ComparedRun& aa : aa_runs) require_comparable(base, aa, options, aa_name(aa));
+  if (options.floors) comparison.floors = *options.floors;
+  else if (aa_runs.empty()) comparison.floors = floors_of_repeats(base.run, fresh.run);
+  else comparison.floors = floors_of_aa_runs(base, fresh, aa_runs);
   comparison.base_machine = machine_of(base.summary, base.run.environment, drift_of(base.run));
   comparison.new_machine = machine_of(fresh.summary, fresh.run.environment, drift_of(fresh.run));
   const CaseComparer comparer(base, fresh, options, comparison);

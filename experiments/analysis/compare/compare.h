@@ -26,6 +26,8 @@ struct CompareOptions {
   std::vector<std::string> gates = {};  ///< see parse_gates; times are judged only if this is empty
   bool allow_changed_text = false, allow_missing = false, allow_uncompared = false,
        allow_other_workload = false;
+  /// The floors of an earlier comparison, which count instead of those that this one would find.
+  std::optional<NoiseFloors> floors = {};
 };
 
 /// The texts of a case in both runs. A text belongs to one prompt and one seed.
@@ -34,7 +36,7 @@ struct TextComparison {
   bool promised = false;  ///< true when a changed text is a failure
   std::string prompt;     ///< prompt and seed of the first changed text
   std::uint64_t seed = 0;
-  std::size_t index = 0;  ///< index of the first token that differs in it
+  std::size_t index = 0;  ///< index of the first token that differs in this text
 };
 
 /// What a second measurement of a suspect said (settle_suspects).

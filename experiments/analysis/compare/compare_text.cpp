@@ -129,7 +129,31 @@ std::string floors_remark(const NoiseFloors& floors) {
   std::string text = fmt::format("Noise floors from {}: {:.1f} % for times",
                                  floors.aa_runs > 0 ? "A/A runs" : "the repeats", 100 * *floors.times);
   if (floors.speedups) text += fmt::format(", {:.1f} % for speedups", 100 * *floors.speedups);
-  return text + ". Verdict \"same\": an interval lies within its floor around 1.";
+  return text +
+         ". Verdict \"same\": the interval of the ratio of times or of speedups lies within the noise floor "
+         "around 1.";
+}
+
+/// What to know before the numbers are believed: allowed differences of the workloads, busy machines, and
+/// what suspects did when they were measured again. One line each.
+std::vector<std::string> circumstances(const Comparison& comparison, bool gates) {
+  std::vector<std::string> lines;
+  for (const std::string& difference : comparison.workload)
+    lines.push_back("The workloads differ: " + difference);
+  for (const auto& [name, machine] :
+       {std::pair("BASE", &comparison.base_machine), std::pair("NEW", &comparison.new_machine)}) {
+    if (gates) break;  // counts do not depend on the machine
+    std::string text = machine_text(*machine);
+    if (text.empty()) continue;
+    text.pop_back();  // the end of the line
+    lines.push_back(fmt::format("{}: {}", name, text));
+  }
+  for (const CaseComparison& entry : comparison.cases) {
+    if (entry.again)
+      lines.push_back(fmt::format("{} measured again: {}, base / new {:.3f}", entry.id, entry.again->verdict,
+                                  entry.again->ratio));
+  }
+  return lines;
 }
 
 /// A gate's value as text. A count is written in full, a ratio with `digits` digits.
@@ -226,20 +250,8 @@ std::string comparison_text(const Comparison& comparison, bool gates) {
     remark(kChangeRemark);
     remark(pairs_remark(comparison));
   }
-  for (const std::string& difference : comparison.workload) remark("The workloads differ: " + difference);
-  if (!gates) {
-    for (const auto& [name, machine] :
-         {std::pair("BASE", &comparison.base_machine), std::pair("NEW", &comparison.new_machine)}) {
-      if (const std::string line = machine_text(*machine); !line.empty())
-        text += fmt::format("{}: {}", name, line);
-    }
-    remark(floors_remark(comparison.floors));
-  }
-  for (const CaseComparison& entry : comparison.cases) {
-    if (entry.again)
-      remark(fmt::format("{} measured again: {}, base / new {:.3f}", entry.id, entry.again->verdict,
-                         entry.again->ratio));
-  }
+  for (const std::string& line : circumstances(comparison, gates)) remark(line);
+  if (!gates) remark(floors_remark(comparison.floors));
   if (!comparison.nothing_compared.empty())
     remark(fmt::format("Nothing was compared: {}.", comparison.nothing_compared));
   remark(failures_text(comparison));
@@ -269,6 +281,9 @@ std::string comparison_markdown(const Comparison& comparison, bool gates, const 
       if (!line.empty()) text += fmt::format("{}\n", line);
     }
   }
+  const std::vector<std::string> lines = circumstances(comparison, gates);
+  if (!lines.empty()) text += "\n";
+  for (const std::string& line : lines) text += fmt::format("- {}\n", line);
   return text;
 }
 

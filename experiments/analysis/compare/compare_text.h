@@ -14,8 +14,8 @@ std::string comparison_text(const Comparison& comparison, bool gates);
 /// "FAILED: 2 cases: changed text (--allow-changed-text allows it); ..." or "No failure."
 std::string failures_text(const Comparison& comparison);
 
-/// The verdict in a sentence, then a table of the cases with the parts of each change, in Markdown. `base`
-/// and `fresh` name the two runs.
+/// The verdict in a sentence, then a table of the cases with the parts of each change, then differences of
+/// the workloads, busy machines and second measurements, in Markdown. `base` and `fresh` name the two runs.
 std::string comparison_markdown(const Comparison& comparison, bool gates, const std::string& base,
                                 const std::string& fresh);
 

@@ -5,7 +5,7 @@
 namespace speclab {
 
 ComparedRun load_compared_run(const std::filesystem::path& folder) {
-  return {load_run(folder), read_summary(folder).summary};
+  return {.run = load_run(folder), .summary = read_summary(folder).summary, .folder = folder.string()};
 }
 
 }  // namespace speclab

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "experiments/metrics/run_data.h"
 
@@ -11,7 +12,8 @@ namespace speclab {
 /// are packed (`scripts/baseline.py expand` unpacks them) or were not kept.
 struct ComparedRun {
   RunData run;
-  nlohmann::json summary;  ///< summary.json
+  nlohmann::json summary;   ///< summary.json
+  std::string folder = {};  ///< where it was read from, for messages; "" for a run that was read from nowhere
 };
 /// Reads a run folder. Computes the summary, without writing it, when the folder has lines. Throws Error when
 /// the folder holds no run.

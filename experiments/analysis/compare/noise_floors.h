@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <span>
+#include <string>
 
 #include "experiments/analysis/compare/compared_run.h"
 
@@ -22,9 +23,18 @@ NoiseFloors floors_of_repeats(const RunData& base, const RunData& fresh);
 
 /// The floors from A/A runs. An A/A run is another run with the same binary and config as BASE, or as NEW. It
 /// is compared with that run, case by case. A floor is the largest change that an A/A run does not exclude:
-/// of the 95 % intervals of all cases and A/A runs, the end that is farthest from no change. Throws Error for
-/// a run that was made with another binary than both, and when a run has no text in common with its partner.
+/// of the 95 % intervals of all cases and A/A runs, the end that is farthest from no change. An A/A run may
+/// lack cases. Throws Error
+/// - for a run that is BASE or NEW itself, or a copy: all lines that both have took the same time,
+/// - for a run on a busy machine, because its noise would hide regressions,
+/// - for a run whose record does not name its binary, and for a run with another binary than both,
+/// - when prompts, seeds or options differ from those of the run with the same binary,
+/// - when a run has no text in common with that run,
+/// - when BASE and NEW have a speedup and no A/A run has one.
 NoiseFloors floors_of_aa_runs(const ComparedRun& base, const ComparedRun& fresh,
                               std::span<const ComparedRun> aa_runs);
+
+/// How an error names an A/A run: "--aa FOLDER".
+std::string aa_name(const ComparedRun& aa);
 
 }  // namespace speclab

@@ -32,7 +32,7 @@ void settle_suspects(Comparison& comparison, const Comparison& again) {
                                     [&](const CaseComparison& other) { return other.id == one.id; });
     if (found == again.cases.end()) continue;
     one.again = SecondMeasurement{.verdict = found->verdict, .ratio = found->ratio, .ci = found->ci};
-    if (one.verdict == "slower" && found->verdict != "slower") {
+    if (one.verdict == "slower" && (found->verdict == "same" || found->verdict == "faster")) {
       one.verdict = "unclear: not slower when measured again";
       std::erase(one.failures, Failure::slower);
     }

@@ -7,8 +7,9 @@
 #include "experiments/analysis/compare/compare.h"
 #include "experiments/config/experiment.h"
 
-/// Suspects are the cases that are slower, or that seem to be slower and are unclear (TimeVerdict). They are
-/// measured a second time, and count as slower only if both measurements say so.
+/// Suspects are the cases that are slower, or that seem to be slower and are unclear (TimeVerdict). `speclab
+/// compare --rerun` measures them a second time. A case that was slower stays slower unless the second
+/// measurement finds it the same or faster.
 namespace speclab {
 
 std::vector<std::string> suspects_of(const Comparison& comparison);
@@ -18,8 +19,10 @@ std::vector<std::string> suspects_of(const Comparison& comparison);
 Experiment experiment_of_cases(const std::filesystem::path& folder, const std::vector<std::string>& ids);
 
 /// Takes a second measurement of the suspects into account. `again` compares BASE with the run that measured
-/// them again. A case that was slower and is not slower again becomes "unclear: not slower when measured
-/// again" and does not fail for its time. Failures of the second measurement other than "slower" are added.
+/// them again. A case that was slower and is "same" or "faster" the second time becomes "unclear: not slower
+/// when measured again" and does not fail for its time. Any other second verdict, such as "unclear: busy
+/// machine" or "not compared: REASON", leaves the first one. Failures of the second measurement other than
+/// "slower" are added.
 void settle_suspects(Comparison& comparison, const Comparison& again);
 
 }  // namespace speclab

@@ -145,4 +145,13 @@ std::vector<std::string> workload_differences(const json& base, const json& fres
   return found;
 }
 
+std::string shown_differences(const std::vector<std::string>& differences) {
+  constexpr std::size_t kShown = 4;
+  std::string shown;
+  for (std::size_t i = 0; i < std::min(differences.size(), kShown); ++i)
+    shown += (i > 0 ? "; " : "") + differences[i];
+  if (differences.size() > kShown) shown += fmt::format("; {} more", differences.size() - kShown);
+  return shown;
+}
+
 }  // namespace speclab

@@ -16,6 +16,8 @@ namespace speclab {
 /// The differences in prompts, seeds and settings over the cases that both runs have, such as "seeds: [1],
 /// [1,2]".
 std::vector<std::string> workload_differences(const nlohmann::json& base, const nlohmann::json& fresh);
+/// The first four differences as one text, and how many more there are.
+std::string shown_differences(const std::vector<std::string>& differences);
 
 /// Returns true if the case has the same options, rule, draft and so on in both runs. The options device_loop
 /// and device_graph are ignored, because they only say whether the host or the device drives the steps and

@@ -17,29 +17,33 @@ StepCosts times_of(std::vector<double> review_ns, std::vector<double> guess_ns) 
 }
 
 /// The least expected time of a chain that lacks n tokens, over all policies, if each guess is kept with this
-/// probability.
-double least_time(const StepCosts& times, double kept, int n, int most_guesses) {
+/// probability and the guessing model has missed some tokens.
+double least_time(const StepCosts& times, double kept, int n, int missed, int most_guesses) {
   if (n == 0) return 0;
-  double least = 0;
-  for (int g = 0; g <= std::min(most_guesses, n - 1); ++g) {
-    double ns = g * times.draft(1) + times.target(g + 1), reached = 1;
+  double least = times.target(1) + least_time(times, kept, n - 1, missed + 1, most_guesses);
+  for (int g = 1; g <= std::min(most_guesses, n - 1); ++g) {
+    double ns = times.draft(1 + missed) + (g - 1) * times.draft(1) + times.target(g + 1), reached = 1;
     for (int k = 0; k < g; ++k, reached *= kept)
-      ns += reached * (1 - kept) * least_time(times, kept, n - k - 1, most_guesses);
-    ns += reached * least_time(times, kept, n - g - 1, most_guesses);
-    if (g == 0 || ns < least) least = ns;
+      ns += reached * (1 - kept) * least_time(times, kept, n - k - 1, 0, most_guesses);
+    ns += reached * least_time(times, kept, n - g - 1, 1, most_guesses);  // it has not read its last guess
+    least = std::min(least, ns);
   }
   return least;
 }
 
 TEST(ReviewBudget, AChainTakesTheLeastExpectedTime) {
-  for (const StepCosts& times : {times_of({10, 10, 10}, {.1}), times_of({10, 11, 13, 16, 20}, {1, 1.5}),
-                                 times_of({10, 14, 18}, {2}), times_of({10, 30}, {1})}) {
+  for (const StepCosts& times :
+       {times_of({10, 10, 10}, {.1}), times_of({10, 11, 13, 16, 20}, {1, 1.5}), times_of({10, 14, 18}, {2}),
+        times_of({10, 30}, {1}), times_of({10, 11}, {1, 4, 5})}) {
     for (const int most : {0, 1, 2, 5}) {
-      ReviewBudget budget(6);
-      budget.plan(times, 0, most);
-      for (int n = 0; n <= 6; ++n) {
-        EXPECT_NEAR(budget.chain_ns(n), least_time(times, kFirstGuess, n, most), 1e-12) << n << ", " << most;
-        EXPECT_GE(budget.chain_ns(n), n == 0 ? 0 : budget.chain_ns(n - 1)) << n;
+      for (const int missed : {0, 1, 3}) {
+        ReviewBudget budget(6);
+        budget.plan(times, missed, most);
+        for (int n = 0; n <= 6; ++n) {
+          EXPECT_NEAR(budget.chain_ns(n), least_time(times, kFirstGuess, n, missed, most), 1e-12)
+              << n << ", " << most << ", " << missed;
+          EXPECT_GE(budget.chain_ns(n), n == 0 ? 0 : budget.chain_ns(n - 1)) << n;
+        }
       }
     }
   }
@@ -72,6 +76,19 @@ TEST(ReviewBudget, TokensThatWereMissedDelayTheFirstGuessOfAStep) {
   EXPECT_EQ(budget.guesses(2), 0);
 }
 
+// A guess for a chain of two tokens saves 4, and each token that its forward also reads costs 5.
+TEST(ReviewBudget, OnlyReviewsWithGuessesLetTheGuessingModelCatchUp) {
+  ReviewBudget budget(4);
+  budget.plan(times_of({10, 11}, {1, 6, 11, 16, 21}), 0, 1);
+  EXPECT_EQ(budget.guesses(2), 1);
+  budget.reviewed(0, 0);
+  EXPECT_EQ(budget.guesses(2), 0) << "it has missed the token of that review";
+  budget.reviewed(1, 0);
+  EXPECT_EQ(budget.guesses(2), 1) << "it has read all tokens but the last one";
+  budget.reviewed(1, 1);
+  EXPECT_EQ(budget.guesses(2), 0) << "it has not read its last guess";
+}
+
 /// Reviews of a chain of two tokens, in which a guess is kept with this probability. Returns how many had a
 /// guess.
 int reviews_with_guesses(ReviewBudget& budget, const StepCosts& times, double kept, int reviews) {
@@ -100,9 +117,10 @@ TEST(ReviewBudget, FollowsWhatReviewsKeep) {
   EXPECT_EQ(bad.guesses(2), 1) << "a sequence begins anew";
 }
 
-// The second guess of a review is never kept, so one guess is best.
+// The second guess of a review is never kept, so one guess is best. A second guess costs 3, so it is tried
+// until it seems to be kept in fewer than about half of its reviews. This lasts for a few reviews.
 TEST(ReviewBudget, LearnsTheKeptGuessesByTheirPlace) {
-  const StepCosts times = times_of({10, 10.5, 11, 11.5}, {.5});
+  const StepCosts times = times_of({10, 12, 14, 16}, {1});
   ReviewBudget budget(9);
   int single = 0;
   for (int i = 0; i < 300; ++i) {
@@ -113,7 +131,7 @@ TEST(ReviewBudget, LearnsTheKeptGuessesByTheirPlace) {
     single += guesses == 1;
   }
   EXPECT_GT(single, 200);
-  EXPECT_LT(single, 300) << "what is rarely tried is forgotten";
+  EXPECT_LT(single, 270) << "what is rarely tried is forgotten";
 }
 
 }  // namespace

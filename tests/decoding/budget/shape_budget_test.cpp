@@ -105,10 +105,11 @@ TEST(ShapeBudget, ATrialMayTakeSeveralSteps) {
   EXPECT_LE(alone, 1) << "the first one may have begun before step 100";
 }
 
+// With cheap levels 1 to 4 tokens give 1.6 / 10.6, 1.96 / 11.2, 2.176 / 11.8 and 2.3056 / 12.4 tokens per ns.
 TEST(ShapeBudget, TheTimeOfEachDepthMayBeGiven) {
   ShapeBudget budget(costs({10, 10.5, 11, 11.5, 12}, {100}), TreeShape::chain(4), {});
   EXPECT_EQ(budget.choose(4), 0);
-  const double cheap[] = {1, 1, 1, 1}, dear_at_the_end[] = {1, 1, 100, 100}, dear[] = {50, 1, 1, 1};
+  const double cheap[] = {.1, .1, .1, .1}, dear_at_the_end[] = {.1, .1, 100, 100}, dear[] = {50, .1, .1, .1};
   budget.set_level_times(cheap);
   EXPECT_EQ(budget.choose(4), 4);
   budget.set_level_times(dear_at_the_end);
@@ -117,32 +118,36 @@ TEST(ShapeBudget, TheTimeOfEachDepthMayBeGiven) {
   EXPECT_EQ(budget.choose(4), 0);
 }
 
-// A step without drafting earns .2, and a trial of three steps costs 3 times 4. So it begins at step 60.
+// A step without drafting earns 1, and a trial of three steps costs 3 times 20. So it begins at step 60. The
+// product .02 * 50 is exactly 1 in double precision, so the sum of 60 such products is exactly 60.
 TEST(TrialFund, StepsThatPayAreStepsOfTheTrial) {
   TrialFund fund;
   int waited = 1;
-  while (!fund.try_now(10, 4, 3)) ++waited;
+  while (!fund.try_now(50, 20, 3)) ++waited;
   EXPECT_EQ(waited, 60);
   fund.step_in_use();  // the trial has shown that drafting is worth its time, for a while
   fund.step_in_use();
   fund.step_in_use();
-  EXPECT_FALSE(fund.try_now(10, 4, 3)) << "the trial is over";
+  EXPECT_FALSE(fund.try_now(50, 20, 3)) << "the trial is over";
   waited = 2;
-  while (!fund.try_now(10, 4, 3)) ++waited;
+  while (!fund.try_now(50, 20, 3)) ++waited;
   EXPECT_EQ(waited, 60) << "the next trial must be earned";
-  EXPECT_TRUE(fund.try_now(10, 4, 3));
-  EXPECT_TRUE(fund.try_now(10, 4, 3));
-  EXPECT_FALSE(fund.try_now(10, 4, 3)) << "a trial takes three steps";
+  EXPECT_TRUE(fund.try_now(50, 20, 3));
+  EXPECT_TRUE(fund.try_now(50, 20, 3));
+  EXPECT_FALSE(fund.try_now(50, 20, 3)) << "a trial takes three steps";
 }
 
-// From the first step of a trial on, 200 drafts are accepted, then no more. The budget needs about 40 steps
-// to see that drafting no longer pays. The 100 steps of the trial were over long before.
+// Three rejections take the estimated acceptance from .6 to .234. A step of a trial then loses
+// 13 - 10 * 1.234 = .662, and a step without a draft earns .2. So a trial of 100 steps begins at the 331st of
+// these steps. 57 of them are among the first 60 steps. From the first step of the trial on, 200 drafts are
+// accepted, then no more. The budget needs about 40 steps to see that drafting no longer pays. The 100 steps
+// of the trial were over long before.
 TEST(ShapeBudget, ATrialThatPaidDoesNotGoOnLater) {
   ShapeBudget budget(costs({10, 13}), TreeShape::chain(1), {.by_draft_model = false, .trial_steps = 100});
   for (int step = 0; step < 60; ++step) budget.observe_chain(budget.choose(1), 0);
   int waited = 0;
   while (budget.choose(1) == 0) ++waited;
-  EXPECT_GT(waited, 500);
+  EXPECT_NEAR(waited, 273, 2);
   for (int step = 0; step < 200; ++step) {
     budget.observe_chain(1, 1);
     EXPECT_EQ(budget.choose(1), 1);
@@ -271,6 +276,26 @@ TEST(DraftSwitch, IsNotEvenTriedWhereItCannotPay) {
     EXPECT_FALSE(worth.decide(80, 10));
     worth.observe(1, 10);
   }
+}
+
+// From the first step of a trial on, 100 steps emit two tokens, then each step emits one. The switch needs 20
+// steps to see that the part no longer pays. The 60 steps of the trial were over long before.
+TEST(DraftSwitch, ATrialThatPaidDoesNotGoOnLater) {
+  DraftSwitch worth({.first_guess = 0, .trial_steps = 60, .idle_steps = 0});
+  int waited = 0;
+  for (; !worth.decide(13, 10); ++waited) worth.observe(1, 10);
+  EXPECT_GT(waited, 500);
+  for (int step = 0; step < 100; ++step) {
+    worth.observe(2, 13);
+    EXPECT_TRUE(worth.decide(13, 10)) << step;
+  }
+  int refused = 0;
+  for (; worth.on(); ++refused) {
+    worth.observe(1, 13);
+    worth.decide(13, 10);
+  }
+  EXPECT_GT(refused, 10);
+  EXPECT_LT(refused, 40);
 }
 
 TEST(DraftSwitch, StepsThatCannotPayYetAreNotCounted) {

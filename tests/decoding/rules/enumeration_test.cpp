@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "core/theory/audit/enumerate.h"
 #include "core/theory/audit/toy_step.h"
@@ -34,8 +37,9 @@ const Case kCases[] = {{5, {{1}}},
                        {2, {{2, 2}, .5}}};
 
 std::string name(const AcceptanceRule& rule, Rows rows, Draws draws, const Shape& shape) {
-  return fmt::format("{}, rows {}, draws {}, widths {}, least {}", rule.name, static_cast<int>(rows),
-                     static_cast<int>(draws), fmt::join(shape.widths, " "), shape.least);
+  return fmt::format("{}, rows {}, draws {}, widths {}, least {}, children {}", rule.name,
+                     static_cast<int>(rows), static_cast<int>(draws), fmt::join(shape.widths, " "),
+                     shape.least, fmt::join(shape.children, " "));
 }
 
 /// Largest difference between the law of what a step (completed to depth + 1 tokens) emits and the target's
@@ -95,6 +99,68 @@ INSTANTIATE_TEST_SUITE_P(Rules, Lossless, testing::ValuesIn(lossless_rules()),
                          [](const auto& info) { return info.param; });
 
 TEST(LosslessRules, AreEnumerated) { EXPECT_GE(lossless_rules().size(), 14u); }
+
+constexpr int kIrregularTrees = 6;
+
+/// Random trees of depth 2 in which nodes of depth 1 have different numbers of children. A node has at most
+/// three, and the trees are so small that few branches are left.
+std::vector<Case> irregular_trees() {
+  std::mt19937 random(43);
+  std::vector<Case> trees;
+  while (trees.size() < kIrregularTrees) {
+    const int first = 2 + static_cast<int>(random() % 2);
+    std::vector<int> children = {first};
+    for (int i = 0; i < first; ++i) children.push_back(static_cast<int>(random() % 4));
+    const auto [least, most] = std::minmax_element(children.begin() + 1, children.end());
+    const int nodes = std::accumulate(children.begin(), children.end(), 0);
+    if (*least == *most || nodes > 5) continue;
+    const int vocab = nodes == 3 ? 5 : nodes == 4 ? 4 : 3;
+    trees.push_back({vocab, Shape{.widths = {first, *most}, .children = children}});
+  }
+  return trees;
+}
+
+/// Paths whose lengths are different and random. They depend on the drafted tokens, because a rule that
+/// judges independent paths refuses paths with equal tokens and different lengths.
+std::vector<Case> irregular_paths() {
+  std::mt19937 random(53);
+  std::vector<Case> paths;
+  while (paths.size() < kIrregularTrees) {
+    const int count = 2 + static_cast<int>(random() % 2);
+    const double least = .2 + .3 * static_cast<double>(random() % 1000) / 1000;
+    paths.push_back({count == 2 ? 4 : 3, Shape{.widths = {count, 1}, .least = least}});
+  }
+  return paths;
+}
+
+class LosslessOnIrregularTrees : public testing::TestWithParam<std::string> {};
+
+TEST_P(LosslessOnIrregularTrees, EmitsTheTargetsJointLaw) {
+  const AcceptanceRule& rule = find_acceptance_rule(GetParam());
+  std::mt19937 random(47);
+  int judged = 0, number = 0;
+  for (const Case& c : rule.independent_paths_only ? irregular_paths() : irregular_trees()) {
+    const Rows rows = number++ % 2 == 0 ? Rows::generic : Rows::zeros;
+    const World world = random_world(c.vocab, 3, rows, false, random);
+    for (const Draws draws : kAllDraws) {
+      if (!takes(rule, c.shape, draws, rows)) continue;
+      double pruned = 0;
+      EXPECT_LE(largest_error(world, c.shape, draws, rule, 0, &pruned), 1e-12)
+          << name(rule, rows, draws, c.shape);
+      ++judged;
+    }
+  }
+  EXPECT_GE(judged, kIrregularTrees);
+}
+
+std::vector<std::string> lossless_tree_rules() {
+  std::vector<std::string> names = lossless_rules();
+  std::erase_if(names, [](const std::string& rule) { return find_acceptance_rule(rule).chains_only; });
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, LosslessOnIrregularTrees, testing::ValuesIn(lossless_tree_rules()),
+                         [](const auto& info) { return info.param; });
 
 // The rule draws until a token is accepted, so runs are cut at 1e-9, and a mass may miss at most the cut
 // mass. Envelopes near 1 keep it small: q = p (1 + at most 50 %).

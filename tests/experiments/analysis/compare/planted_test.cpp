@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "experiments/analysis/compare/suspects.h"
 #include "tests/experiments/analysis/compare/noisy_run.h"
 #include "tests/model/files/model_files.h"
 
@@ -114,19 +115,104 @@ TEST_F(PlantedChange, WithoutAnAARunTheRepeatsGiveTheNoise) {
   EXPECT_FALSE(same.failed());
 }
 
+/// The text of the Error that this A/A run causes; "" when it causes none.
+std::string refusal_of(const ComparedRun& aa, const ComparedRun& base, const ComparedRun& fresh) {
+  try {
+    compare_runs(base, fresh, {}, {&aa, 1});
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 TEST_F(PlantedChange, AnAARunNeedsTheBinaryOfOneOfTheRuns) {
   const ComparedRun base = noisy_run({.prompts = 3, .tokens = 12});
-  ComparedRun fresh = base, other = base;
-  fresh.run.environment["binary_sha256"] = "2";
+  ComparedRun fresh = noisy_run({.seed = 2, .prompts = 3, .tokens = 12, .slow_draft = 1}),
+              aa_of_new = noisy_run({.seed = 3, .prompts = 3, .tokens = 12, .slow_draft = 1}),
+              aa_of_base = noisy_run({.seed = 4, .prompts = 3, .tokens = 12}), other = aa_of_base;
+  fresh.run.environment["binary_sha256"] = aa_of_new.run.environment["binary_sha256"] = "2";
   other.run.environment["binary_sha256"] = "3";
-  const std::vector<ComparedRun> aa_of_new = {fresh}, wrong = {other};
-  EXPECT_EQ(*compare_runs(base, fresh, {}, aa_of_new).floors.times, 0) << "compared with NEW, which is equal";
-  try {
-    compare_runs(base, fresh, {}, wrong);
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("another binary"));
+  for (const ComparedRun* aa : {&aa_of_base, &aa_of_new}) {
+    const NoiseFloors floors = compare_runs(base, fresh, {}, {aa, 1}).floors;
+    EXPECT_LT(*floors.times, .5) << "compared with the run of its binary; NEW takes twice the time of BASE";
+    EXPECT_GT(*floors.times, 0);
+    EXPECT_EQ(floors.aa_runs, 1u);
   }
+  EXPECT_THAT(refusal_of(other, base, fresh), HasSubstr("another binary"));
+  ComparedRun old_base = base, old_fresh = fresh, old_aa = aa_of_base;
+  for (ComparedRun* old : {&old_base, &old_fresh, &old_aa}) old->run.environment.erase("binary_sha256");
+  EXPECT_THAT(refusal_of(old_aa, old_base, old_fresh), HasSubstr("does not name its binary"));
+}
+
+TEST_F(PlantedChange, AnAARunIsASecondQuietRunOfTheSameWorkload) {
+  const auto with_seed = [](std::uint64_t seed) {
+    return noisy_run({.seed = seed, .prompts = 3, .tokens = 12});
+  };
+  const ComparedRun base = with_seed(1), fresh = with_seed(2), second = with_seed(3);
+  EXPECT_EQ(refusal_of(second, base, fresh), "");
+  EXPECT_THAT(refusal_of(base, base, fresh), HasSubstr("the lines of BASE itself"));
+  EXPECT_THAT(refusal_of(fresh, base, fresh), HasSubstr("the lines of NEW itself"));
+  ComparedRun busy = second, longer = second, alone = second;
+  busy.summary["machine"] = {{"busy", true}};
+  busy.folder = "runs/busy";
+  EXPECT_THAT(refusal_of(busy, base, fresh), HasSubstr("--aa runs/busy: got a run on a busy machine"));
+  longer.run.config["cases"][1]["options"]["max_tokens"] = 99;
+  EXPECT_THAT(refusal_of(longer, base, fresh), HasSubstr("max_tokens: 13, 99 (1 case)"));
+  EXPECT_THAT(refusal_of(noisy_run({.seed = 3, .prompts = 2, .tokens = 12}), base, fresh),
+              HasSubstr("prompts: 3, 2 (2 in common)"));
+  alone.run.cases.pop_back();
+  EXPECT_THAT(refusal_of(alone, base, fresh), HasSubstr("no A/A run that has a case with its"));
+  const std::vector<ComparedRun> both = {alone, with_seed(4)};
+  EXPECT_TRUE(compare_runs(base, fresh, {}, both).floors.speedups.has_value());
+}
+
+TEST_F(PlantedChange, FloorsOfAnEarlierComparisonCountInsteadOfThose) {
+  const NoiseFloors known{.times = .5, .speedups = .5, .aa_runs = 1};
+  const ComparedRun base = noisy_run({.seed = 1}), slow = noisy_run({.seed = 2, .slow_draft = .3});
+  EXPECT_EQ(compare_runs(base, slow).cases[1].verdict, "slower");
+  const Comparison comparison = compare_runs(base, slow, {.floors = known});
+  EXPECT_EQ(comparison.floors.times, known.times);
+  EXPECT_EQ(comparison.cases[1].verdict, "same");
+}
+
+/// A comparison of one case with this verdict.
+Comparison with_verdict(const std::string& verdict) {
+  Comparison comparison;
+  comparison.cases.emplace_back();
+  CaseComparison& entry = comparison.cases.back();
+  entry.id = kNoisyCase;
+  entry.verdict = verdict;
+  if (verdict == "slower") {
+    entry.suspect = true;
+    entry.failures = {Failure::slower};
+  }
+  return comparison;
+}
+
+TEST(Suspects, OnlyASecondVerdictOfSameOrFasterClearsACase) {
+  for (const char* cleared : {"same", "faster"}) {
+    Comparison comparison = with_verdict("slower");
+    settle_suspects(comparison, with_verdict(cleared));
+    EXPECT_EQ(comparison.cases[0].verdict, "unclear: not slower when measured again") << cleared;
+    EXPECT_EQ(comparison.cases[0].again->verdict, cleared);
+    EXPECT_FALSE(comparison.failed()) << cleared;
+  }
+  for (const char* kept :
+       {"slower", "unclear", "unclear: busy machine", "unclear: no repeats", "unclear: one prompt",
+        "unclear: its reference is faster", "not compared: NEW has no raw lines", "missing"}) {
+    Comparison comparison = with_verdict("slower");
+    settle_suspects(comparison, with_verdict(kept));
+    EXPECT_EQ(comparison.cases[0].verdict, "slower") << kept;
+    EXPECT_EQ(comparison.cases[0].again->verdict, kept);
+    EXPECT_THAT(comparison.cases[0].failures, ElementsAre(Failure::slower)) << kept;
+  }
+}
+
+TEST(Suspects, FailuresOfTheSecondMeasurementAreAdded) {
+  Comparison comparison = with_verdict("slower"), again = with_verdict("same");
+  again.cases[0].failures = {Failure::changed_text};
+  settle_suspects(comparison, again);
+  EXPECT_THAT(comparison.cases[0].failures, ElementsAre(Failure::changed_text));
 }
 
 TEST_F(PlantedChange, PairedStepsHaveAtMostAQuarterOfTheVariance) {
