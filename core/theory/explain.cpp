@@ -54,15 +54,42 @@ std::string unexplained_text(double share, const std::optional<stats::Interval>&
   return text + (interval->lo <= 0 && interval->hi >= 0 ? ": no more than noise" : "");
 }
 
+/// ", 95 % interval 1.40 to 1.52", after `before`; "" without an interval.
+std::string speedup_text(const char* before, const std::optional<stats::Interval>& interval) {
+  if (!interval) return "";
+  return fmt::format("{}95 % interval {:.3f} to {:.3f}", before, interval->lo, interval->hi);
+}
+
+/// The interval of a factor from that of its logarithm: "[0.98, 1.02]"; "" without one.
+std::string factor_text(const std::optional<stats::Interval>& log_ratio) {
+  if (!log_ratio) return "";
+  return fmt::format("[{:.3f}, {:.3f}]", std::exp(log_ratio->lo), std::exp(log_ratio->hi));
+}
+
+/// The logarithms of measured / modelled speedup for an interval of the unexplained share, which is 1 minus
+/// this ratio.
+std::optional<stats::Interval> log_of_explained(const std::optional<stats::Interval>& unexplained) {
+  if (!unexplained || unexplained->hi >= 1) return std::nullopt;
+  return stats::Interval{std::log1p(-unexplained->hi), std::log1p(-unexplained->lo)};
+}
+
+// Names of values of a resample; a term's name is kTerm and its key.
+const std::string kPredicted = "predicted", kMeasured = "measured", kUnexplained = "unexplained",
+                  kResidual = "residual", kTerm = "term ";
+
 /// Collects the terms. Each term is added with the predicted speedup that includes it. The residual comes
 /// last.
 class Terms {
  public:
-  explicit Terms(Waterfall& out) : out_(out), speedup_(out.predicted) {}
+  Terms(Waterfall& out, const WaterfallIntervals& intervals) : out_(out), speedup_(out.predicted) {
+    out_.intervals = intervals;
+  }
 
   void add(const char* key, std::string name, double next, std::string explanation) {
     WaterfallTerm term{key,  std::move(name),       next / speedup_, std::log(next / speedup_),
                        next, std::move(explanation)};
+    if (const auto ci = out_.intervals.log_ratios.find(term.key); ci != out_.intervals.log_ratios.end())
+      term.ci = ci->second;
     known_ += term.log_ratio;
     speedup_ = next;
     out_.terms.push_back(std::move(term));
@@ -76,8 +103,8 @@ class Terms {
         speedup_ * require_positive("drift of the machine", drift->factor), drift_text(*drift));
   }
 
-  void add_residual(const ResidualIntervals& intervals) {
-    out_.intervals = intervals;
+  void add_residual() {
+    const WaterfallIntervals& intervals = out_.intervals;
     out_.residual_share = unexplained();
     const auto& interval = out_.drift ? intervals.residual : intervals.unexplained;
     add("residual", "residual", out_.measured,
@@ -164,7 +191,7 @@ Waterfall explain(const ExplainInput& input) {
                               : ideal_tau / (1 + input.assumed_c * asked);
   out.measured = input.speedup;
   out.modelled_step = modelled;
-  Terms terms(out);
+  Terms terms(out, input.intervals);
   terms.add("iid", "i.i.d. assumption", tau * costs.t_ar / ideal,
             fmt::format("alpha {:.3f} at every position gives {:.3f} tokens a step, measured {:.3f}",
                         input.alpha, ideal_tau, tau));
@@ -178,7 +205,7 @@ Waterfall explain(const ExplainInput& input) {
   terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / modelled,
             bookkeeping_text(step, costs));
   terms.add_drift(input.drift);
-  terms.add_residual(input.intervals);
+  terms.add_residual();
   return out;
 }
 
@@ -207,7 +234,7 @@ Waterfall explain_rows(const RowsExplainInput& input) {
   out.predicted = has_law ? input.predicted_tau : tau;
   out.measured = input.speedup;
   out.modelled_step = step.total();
-  Terms terms(out);
+  Terms terms(out, input.intervals);
   if (has_law)
     terms.add("law", "law", tau,
               fmt::format("{:.3f} tokens a step predicted, {:.3f} measured", input.predicted_tau, tau));
@@ -231,7 +258,7 @@ Waterfall explain_rows(const RowsExplainInput& input) {
   terms.add("sampling_and_bookkeeping", "sampling and bookkeeping", tau * costs.t_ar / step.total(),
             bookkeeping_text(step, costs));
   terms.add_drift(input.drift);
-  terms.add_residual(input.intervals);
+  terms.add_residual();
   return out;
 }
 
@@ -240,36 +267,71 @@ std::string_view to_string(DriftSource source) {
 }
 
 std::string to_text(const Waterfall& waterfall) {
-  constexpr std::size_t kWidth = 26;
+  constexpr std::size_t kWidth = 26, kSpan = 17;
   std::size_t width = kWidth;
   for (const WaterfallTerm& term : waterfall.terms) width = std::max(width, term.name.size());
-  std::string text =
-      fmt::format("{:<{}} {:>8} {:>10} {:>9}\n{:<{}} {:>8} {:>10} {:>9.3f}   {}", "term", width, "factor",
-                  "log-ratio", "speedup", "predicted", width, "", "", waterfall.predicted, waterfall.start);
-  const auto line = [&](const std::string& name, double factor, double log_ratio, double speedup,
-                        const std::string& explanation) {
-    text += fmt::format("\n{:<{}} {:>8.3f} {:>+10.4f} {:>9.3f}", name, width, factor, log_ratio, speedup);
+  const WaterfallIntervals& intervals = waterfall.intervals;
+  const bool spans = !intervals.log_ratios.empty();
+  const std::size_t gap = spans ? kSpan : 0;  // width of the column of intervals
+  std::string text = fmt::format("{:<{}} {:>8}{:>{}} {:>10} {:>9}", "term", width, "factor",
+                                 spans ? "95 % interval" : "", gap, "log-ratio", "speedup");
+  text += fmt::format("\n{:<{}} {:>8}{:>{}} {:>10} {:>9.3f}   {}{}", "predicted", width, "", "", gap, "",
+                      waterfall.predicted, waterfall.start, speedup_text(", ", intervals.predicted));
+  const auto line = [&](const std::string& name, double factor, const std::optional<stats::Interval>& ci,
+                        double log_ratio, double speedup, const std::string& explanation) {
+    text += fmt::format("\n{:<{}} {:>8.3f}{:>{}} {:>+10.4f} {:>9.3f}", name, width, factor,
+                        spans ? factor_text(ci) : "", gap, log_ratio, speedup);
     if (!explanation.empty()) text += "   " + explanation;
+  };
+  const auto line_of = [&](const WaterfallTerm& term) {
+    line(term.name, term.factor, term.ci, term.log_ratio, term.speedup, term.explanation);
   };
   const std::size_t known = waterfall.terms.size() - (waterfall.drift ? 2 : 1);
   double speedup = waterfall.predicted, left = std::log(waterfall.measured / waterfall.predicted);
   for (std::size_t i = 0; i < known; ++i) {
-    const WaterfallTerm& term = waterfall.terms[i];
-    line(term.name, term.factor, term.log_ratio, term.speedup, term.explanation);
-    speedup = term.speedup, left -= term.log_ratio;
+    line_of(waterfall.terms[i]);
+    speedup = waterfall.terms[i].speedup, left -= waterfall.terms[i].log_ratio;
   }
-  line("residual", waterfall.measured / speedup, left, waterfall.measured,
-       unexplained_text(waterfall.unexplained_share, waterfall.intervals.unexplained,
-                        waterfall.intervals.prompts));
-  line("measured", waterfall.measured / waterfall.predicted,
-       std::log(waterfall.measured / waterfall.predicted), waterfall.measured, "");
-  if (!waterfall.drift) return text;
-  text += "\nThe residual in two parts:";
-  for (std::size_t i = known; i < waterfall.terms.size(); ++i) {
-    const WaterfallTerm& term = waterfall.terms[i];
-    line(term.name, term.factor, term.log_ratio, term.speedup, term.explanation);
+  line("residual", waterfall.measured / speedup, log_of_explained(intervals.unexplained), left,
+       waterfall.measured,
+       unexplained_text(waterfall.unexplained_share, intervals.unexplained, intervals.prompts));
+  line("measured", waterfall.measured / waterfall.predicted, std::nullopt,
+       std::log(waterfall.measured / waterfall.predicted), waterfall.measured,
+       speedup_text("", intervals.measured));
+  if (waterfall.drift) {
+    text += "\nThe residual in two parts:";
+    for (std::size_t i = known; i < waterfall.terms.size(); ++i) line_of(waterfall.terms[i]);
+  }
+  if (spans) {
+    text += fmt::format("\nIntervals: 95 %, bootstrap over {} prompts and the calibration rounds.",
+                        intervals.prompts);
   }
   return text;
+}
+
+void ResampledWaterfalls::add(const Waterfall& waterfall) {
+  std::map<std::string, double> values = {{kPredicted, waterfall.predicted},
+                                          {kMeasured, waterfall.measured},
+                                          {kUnexplained, waterfall.unexplained_share},
+                                          {kResidual, waterfall.residual_share}};
+  for (const WaterfallTerm& term : waterfall.terms) {
+    keys_.insert(term.key);
+    values[kTerm + term.key] = term.log_ratio;
+  }
+  values_.add(values);
+}
+
+WaterfallIntervals ResampledWaterfalls::intervals(std::size_t prompts) const {
+  WaterfallIntervals out;
+  out.prompts = prompts;
+  out.predicted = values_.interval(kPredicted);
+  out.measured = values_.interval(kMeasured);
+  out.unexplained = values_.interval(kUnexplained);
+  out.residual = values_.interval(kResidual);
+  for (const std::string& key : keys_) {
+    if (const auto ci = values_.interval(kTerm + key)) out.log_ratios.emplace(key, *ci);
+  }
+  return out;
 }
 
 }  // namespace speclab::theory

@@ -1,11 +1,15 @@
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/measure/stats.h"
+#include "core/theory/explained/resampled_values.h"
 #include "core/theory/step_costs.h"
 
 /// Explains the gap between a predicted and a measured speedup as a product of factors. Each factor is the
@@ -48,11 +52,14 @@ struct Drift {
   DriftSource source = DriftSource::lines;
 };
 
-/// 95 % intervals of the unexplained shares, by a bootstrap over prompts and calibration rounds.
-struct ResidualIntervals {
-  std::optional<stats::Interval> unexplained;  ///< for Waterfall::unexplained_share (drift not taken out)
-  std::optional<stats::Interval> residual;     ///< for Waterfall::residual_share (drift taken out)
-  std::size_t prompts = 0;                     ///< number of prompts behind the intervals
+/// 95 % intervals of the parts of a waterfall, by a bootstrap over prompts and calibration rounds
+/// (ResampledWaterfalls).
+struct WaterfallIntervals {
+  std::optional<stats::Interval> unexplained = {};  ///< of unexplained_share (drift not taken out)
+  std::optional<stats::Interval> residual = {};     ///< of residual_share (drift taken out)
+  std::optional<stats::Interval> predicted = {}, measured = {};  ///< of these speedups
+  std::map<std::string, stats::Interval> log_ratios = {};        ///< of each term's log_ratio, by its key
+  std::size_t prompts = 0;                                       ///< number of prompts behind the intervals
 };
 
 /// The measured quantities of a case of chain drafts.
@@ -70,17 +77,18 @@ struct ExplainInput {
   /// a target forward, drawing tokens, catching up.
   double assumed_c = 0;
   std::optional<Drift> drift;  ///< absent when it was not measured
-  ResidualIntervals intervals;
+  WaterfallIntervals intervals;
 };
 
 /// One factor of the explanation.
 struct WaterfallTerm {
-  std::string key;          ///< key in the record: "iid", "draft_cost", ...
-  std::string name;         ///< "i.i.d. assumption", "draft cost", "verification width", ...
-  double factor = 1;        ///< factor by which the term changes the speedup
-  double log_ratio = 0;     ///< log(factor); the log-ratios of all terms add up
-  double speedup = 0;       ///< predicted speedup including this term
-  std::string explanation;  ///< one line with the numbers behind it
+  std::string key;                         ///< key in the record: "iid", "draft_cost", ...
+  std::string name;                        ///< "i.i.d. assumption", "draft cost", "verification width", ...
+  double factor = 1;                       ///< factor by which the term changes the speedup
+  double log_ratio = 0;                    ///< log(factor); the log-ratios of all terms add up
+  double speedup = 0;                      ///< predicted speedup including this term
+  std::string explanation;                 ///< one line with the numbers behind it
+  std::optional<stats::Interval> ci = {};  ///< 95 % interval of log_ratio
 };
 
 /// The terms of the explanation, in a fixed order. Each term replaces one idealised quantity by a measured
@@ -114,7 +122,7 @@ struct Waterfall {
   /// measured.
   double residual_share = 0;
   std::optional<DriftSource> drift;
-  ResidualIntervals intervals;  ///< copied from the input
+  WaterfallIntervals intervals;  ///< copied from the input
 };
 
 /// The measured quantities of a case whose steps feed more than a chain: a window of probes (lookahead
@@ -132,7 +140,7 @@ struct RowsExplainInput {
   /// have no logits.
   double equivalent_share = 1;
   std::optional<Drift> drift;  ///< as in ExplainInput
-  ResidualIntervals intervals;
+  WaterfallIntervals intervals;
 };
 
 /// Predicts the mean times of a step of such a case from the calibration.
@@ -155,7 +163,24 @@ Waterfall explain(const ExplainInput& input);
 
 /// Returns a table for people, without a trailing newline. It has one line per term; the drift and the
 /// residual are together in one line, "residual". If the drift was measured, a second part after the line of
-/// the measured speedup shows the drift and the residual separately.
+/// the measured speedup shows the drift and the residual separately. If the terms have intervals, a column
+/// shows those of the factors, and a last line says what they come from.
 std::string to_text(const Waterfall& waterfall);
+
+/// Collects the waterfalls of bootstrap resamples and gives the intervals of their parts. All waterfalls are
+/// of one case, each made from drawn prompts and drawn calibration rounds.
+class ResampledWaterfalls {
+ public:
+  void add(const Waterfall& waterfall);
+  /// Adds a resample from which no waterfall can be made, for example because it has no tokens.
+  void add_undefined() { values_.add_undefined(); }
+  /// The intervals of the parts, for ExplainInput::intervals. A term that a resample lacks has no effect
+  /// there, so its log-ratio counts as 0. `prompts`: the number of prompts of the case.
+  WaterfallIntervals intervals(std::size_t prompts) const;
+
+ private:
+  ResampledValues values_;
+  std::set<std::string> keys_;  ///< of the terms that occurred
+};
 
 }  // namespace speclab::theory

@@ -234,6 +234,7 @@ std::string_view to_string(PredictionKind kind) {
     case PredictionKind::identity: return "identity";
     case PredictionKind::bound: return "bound";
     case PredictionKind::optimum: return "optimum";
+    case PredictionKind::what_if: return "what_if";
     case PredictionKind::prediction: break;
   }
   return "prediction";

@@ -50,8 +50,9 @@ enum class PredictionKind {
   identity,    ///< is computed from the same counts as the measurement, so the two must agree
   bound,       ///< bounds the measurement, or is a bar that it must reach
   optimum,     ///< belongs to another setting, so the case has no measurement of it
+  what_if,     ///< prediction with another value of one quantity (explained/sensitivity.h); not measured
 };
-std::string_view to_string(PredictionKind kind);  ///< "prediction", "identity", "bound", "optimum"
+std::string_view to_string(PredictionKind kind);  ///< "prediction", "identity", "bound", "optimum", "what_if"
 
 /// The value of one formula.
 struct Prediction {
@@ -61,7 +62,7 @@ struct Prediction {
   std::string equation;  ///< "(1 - alpha^(gamma+1)) / ((1 - alpha)(gamma c + 1))"
   std::string assumptions;
   PredictionKind kind = PredictionKind::prediction;
-  std::optional<stats::Interval> ci;  ///< 95 % interval over the resampled costs
+  std::optional<stats::Interval> ci;  ///< 95 % interval over resampled costs; what-ifs: over prompts too
 };
 
 /// Computes the formulas that apply, in this order. The word in parentheses is Prediction::quantity:

@@ -73,30 +73,33 @@ std::optional<theory::Drift> case_drift(const CaseData& data, const theory::RowT
   return theory::Drift{drifted->factor(all), drifted->source};
 }
 
-theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t prompts,
-                                             const ModelledSpeedup& modelled) {
+void for_each_resample(const CaseData& data, std::size_t prompts,
+                       const std::function<void(const CaseResample*)>& visit) {
+  if (!data.intervals || !data.resampled_calibrations || data.resampled_calibrations->empty()) return;
   const PairedDecoding both = paired_decoding(*data.reference, data, false);
-  theory::ResidualIntervals out;
-  if (!data.intervals || prompts != both.test.seconds.size() || !data.resampled_calibrations ||
-      data.resampled_calibrations->empty()) {
-    return out;
-  }
-  const auto interval = [&](bool with_drift) {
-    std::size_t next = 0;
-    const auto share = [&](std::span<const std::size_t> drawn) {
-      const auto calibration = calibration_of(data, (*data.resampled_calibrations)[next++]);
-      if (!calibration) return std::nan("");
-      const auto drifted = with_drift ? drifted_steps(data, calibration->target) : std::nullopt;
-      return 1 - speedup_of(both, drawn) /
-                     (modelled(drawn, *calibration) * (drifted ? drifted->factor(drawn) : 1));
-    };
-    return stats::bootstrap_interval(prompts, share,
-                                     {.resamples = static_cast<int>(data.resampled_calibrations->size())});
+  if (prompts != both.test.seconds.size()) return;
+  std::size_t next = 0;
+  const auto draw = [&](std::span<const std::size_t> drawn) {
+    const nlohmann::json& table = (*data.resampled_calibrations)[next++];
+    auto calibration = calibration_of(data, table);
+    if (!calibration) {
+      visit(nullptr);
+      return 0.0;
+    }
+    std::optional<theory::Drift> drift;
+    if (const auto drifted = drifted_steps(data, calibration->target))
+      drift = theory::Drift{drifted->factor(drawn), drifted->source};
+    const CaseResample resample{.prompts = drawn,
+                                .table = table,
+                                .calibration = *std::move(calibration),
+                                .speedup = speedup_of(both, drawn),
+                                .drift = drift};
+    visit(&resample);
+    return 0.0;
   };
-  out.prompts = prompts;
-  out.unexplained = interval(false);
-  out.residual = data.drift ? interval(true) : out.unexplained;
-  return out;
+  // The resamples are the result; the statistic of the bootstrap is not used.
+  stats::bootstrap_interval(prompts, draw,
+                            {.resamples = static_cast<int>(data.resampled_calibrations->size())});
 }
 
 }  // namespace speclab

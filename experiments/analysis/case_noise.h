@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstddef>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 
@@ -8,24 +10,28 @@
 #include "experiments/metrics/run_data.h"
 
 /// Computes what the machine and chance do to the speedup of a case: the effect of drift of the machine
-/// between the lines, and the interval of the part of the speedup that stays unexplained.
+/// between the lines, and resamples of prompts and calibration rounds, from which intervals are made.
 namespace speclab {
 
 /// Returns the factor by which drift of the machine changes the speedup of a case. `target`: calibrated times
 /// of target forwards. Absent when the drift is not known for all lines.
 std::optional<theory::Drift> case_drift(const CaseData& data, const theory::RowTimes& target);
 
-/// The modelled speedup over the prompts with the indices `drawn` under the costs `calibration`; NaN when
-/// there is none.
-using ModelledSpeedup =
-    std::function<double(std::span<const std::size_t> drawn, const theory::Calibration& calibration)>;
+/// One bootstrap resample of a case. Prompts are drawn with repetition, and the costs come from calibration
+/// rounds that were drawn likewise.
+struct CaseResample {
+  std::span<const std::size_t> prompts;  ///< indices of the drawn prompts, as many as the case has
+  const nlohmann::json& table;           ///< the costs, as calibration_costs() gives them
+  theory::Calibration calibration;       ///< those of the case
+  double speedup = 0;                    ///< measured on the drawn prompts; NaN without tokens or time
+  std::optional<theory::Drift> drift;    ///< during the lines of the drawn prompts
+};
 
-/// Returns 95 % intervals of the unexplained share of a step's time, before and after drift is taken out. The
-/// bootstrap draws both the prompts and the calibration rounds anew. A drawn prompt brings its tokens and
-/// draft lengths with it. The intervals are absent without resampled calibrations, for a part of a case
-/// (CaseData::intervals), and when `prompts` is not the number of prompts that the case and its reference
-/// share.
-theory::ResidualIntervals residual_intervals(const CaseData& data, std::size_t prompts,
-                                             const ModelledSpeedup& modelled);
+/// Calls `visit` for each resample of the case; with null for a resample in whose rounds the case or its
+/// reference failed. The draws depend on the number of prompts and of rounds alone. There are no resamples
+/// without resampled calibrations, for a part of a case (CaseData::intervals), with fewer than two prompts,
+/// and when `prompts` is not the number of prompts that the case and its reference share.
+void for_each_resample(const CaseData& data, std::size_t prompts,
+                       const std::function<void(const CaseResample*)>& visit);
 
 }  // namespace speclab

@@ -10,6 +10,7 @@
 #include "core/theory/alpha_estimators.h"
 #include "experiments/analysis/cascade_theory.h"
 #include "experiments/analysis/case_costs.h"
+#include "experiments/analysis/toy_theory.h"
 #include "experiments/analysis/trees/tree_acceptance.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
@@ -23,7 +24,7 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
   const auto alpha = metric_number(metrics, "alpha");
   if (run.empty() || feeds_probes(data)) return std::nullopt;
   const theory::DraftLengths lengths = theory::draft_length_counts(run);
-  // Without alpha there are the formulas that take the measured tau.
+  // Without alpha, only the formulas that take the measured tau are computed.
   if (!alpha && (!judges_whole_paths(data) || lengths.size() < 2)) return std::nullopt;
   theory::PredictionInputs inputs;
   inputs.alpha = alpha;
@@ -53,13 +54,11 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
   return inputs;
 }
 
-namespace {
-
 json prediction_json(const theory::Prediction& prediction, const json& metrics) {
   using Kind = theory::PredictionKind;
   json measured = nullptr, error = nullptr;
   const auto value = metric_number(metrics, prediction.quantity.c_str());
-  if (value && prediction.kind != Kind::optimum) {
+  if (value && prediction.kind != Kind::optimum && prediction.kind != Kind::what_if) {
     measured = *value;
     if (*value != 0 && prediction.kind == Kind::prediction) error = prediction.value / *value - 1;
   }
@@ -73,8 +72,6 @@ json prediction_json(const theory::Prediction& prediction, const json& metrics) 
   if (prediction.ci) out["value_ci95"] = interval_json(prediction.ci);
   return out;
 }
-
-}  // namespace
 
 json case_predictions(const CaseData& data, const json& metrics) {
   json out = json::object();
@@ -94,6 +91,8 @@ json case_predictions(const CaseData& data, const json& metrics) {
     for (const theory::Prediction& prediction : tree_predictions(data))
       out[prediction.name] = prediction_json(prediction, metrics);
     for (const theory::Prediction& prediction : matrix_predictions(data))
+      out[prediction.name] = prediction_json(prediction, metrics);
+    for (const theory::Prediction& prediction : toy_predictions(data))
       out[prediction.name] = prediction_json(prediction, metrics);
   } catch (const Error&) {
     return json::object();  // a measured value is outside the domain of the formulas, such as tau below 1

@@ -13,6 +13,9 @@ namespace speclab {
 /// nothing was drafted, when a draft branches and when a step feeds probes.
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data,
                                                           const nlohmann::json& metrics);
+/// An entry of "predictions": the value beside the metric that it predicts. An optimum and a what-if have no
+/// measurement.
+nlohmann::json prediction_json(const theory::Prediction& prediction, const nlohmann::json& metrics);
 /// "predictions" of a case in summary.json; an empty object when no closed form applies.
 nlohmann::json case_predictions(const CaseData& data, const nlohmann::json& metrics);
 

@@ -2,8 +2,11 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/standard_streams.h"
+#include "core/theory/explained/sensitivity.h"
 #include "experiments/analysis/case_iid.h"
 #include "experiments/analysis/case_match.h"
 #include "experiments/analysis/case_waterfall.h"
@@ -75,8 +78,9 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
   const json theory = theory_sections(data.cases, data.calibration);
   for (const auto& one : data.cases) {
     if (!wanted.empty() && one->id() != wanted) continue;
-    const auto waterfall = case_waterfall(*one, compute_metrics(*one), theory);
-    if (!waterfall) {
+    const json metrics = compute_metrics(*one);
+    const auto explanation = explain_case(*one, metrics, theory);
+    if (!explanation) {
       if (!wanted.empty()) {
         throw Error({.what = "speclab explain " + wanted,
                      .got = "no waterfall for this case",
@@ -85,18 +89,22 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
       }
       continue;
     }
-    json& entry = out[one->id()] = {{"waterfall", waterfall_json(*waterfall)}};
+    json& entry = out[one->id()] = {{"waterfall", waterfall_json(explanation->waterfall)},
+                                    {"sensitivity", sensitivity_json(*explanation, metrics)}};
     const json iid = iid_tests(*one), device = device_of(*one);
     if (!iid.is_null()) entry["iid"] = iid;
     if (!device.is_null()) entry["device"] = device;
     if (values->count("json") == 0) {
-      fmt::print("{}{}\n{}\n", out.size() > 1 ? "\n" : "", one->id(), theory::to_text(*waterfall));
+      fmt::print("{}{}\n{}\n{}\n", out.size() > 1 ? "\n" : "", one->id(),
+                 theory::to_text(explanation->waterfall), theory::sensitivity_text(explanation->sensitivity));
       if (!iid.is_null()) fmt::print("{}\n", iid_text(iid));
       if (!device.is_null()) fmt::print("{}\n", device_text(device));
     }
   }
   if (values->count("json") > 0) fmt::print("{}\n", out.dump(1));
-  if (out.empty())
+  const bool measured = std::ranges::any_of(data.cases, [](const auto& one) { return !one->lines.empty(); });
+  if (out.empty() && !measured) print_status("This run has no finished line, so no case has a waterfall.\n");
+  else if (out.empty())
     print_status(
         "No case of this run has a waterfall. A waterfall needs drafts, a speedup and a calibration.\n");
   return kOk;
@@ -110,9 +118,9 @@ int run_explain(const Command& command, const std::vector<std::string>& argument
 
 const Command kExplainCommand = {
     "explain", "RUN [CASE] [--json]",
-    "Explains term by term why a measured speedup differs from its prediction, and tests whether acceptance "
-    "is "
-    "the same everywhere, as the prediction assumes.",
+    "Explains term by term, with intervals, why a measured speedup differs from its prediction. Says what a "
+    "higher alpha, a cheaper draft, flat t(n) and no overhead would bring. Tests whether acceptance is the "
+    "same everywhere, as the prediction assumes.",
     "speclab explain results/runs/quickstart-20260101-120000 speculative_sampling/draft=distilled/gamma=4",
     run_explain};
 

@@ -84,11 +84,12 @@ Listing list_schedules() {
 }
 
 Listing list_metrics() {
-  Listing listing{{"name", "unit", "better", "description"}, json::array()};
+  Listing listing{{"name", "unit", "better", "estimator", "description"}, json::array()};
   for (const Metric& metric : metrics()) {
     listing.rows.push_back({{"name", metric.name},
                             {"unit", metric.unit},
                             {"better", to_string(metric.better)},
+                            {"estimator", metric.estimator},
                             {"description", metric.description}});
   }
   return listing;
@@ -269,11 +270,12 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
       fmt::print("{}\n", json{{"name", name},
                               {"unit", metric.unit},
                               {"better", to_string(metric.better)},
+                              {"estimator", metric.estimator},
                               {"description", metric.description}}
                              .dump(1));
     } else {
-      fmt::print("{}: {}\n  unit    {}\n  better  {}\n", name, metric.description,
-                 metric.unit.empty() ? "none" : metric.unit, to_string(metric.better));
+      fmt::print("{}: {}\n  unit       {}\n  better     {}\n  estimator  {}\n", name, metric.description,
+                 metric.unit.empty() ? "none" : metric.unit, to_string(metric.better), metric.estimator);
     }
     return kOk;
   }

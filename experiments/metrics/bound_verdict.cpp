@@ -23,14 +23,20 @@ void for_each_bound(const CaseData& data,
   }
 }
 
+std::string rule_of(const CaseData& data) {
+  return data.config["rule"].is_string() ? data.config["rule"].get<std::string>() : std::string();
+}
+
 /// True if the rule decides one position after the other.
 bool walks(const CaseData& data) {
-  const std::string name = data.config["rule"].is_string() ? data.config["rule"] : json("");
+  const std::string name = rule_of(data);
   for (const AcceptanceRule& rule : acceptance_rules()) {
     if (rule.name == name) return rule.test != nullptr;
   }
   return false;
 }
+
+constexpr const char* kExpectedTokens = "expected tokens";
 
 json verdict(const char* what, const std::vector<StepAgainstBound>& steps) {
   const auto excess = excess_over_bound(steps);
@@ -67,6 +73,16 @@ std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data) {
   return known ? out : std::vector<StepAgainstBound>();
 }
 
+std::vector<StepAgainstBound> tokens_against_expectation(const CaseData& data) {
+  std::vector<StepAgainstBound> out;
+  if (rule_of(data) != "traversal") return out;
+  for_each_bound(data, [&](std::size_t prompt, const RecordedStep& step) {
+    out.push_back(
+        {prompt, static_cast<double>(step.emitted), theory::StepBounds::tokens(step.bounds.by_path)});
+  });
+  return out;
+}
+
 std::vector<StepAgainstBound> first_tokens_against_bound(const CaseData& data) {
   std::vector<StepAgainstBound> out;
   bool known = true;
@@ -94,6 +110,7 @@ json above_bound(const CaseData& data) {
   if (data.config["loss_class"] == "L3") return nullptr;
   json found = verdict("tokens per step", tokens_against_bound(data));
   if (found.is_null()) found = verdict("first token", first_tokens_against_bound(data));
+  if (found.is_null()) found = verdict(kExpectedTokens, tokens_against_expectation(data));
   return found;
 }
 
@@ -102,11 +119,18 @@ std::string wrong_rules_text(const json& summary) {
   for (const json& entry : summary.at("cases")) {
     const json wrong = entry.value("above_bound", json());
     if (wrong.is_null()) continue;
+    const auto what = wrong["what"].get<std::string>();
+    const auto bound = wrong["bound"].get<double>();
+    const bool of_its_own = what == kExpectedTokens;
     text += fmt::format(
-        "WRONG VERIFIER: {}: {}: {:.4g} measured, at most {:.4g} possible for a lossless rule (the "
-        "difference is {:.1f} standard errors). Its text does not follow the target's law.\n",
-        entry["id"].get<std::string>(), wrong["what"].get<std::string>(), wrong["measured"].get<double>(),
-        wrong["bound"].get<double>(), wrong["deviations"].get<double>());
+        "WRONG VERIFIER: {}: {}: {:.4g} measured, {} (the difference is {:.1f} standard "
+        "errors). {}\n",
+        entry["id"].get<std::string>(), of_its_own ? "tokens per step" : what,
+        wrong["measured"].get<double>(),
+        of_its_own ? fmt::format("{:.4g} expected of its rule on the same drafts", bound)
+                   : fmt::format("at most {:.4g} possible for a lossless rule", bound),
+        wrong["deviations"].get<double>(),
+        of_its_own ? "It does not verify as its rule does." : "Its text does not follow the target's law.");
   }
   return text;
 }

@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-// In the committed records of a shared host with two threads, cases got at least 0.86 of the CPU time that
-// their threads could use. In runs beside a compilation they got between 0.21 and 0.74.
+// In the committed records that are not marked as busy (a shared host, two threads), cases got at least 0.83
+// of the CPU time that their threads could use. In runs beside a compilation they got 0.21 to 0.74.
 constexpr double kLeastShare = .8;
 // The drift across those committed runs is up to 16 %. It was 32 % in a run beside a compilation.
 constexpr double kMostDrift = .2;
@@ -97,6 +97,16 @@ json impossible_speedup(const json& cases) {
   return found;
 }
 
+/// Returns the reason for a run whose shards were measured on several kinds of CPU (speclab merge). Null for
+/// other runs.
+json several_machines(const json& environment) {
+  const json differences = environment.value("other_machines", json::array());
+  if (differences.empty()) return nullptr;
+  return reason("machines", nullptr, static_cast<double>(differences.size()), 0,
+                fmt::format("the shards were measured on several kinds of CPU ({})",
+                            differences[0].get<std::string>()));
+}
+
 }  // namespace
 
 json judge_machine(const json& cases, const json& environment, std::optional<double> drift) {
@@ -114,6 +124,10 @@ json judge_machine(const json& cases, const json& environment, std::optional<dou
   std::string text;
   for (const json& one : reasons)
     text += (text.empty() ? "Busy machine: " : "; ") + one["text"].get<std::string>();
+  if (const json machines = several_machines(environment); !machines.is_null()) {
+    reasons.push_back(machines);
+    text += (text.empty() ? "" : ". ") + ("Several machines: " + machines["text"].get<std::string>());
+  }
   if (!text.empty()) text += ". Times and speedups of this run are doubtful.";
   return {{"busy", !reasons.empty()},
           {"drift", drift ? json(*drift) : json()},

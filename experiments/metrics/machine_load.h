@@ -14,7 +14,9 @@ namespace speclab {
 /// `cases` is "cases" of summary.json. `drift` is MachineDrift::across_run(), absent when it is not known.
 /// The result is "machine" of summary.json:
 ///   {"busy": bool, "drift": x | null, "reasons": [{"kind", "case", "value", "limit", "text"}], "text": str}
-/// Its "text" joins all reasons and is empty for a quiet machine.
+/// Its "text" joins all reasons and is empty for a quiet machine. Shards from several kinds of CPU that were
+/// merged are a reason, too ("other_machines" of `environment`): the kind of the reason is "machines", its
+/// value the number of fields that differ.
 nlohmann::json judge_machine(const nlohmann::json& cases, const nlohmann::json& environment,
                              std::optional<double> drift);
 

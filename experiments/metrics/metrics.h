@@ -25,6 +25,9 @@ struct Metric {
   std::string_view name;
   std::string_view unit;
   std::string_view description;
+  /// How the value is estimated from the record, such as "censored maximum likelihood" or "count". One of the
+  /// names of namespace estimator (metrics_detail.h), which results/SCHEMA.md explains.
+  std::string_view estimator;
   Better better;
   /// True for a metric of time. Such a metric is null for a case that differs from its reference although
   /// equality is promised, and if the repeats of the reference differ. It is also null for a case whose steps

@@ -189,17 +189,24 @@ MetricValue iid_p_value(const CaseData& data) {
   return {test ? json(test->p_value) : json(nullptr), nullptr};
 }
 
-/// The drafts' confidence in each tested token and whether the token was accepted, by prompt. Only drafts
-/// that are chains, because the second child of a node is tested only if the first one was rejected.
+/// True if a draft model or the target itself drafts. Without a model the confidence of a token is its share
+/// of the copies that were found.
+bool drafts_by_model(const CaseData& data) {
+  const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
+  return !data.config["draft"].is_null() || (strategy && strategy->drafts_with_target);
+}
+
+/// The drafts' confidence in each tested token and whether the token was accepted, by prompt. Empty if drafts
+/// branch, because the second child of a node is tested only if the first one was rejected.
 std::vector<std::vector<theory::Forecast>> confidences(const CaseData& data) {
   std::vector<std::vector<theory::Forecast>> out(data.prompts.size());
-  if (judges_whole_paths(data)) return out;
+  if (judges_whole_paths(data) || data.branches || !drafts_by_model(data)) return out;
   for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
     for (const GenerationRecord& turn : line.turns) {
       for (const StepRecord& step : turn.steps) {
         for (std::size_t i = 0; i < step.drafted.size(); ++i) {
           const DraftedToken& token = step.drafted[i];
-          if (token.parent != static_cast<int>(i)) break;
+          if (token.parent != static_cast<int>(i)) break;  // a step that feeds probes may branch
           if (token.tested && token.confidence >= 0)
             out[prompt].push_back({token.confidence, token.accepted});
         }
@@ -259,51 +266,53 @@ const std::array kAcceptanceMetrics = {
         "alpha", "",
         "accepted / (accepted + rejections) by the case's rule: censored maximum likelihood; null for rules "
         "over whole paths",
-        kHigh, false, alpha},
+        estimator::kCensored, kHigh, false, alpha},
     Metric{"alpha_min", "",
-           "mean expected acceptance of the case's rule at tested positions (sum min(p,q), p(x), ...)", kHigh,
-           false, alpha_min},
+           "mean expected acceptance of the case's rule at tested positions (sum min(p,q), p(x), ...)",
+           estimator::kMeanOverTests, kHigh, false, alpha_min},
     Metric{"alpha_teacher_forced", "",
            "mean over the positions of the autoregressive text of the probability that the case's rule "
            "accepts one token of the draft model",
-           kHigh, false, alpha_teacher_forced},
+           estimator::kMeanOverTokens, kHigh, false, alpha_teacher_forced},
     Metric{"alpha_agreement_p", "", "p-value of the test that alpha and alpha_min estimate the same number",
-           kNone, false, agreement},
-    Metric{"draft_utilization", "", "accepted / drafted: a naive estimate of alpha, biased low", kHigh, false,
-           draft_utilization},
-    Metric{"acceptance_at", "", "[i]: P(drafted token i + 1 accepted given tested); Wilson intervals", kHigh,
-           false, acceptance_at},
-    Metric{"joint_at", "", "running product of acceptance_at", kHigh, false, joint_at},
-    Metric{"accepted_histogram", "steps", "[n]: steps with n accepted tokens", kNone, false,
-           accepted_histogram},
+           estimator::kZTest, kNone, false, agreement},
+    Metric{"draft_utilization", "", "accepted / drafted: a naive estimate of alpha, biased low",
+           estimator::kRatioOfSums, kHigh, false, draft_utilization},
+    Metric{"acceptance_at", "", "[i]: P(drafted token i + 1 accepted given tested); Wilson intervals",
+           estimator::kProportions, kHigh, false, acceptance_at},
+    Metric{"joint_at", "", "running product of acceptance_at", estimator::kProduct, kHigh, false, joint_at},
+    Metric{"accepted_histogram", "steps", "[n]: steps with n accepted tokens", estimator::kCount, kNone,
+           false, accepted_histogram},
     Metric{"confidence_ece", "",
            "expected calibration error of the draft's probability of its token as a forecast of acceptance: "
-           "mean distance to the share accepted, over ten bins of equal numbers of tested tokens",
-           kLow, false, confidence_ece},
+           "mean distance to the share accepted, over ten bins of equal numbers of tested tokens; null if "
+           "drafts branch or no model drafts",
+           estimator::kBins, kLow, false, confidence_ece},
     Metric{"confidence_brier", "",
-           "Brier score of the same forecast: mean of (probability - 1 if accepted, else 0)^2", kLow, false,
-           confidence_brier},
-    Metric{"confidence_bins", "", "[i]: mean of the draft's probabilities in bin i of confidence_ece", kNone,
-           false, confidence_bins},
+           "Brier score of the same forecast: mean of (probability - 1 if accepted, else 0)^2",
+           estimator::kMeanOverTests, kLow, false, confidence_brier},
+    Metric{"confidence_bins", "", "[i]: mean of the draft's probabilities in bin i of confidence_ece",
+           estimator::kBins, kNone, false, confidence_bins},
     Metric{"accepted_by_confidence", "",
-           "[i]: share of the tokens of bin i that was accepted; Wilson intervals", kNone, false,
-           accepted_by_confidence},
-    Metric{"drafted_per_step", "tokens/step", "mean number of drafted tokens per step", kNone, false,
-           drafted_per_step},
+           "[i]: share of the tokens of bin i that was accepted; Wilson intervals", estimator::kProportions,
+           kNone, false, accepted_by_confidence},
+    Metric{"drafted_per_step", "tokens/step", "mean number of drafted tokens per step",
+           estimator::kRatioOfCounts, kNone, false, drafted_per_step},
     Metric{
         "misplaced_ngrams", "",
         "Jacobi decoding: share of wrong token triples in a guessed block that occur elsewhere in the text",
-        kNone, false, misplaced_ngrams},
-    Metric{"source_share", "", "source -> share of the steps in which it drafted", kNone, false,
-           source_share},
-    Metric{"hit_rate", "", "source -> share of its drafts with an accepted token", kHigh, false, hit_rate},
-    Metric{"r_prime", "", "tau / (gamma + 1) for drafts of constant length; not the same as alpha", kHigh,
-           false, r_prime},
-    Metric{"iid_p_value", "", "p-value of the G2 test that all positions have the same alpha", kNone, false,
-           iid_p_value},
+        estimator::kRatioOfSums, kNone, false, misplaced_ngrams},
+    Metric{"source_share", "", "source -> share of the steps in which it drafted", estimator::kRatioOfCounts,
+           kNone, false, source_share},
+    Metric{"hit_rate", "", "source -> share of its drafts with an accepted token", estimator::kRatioOfCounts,
+           kHigh, false, hit_rate},
+    Metric{"r_prime", "", "tau / (gamma + 1) for drafts of constant length; not the same as alpha",
+           estimator::kRatioOfCounts, kHigh, false, r_prime},
+    Metric{"iid_p_value", "", "p-value of the G2 test that all positions have the same alpha",
+           estimator::kG2Test, kNone, false, iid_p_value},
     Metric{"tau_over_eq1", "ratio",
-           "measured tau / the tau of Leviathan et al. 2023, Eq. 1, at the measured alpha", kNone, false,
-           tau_over_eq1},
+           "measured tau / the tau of Leviathan et al. 2023, Eq. 1, at the measured alpha",
+           estimator::kRatioOfSums, kNone, false, tau_over_eq1},
 };
 
 }  // namespace

@@ -155,34 +155,34 @@ const std::array kBoundMetrics = {
            "the rows p and q along the drafted chain; on trees, of one that decides one position after the "
            "other, at the positions that "
            "the steps visited",
-           kHigh, false, tau_bound},
-    Metric{"tau_of_bound", "ratio", "tau / tau_bound", kHigh, false, tau_of_bound},
+           estimator::kMeanOverSteps, kHigh, false, tau_bound},
+    Metric{"tau_of_bound", "ratio", "tau / tau_bound", estimator::kRatioOfSums, kHigh, false, tau_of_bound},
     Metric{"tau_excess", "tokens/step",
            "tau - tau_bound, with an interval over steps; above 0 by more than chance: the verifier is wrong",
-           kNone, false, tau_excess},
+           estimator::kPairedSteps, kNone, false, tau_excess},
     Metric{"position_acceptance", "",
            "share of the visited positions at which a drafted child was emitted; if positions have "
            "several children, this is not the alpha of one draft",
-           kHigh, false, position_acceptance},
+           estimator::kRatioOfSums, kHigh, false, position_acceptance},
     Metric{"position_bound", "",
            "mean over the visited positions of the largest acceptance of their children by any lossless rule",
-           kHigh, false, position_bound},
+           estimator::kRatioOfSums, kHigh, false, position_bound},
     Metric{"tau_token_rule", "tokens/step",
            "expected tau of the rule \"rejection\" on the drafts of this case, over the coins of the rule",
-           kHigh, false, tau_token_rule},
+           estimator::kMeanOverSteps, kHigh, false, tau_token_rule},
     Metric{"tau_path_rule", "tokens/step",
-           "expected tau of the rule \"traversal\" (on chains \"block\") on the drafts of this case", kHigh,
-           false, tau_path_rule},
-    Metric{"path_gain", "tokens/step", "tau_path_rule - tau_token_rule, paired by step", kHigh, false,
-           path_gain},
+           "expected tau of the rule \"traversal\" (on chains \"block\") on the drafts of this case",
+           estimator::kMeanOverSteps, kHigh, false, tau_path_rule},
+    Metric{"path_gain", "tokens/step", "tau_path_rule - tau_token_rule, paired by step",
+           estimator::kPairedSteps, kHigh, false, path_gain},
     Metric{
         "path_gain_drawn", "tokens/step",
         "chains: tokens that \"block\" keeps - those that \"rejection\" keeps, of the same drafts with the "
         "same coins; path_gain has the same expectation, over the coins and the draws of the drafts together",
-        kHigh, false, path_gain_drawn},
+        estimator::kPairedSteps, kHigh, false, path_gain_drawn},
     Metric{"path_gain_at", "tokens/step",
-           "chains: [i]: path_gain if only the first i + 1 tokens of each draft are verified", kHigh, false,
-           path_gain_at},
+           "chains: [i]: path_gain if only the first i + 1 tokens of each draft are verified",
+           estimator::kPairedSteps, kHigh, false, path_gain_at},
 };
 
 }  // namespace

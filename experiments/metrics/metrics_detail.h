@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,31 @@
 namespace speclab {
 
 inline constexpr Better kHigh = Better::higher, kLow = Better::lower, kNone = Better::neither;
+
+/// The names of the estimators of all metrics. The section "estimators" of results/SCHEMA.md says what each
+/// of them computes and lists its metrics; a test compares both.
+namespace estimator {
+inline constexpr std::string_view kCount = "count";
+inline constexpr std::string_view kRatioOfCounts = "ratio of counts";
+inline constexpr std::string_view kComparison = "exact comparison";
+inline constexpr std::string_view kRatioOfSums = "ratio of sums";
+inline constexpr std::string_view kMedianRatio = "ratio of sums, median over repeats";
+inline constexpr std::string_view kPairedRatio = "paired ratio of sums, median over repeats";
+inline constexpr std::string_view kCensored = "censored maximum likelihood";
+inline constexpr std::string_view kMeanOverTests = "mean over tested tokens";
+inline constexpr std::string_view kMeanOverTokens = "mean over tokens";
+inline constexpr std::string_view kMeanOverSteps = "mean over steps";
+inline constexpr std::string_view kPairedSteps = "mean of paired differences over steps";
+inline constexpr std::string_view kVariance = "sample variance over steps";
+inline constexpr std::string_view kDeviation = "sample standard deviation over steps";
+inline constexpr std::string_view kProportions = "proportions";
+inline constexpr std::string_view kProduct = "product of proportions";
+inline constexpr std::string_view kBins = "means of bins";
+inline constexpr std::string_view kTrimmedMean = "trimmed mean over calibration rounds";
+inline constexpr std::string_view kTrimmedRatio = "ratio of trimmed means over calibration rounds";
+inline constexpr std::string_view kZTest = "two-sided z test";
+inline constexpr std::string_view kG2Test = "likelihood-ratio test (G2)";
+}  // namespace estimator
 
 std::span<const Metric> text_metrics();
 std::span<const Metric> time_metrics();

@@ -163,37 +163,39 @@ MetricValue token_disagreement(const CaseData& data) {
 MetricValue target_nll(const CaseData& data) { return mean_of_prompts(data, data.nll); }
 
 const std::array kTextMetrics = {
-    Metric{"tokens", "tokens", "emitted tokens without the first one, which prefill gives; one repeat", kNone,
-           false, tokens},
-    Metric{"steps", "steps", "steps (one target forward each), one repeat", kNone, false, steps},
-    Metric{"tau", "tokens/step", "emitted tokens per step, bonus or correction included", Better::higher,
-           false, tau},
-    Metric{"tau_variance", "", "variance over steps of the emitted tokens", kNone, false, tau_variance},
+    Metric{"tokens", "tokens", "emitted tokens without the first one, which prefill gives; one repeat",
+           estimator::kCount, kNone, false, tokens},
+    Metric{"steps", "steps", "steps (one target forward each), one repeat", estimator::kCount, kNone, false,
+           steps},
+    Metric{"tau", "tokens/step", "emitted tokens per step, bonus or correction included",
+           estimator::kRatioOfSums, Better::higher, false, tau},
+    Metric{"tau_variance", "", "variance over steps of the emitted tokens", estimator::kVariance, kNone,
+           false, tau_variance},
     Metric{"copied_4grams", "",
-           "share of the emitted tokens that end a 4-gram which also occurs earlier in prompt or text", kNone,
-           false, copied_4grams},
+           "share of the emitted tokens that end a 4-gram which also occurs earlier in prompt or text",
+           estimator::kRatioOfSums, kNone, false, copied_4grams},
     Metric{"texts_equal", "",
            "every text equals that of the reference, token for token; if not, times are compared per emitted "
            "token only",
-           kNone, false, texts_equal},
+           estimator::kComparison, kNone, false, texts_equal},
     Metric{
         "matches_reference", "",
         "every line equals its autoregressive reference (ids and logits rows; coupled sampling: ids only); "
         "null if equality is not promised",
-        kNone, false, matches_reference},
-    Metric{"first_divergence", "token", "smallest index at which a line differs from its reference", kNone,
-           false, first_divergence},
+        estimator::kComparison, kNone, false, matches_reference},
+    Metric{"first_divergence", "token", "smallest index at which a line differs from its reference",
+           estimator::kComparison, kNone, false, first_divergence},
     Metric{"distance", "",
            "lossy rules: mean total variation between p and the output law of the rule, at tested positions",
-           Better::lower, false, distance},
+           estimator::kMeanOverTests, Better::lower, false, distance},
     Metric{"token_disagreement", "",
            "lossy rules, greedy or coupled: share of tokens that differ from the reference text at the same "
            "index",
-           Better::lower, false, token_disagreement},
+           estimator::kRatioOfSums, Better::lower, false, token_disagreement},
     Metric{
         "target_nll", "nats/token",
         "mean -log p of the emitted text under the target at temperature 1; lossy cases and their references",
-        Better::lower, false, target_nll},
+        estimator::kMeanOverTokens, Better::lower, false, target_nll},
 };
 
 }  // namespace

@@ -294,6 +294,28 @@ RunData load_run(const std::filesystem::path& folder) {
   return run;
 }
 
+void require_lines(const RunData& run, const std::filesystem::path& folder) {
+  bool failed = false;
+  for (const auto& data : run.cases) {
+    if (!data->lines.empty()) return;
+    failed = failed || !data->errors.empty();
+  }
+  const std::string name = folder.string();
+  if (!path_exists(folder / "cases")) {
+    throw Error({.what = name,
+                 .got = "a record without raw lines (no cases/)",
+                 .expected = "a run with its lines",
+                 .advice =
+                     "If the record is a committed one that keeps its lines, scripts/baseline.py expand "
+                     "makes a run folder from it."});
+  }
+  throw Error({.what = name,
+               .got = failed ? "a run in which every line failed" : "a run without a finished line",
+               .expected = "a run with finished lines",
+               .advice = failed ? fmt::format("speclab report {} shows the errors.", name)
+                                : fmt::format("Go on with it: speclab run --resume {}.", name)});
+}
+
 PairedTimes paired_times(const CaseData& base, const CaseData& test, bool with_prefill) {
   return paired_values(base, test, [&](const LineRecord& line) { return seconds(line, with_prefill); });
 }

@@ -75,6 +75,11 @@ struct RunData {
 /// when a line is in the file of another case, or when a line is not planned in config.json.
 RunData load_run(const std::filesystem::path& folder);
 
+/// Throws Error for a run without a finished line, for commands that have nothing to show without one. The
+/// message says why there is none: nothing was measured yet, every line failed, or the record keeps no lines.
+/// `folder` is the folder of the run.
+void require_lines(const RunData& run, const std::filesystem::path& folder);
+
 /// A value of the lines of two cases, [prompts][repeats], summed over seeds. It covers the prompts that both
 /// cases have with the same seeds, and the repeats that all of these prompts have.
 struct PairedTimes {

@@ -158,8 +158,10 @@ json case_summary(const CaseData& data, const std::string& file, std::size_t rep
   if (data.branches) out["best_chain"] = data.best_chain ? json(data.best_chain->id()) : json(nullptr);
   out["predictions"].update(theory_predictions(theory, data.id(), or_null(metrics, "tau")));
   out["published"] = published(published_rows, data.id(), metrics, out["predictions"], out["categories"]);
-  if (const auto waterfall = case_waterfall(data, metrics, theory))
-    out["waterfall"] = waterfall_json(*waterfall);
+  if (const auto explanation = explain_case(data, metrics, theory)) {
+    out["waterfall"] = waterfall_json(explanation->waterfall);
+    add_what_ifs(out["predictions"], *explanation, metrics);
+  }
   return out;
 }
 

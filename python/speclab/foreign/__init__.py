@@ -29,8 +29,8 @@ def load_foreign(files: PathLike | Sequence[PathLike], *, gamma: int | None = No
     SpecDecode-Bench trace, or CSV with a row for each step (step_table.py lists its columns).
     gamma: the draft length in tokens, where the source does not tell it (Spec-Bench, SpecDecode-Bench, CSV without `drafted`). Estimates
     of alpha need it. A SpecDecode-Bench trace is decoded with drafts of this length.
-    strict: the first problem raises Error. Otherwise a line that cannot be used is left out, a warning says how many were, and
-    `Foreign.problems` lists them. Raises Error if nothing is usable.
+    strict: the first problem raises Error. Otherwise a line that cannot be used is left out, a warning gives the number
+    of problems, and `Foreign.problems` lists them. Raises Error if nothing is usable.
     """
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
     if not paths:

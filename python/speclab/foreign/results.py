@@ -224,16 +224,56 @@ class Foreign:
             out.insert(place + 1, "value_hi", np.maximum(at[1]["value"], at[2]["value"]))
         return out
 
-    def speedup_over(self, base: "Foreign", case: str | None = None, base_case: str | None = None) -> Ratio:
-        """The measured speedup: time per token of `base` / of these results, over the texts that both have. Paired bootstrap over texts.
+    def explain(
+        self,
+        base: "Foreign | float | None" = None,
+        *,
+        case: str | None = None,
+        base_case: str | None = None,
+        c: float | None = None,
+        t: "RowTimes | None" = None,
+    ) -> pd.DataFrame:
+        """The terms that lead from the ideal to the measured speedup, as far as the source tells them. Index: step.
 
-        Both must measure the same part of the work (`times`). Spec-Bench's own script reports another number: the mean of the texts'
-        tokens per second, divided by that of the baseline.
+        ideal: tokens a step by Eq. 1 of Leviathan et al. 2023 at the estimated alpha, as if drafts cost nothing and t(n) = t(1). iid: tau as
+        measured. draft_cost: what drafting takes. verification_width: the target's forward over the draft. rest: everything else that the
+        times include, and every term that is not known. measured: time per token, baseline / these results.
+
+        base: the baseline's results, or its seconds per token. Without it the measured speedup is not known. All terms are over the texts
+        that both results have. c, t: costs measured elsewhere, as for `predict`. A CSV of steps may have its own (`draft_seconds`,
+        `target_seconds`); c and t come first. `known` is False for a term that neither the source nor the caller tells; `explanation` says
+        what is missing. `speedup` is the value after this term and all known terms before it. The known log_ratios add up to
+        log(measured / ideal). Intervals: bootstrap over texts; of `speedup` in the first and the last row, of `log_ratio` in the others.
         """
-        if base.times != self.times:
-            raise Error(
-                f"the times of base include other work ({base.times}) than these ({self.times}). Compare files of one format."
-            )
+        from .explained import Costs, Explanation
+
+        own = self._of(case)
+        if c is not None and not (c >= 0 and np.isfinite(c)):
+            raise Error(f"c is {c}, expected a number that is not negative")
+        of_base: dict[str, tuple[float, float]] = {}  # seconds and tokens of the baseline by text
+        if base is not None:
+            timed = self._timed(case)
+            if isinstance(base, Foreign):
+                self._require_same_times(base)
+                of_base = base._timed(base_case)
+            elif base > 0 and np.isfinite(base):
+                of_base = {name: (base * tokens, tokens) for name, (_, tokens) in timed.items()}
+            else:
+                raise Error(f"base is {base}, expected the results of the baseline or its seconds per token")
+            own = [one for one in own if one.name in timed and one.name in of_base]
+            if not own:
+                raise NotApplicable("no text with a time is in both results.")
+        gammas = [self._gamma(one) for one in own]
+        return Explanation(own, gammas, [of_base.get(one.name) for one in own], Costs(c, t), self.times).frame()
+
+    def speedup_over(self, base: "Foreign", case: str | None = None, base_case: str | None = None) -> Ratio:
+        """The measured speedup: time per token of `base` / of these results, over the texts that both have.
+
+        The interval is a paired bootstrap over texts. Both results must measure the same part of the work (`times`).
+        Spec-Bench's own script reports another number: the mean of the texts' tokens per second, divided by that of the
+        baseline.
+        """
+        self._require_same_times(base)
         mine, theirs = self._timed(case), base._timed(base_case)
         shared = [name for name in mine if name in theirs]
         if not shared:
@@ -249,6 +289,12 @@ class Foreign:
         return Ratio(
             ratio(times.sum(axis=0)), lo and float(lo), hi and float(hi), len(shared), "time per token, base / these"
         )
+
+    def _require_same_times(self, base: "Foreign") -> None:
+        if base.times != self.times:
+            raise Error(
+                f"the times of base include other work ({base.times}) than these ({self.times}). Compare files of one format."
+            )
 
     def _cases(self) -> list[str]:
         return list(dict.fromkeys(one.case for one in self._texts))

@@ -25,7 +25,10 @@ def _drafters(value: Any) -> list[str]:
 
 
 def texts_of(value: Any, where: str, gamma: int | None = None) -> Iterable[Text]:
-    """A text for each drafter, decoded in steps of at most gamma drafted tokens; without gamma, of as many as were accepted."""
+    """A text for each drafter, decoded in steps that draft gamma tokens.
+
+    Without gamma, each step drafts as many tokens as were accepted.
+    """
     tokens = field(value, "generated_token_ids")
     if not isinstance(tokens, list):
         raise Error("generated_token_ids is no list")

@@ -1,8 +1,9 @@
 """CSV with one row for each step: the plainest form for results of any program.
 
 Columns: `accepted` (drafted tokens that were kept) or `emitted` (tokens of the step, with the bonus token), and, as far as they are known,
-`drafted`, `seconds` (of the step) or `clock` (seconds at the end of the step, on one clock for a text), `text` (the default is one text),
-`case` and `category`. A text's rows are in the order of its steps.
+`drafted`, `seconds` (of the step) or `clock` (seconds at the end of the step, on one clock for a text), `draft_seconds` and
+`target_seconds` (the parts of the step that drafting and the target's forward took), `text` (the default is one text), `case` and
+`category`. A text's rows are in the order of its steps.
 """
 
 import csv
@@ -15,7 +16,8 @@ from .text import Text
 
 NAME = "CSV of steps"
 TIMES = "sum over the steps"
-COLUMNS = ("case", "text", "category", "accepted", "emitted", "drafted", "seconds", "clock")
+PARTS = ("draft_seconds", "target_seconds")
+COLUMNS = ("case", "text", "category", "accepted", "emitted", "drafted", "seconds", "clock", *PARTS)
 
 
 def is_one(text: str) -> bool:
@@ -46,6 +48,7 @@ def texts_of(text: str, file: str, problems: list[Problem]) -> list[Text]:
         raise Error("expected one of the columns accepted and emitted, and at most one of seconds and clock")
     found: dict[tuple[str, str], Text] = {}
     clocks: dict[tuple[str, str], float] = {}
+    parts: dict[tuple[str, str], dict[str, float | None]] = {}  # sums of PARTS; None: a row of the text lacks it
     ended: set[tuple[str, str]] = set()
     timed = "seconds" in names or "clock" in names
     for row in reader:
@@ -72,7 +75,17 @@ def texts_of(text: str, file: str, problems: list[Problem]) -> list[Text]:
                 time = None
                 problems.append(Problem(file, reader.line_num, f"{error}. The step has no time."))
             one.step_seconds = [*(one.step_seconds or []), time]
-    for one in found.values():
+        none_yet: dict[str, float | None] = {name: 0.0 for name in PARTS if name in names}
+        sums = parts.setdefault(key, none_yet)
+        for name, sum_before in sums.items():
+            try:
+                part = seconds(_number(row[name], name), name)
+                sums[name] = None if sum_before is None else sum_before + part
+            except Error as error:
+                sums[name] = None
+                problems.append(Problem(file, reader.line_num, f"{error}. The text {key[1]} has no {name}."))
+    for key, one in found.items():
+        one.draft_seconds, one.target_seconds = (parts[key].get(name) for name in PARTS)
         one.tokens = one.in_steps
         if one.step_seconds is not None and None not in one.step_seconds:
             one.seconds = sum(time for time in one.step_seconds if time is not None)

@@ -25,6 +25,7 @@ class Text:
     """What a source tells about one text. A number that it does not tell is None.
 
     tokens: all tokens of the text, as the source counts them. seconds: its decoding time; see `Foreign.times` for what it includes.
+    draft_seconds, target_seconds: the parts of its steps that drafting and the target's forwards took.
     emitted, drafted, step_seconds: a value for each step. Emitted tokens include the bonus or correction token.
     unclear: numbers of steps that the end of the text may have cut; the estimates of alpha leave them out.
     ordered: the steps are in their order.
@@ -36,6 +37,8 @@ class Text:
     category: str = ""
     tokens: int | None = None
     seconds: float | None = None
+    draft_seconds: float | None = None
+    target_seconds: float | None = None
     gamma: int | None = None
     emitted: list[int] | None = None
     drafted: list[int] | None = None

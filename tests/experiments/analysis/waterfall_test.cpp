@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "experiments/metrics/summary.h"
 #include "tests/experiments/metrics/hand_made_run.h"
@@ -125,6 +126,52 @@ TEST_F(Explained, AVerificationThatGoesOnFromDraftedRowsCostsWhatIsLeft) {
               Not(HasSubstr("drafting did")));
 }
 
+TEST_F(Explained, EveryTermHasTheIntervalOfItsCause) {
+  const auto explained = [&](const char* name, const std::vector<double>& rounds, bool uneven) {
+    const auto path = write_run(name, 1'600'000);
+    for (const double ns : rounds) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(ns));
+    if (uneven) {  // prompt 0 accepts all its drafts
+      rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
+        if (line.prompt != "0") return;
+        GenerationRecord& turn = line.turns[0];
+        turn.steps = {turn.steps[0], turn.steps[0]};
+        turn.decode_ns = 2 * 1'600'000;
+      });
+    }
+    return json(summarise_run(path)["cases"][1]["waterfall"]);
+  };
+  const auto width = [](const json& waterfall, const std::string& step, const char* name = "log_ratio_ci95") {
+    for (const json& one : waterfall) {
+      if (one["step"] != step) continue;
+      const json& ci = one.at(name);
+      const char* value = std::string(name) == "speedup_ci95" ? "speedup" : "log_ratio";
+      EXPECT_LE(ci[0].get<double>(), one[value].get<double>() + 1e-12) << step;
+      EXPECT_GE(ci[1].get<double>(), one[value].get<double>() - 1e-12) << step;
+      return ci[1].get<double>() - ci[0].get<double>();
+    }
+    ADD_FAILURE() << "no " << step;
+    return 0.;
+  };
+  // Prompts that differ make the terms of acceptance uncertain, and the speedups.
+  const json prompts = explained("prompts", {1e6, 1e6, 1e6}, true);
+  EXPECT_GT(width(prompts, "iid"), .01);
+  EXPECT_GT(width(prompts, "leviathan_3_8", "speedup_ci95"), .05);
+  EXPECT_GT(width(prompts, "measured", "speedup_ci95"), .05);
+  EXPECT_NEAR(width(prompts, "draft_cost"), 0, 1e-9);
+  EXPECT_NEAR(width(prompts, "verification_width"), 0, 1e-9);
+  // Rounds that differ make the terms of costs uncertain.
+  const json rounds = explained("rounds", {.5e6, 1e6, 1.5e6}, false);
+  EXPECT_NEAR(width(rounds, "iid"), 0, 1e-9);
+  EXPECT_NEAR(width(rounds, "measured", "speedup_ci95"), 0, 1e-9);
+  EXPECT_GT(width(rounds, "leviathan_3_8", "speedup_ci95"), .01) << "c is uncertain";
+  EXPECT_GT(width(rounds, "residual"), .01);
+  // One round gives no interval.
+  for (const json& term : explained("single", {1e6}, true)) {
+    const bool end = term["step"] == "leviathan_3_8" || term["step"] == "measured";
+    EXPECT_TRUE(term.at(end ? "speedup_ci95" : "log_ratio_ci95").is_null()) << term["step"];
+  }
+}
+
 TEST_F(Explained, ShortDraftsWithinATextMeanNoConstantGamma) {
   const auto path = write_run("short", 1'600'000);
   EXPECT_TRUE(summarise_run(path)["cases"][1]["predictions"].contains("leviathan_eq_1"));
@@ -146,11 +193,12 @@ TEST_F(Explained, OnlyPredictionsHaveErrors) {
     const std::string kind = entry["kind"];
     ++kinds[kind];
     EXPECT_EQ(entry["error"].is_number(), kind == "prediction" && entry["measured"].is_number()) << name;
-    if (kind == "optimum") {
+    if (kind == "optimum" || kind == "what_if") {
       EXPECT_TRUE(entry["measured"].is_null()) << name;
     }
   }
-  EXPECT_EQ(kinds.size(), 4u) << predictions.dump(1);
+  EXPECT_EQ(kinds.size(), 5u) << predictions.dump(1);
+  EXPECT_EQ(kinds["what_if"], 4);
   EXPECT_EQ(predictions["positional"]["kind"], "identity");
   EXPECT_TRUE(predictions["positional"]["measured"].is_number());
   EXPECT_TRUE(predictions["measured_costs"]["error"].is_number());

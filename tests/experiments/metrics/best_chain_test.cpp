@@ -117,6 +117,38 @@ TEST_F(BestChain, ATreeWithoutAChainIsNamed) {
   EXPECT_THAT(summary_table(all).header, Not(Contains("over chain [95 %]")));
 }
 
+// Only chains of a model have tested tokens and probabilities that can be compared.
+TEST_F(BestChain, TreesAndCopiesHaveNoConfidenceToCompare) {
+  const auto confident = [](LineRecord& line) {
+    for (StepRecord& step : line.turns[0].steps) {
+      for (DraftedToken& token : step.drafted) token.confidence = .5f;
+    }
+  };
+  add("chain", json::object(), confident);
+  add("copies", {{"draft", nullptr}}, confident);
+  add("self_speculation", {{"draft", nullptr}}, confident);
+  add("tree", json::object(), [&](LineRecord& line) {
+    tree(line, 1'000'000);
+    confident(line);
+  });
+  add("a_branch", json::object(), [&](LineRecord& line) {  // one step of one prompt branches
+    if (line.prompt == "0") line.turns[0].steps[1] = tree_step({1});
+    confident(line);
+  });
+  const json all = summary();
+  for (const char* name :
+       {"confidence_ece", "confidence_brier", "confidence_bins", "accepted_by_confidence"}) {
+    EXPECT_FALSE(entry_of(all, "chain")["metrics"][name].is_null()) << name;
+    EXPECT_FALSE(entry_of(all, "self_speculation")["metrics"][name].is_null())
+        << name << ": the target drafts";
+    EXPECT_TRUE(entry_of(all, "tree")["metrics"][name].is_null()) << name;
+    EXPECT_TRUE(entry_of(all, "a_branch")["metrics"][name].is_null()) << name;
+    EXPECT_TRUE(entry_of(all, "copies")["metrics"][name].is_null()) << name << ": a share of copies";
+  }
+  EXPECT_TRUE(entry_of(all, "a_branch")["categories"]["b"]["metrics"]["confidence_ece"].is_null())
+      << "also where no draft branches";
+}
+
 // The rule, trees, masks, commit and recording take a quarter of the steps of the hand-made chain.
 TEST_F(BestChain, TheOverheadIsAShareOfTheSteps) {
   const json all = summary();

@@ -188,6 +188,27 @@ TEST_F(Bounds, TreesOfARuleOverWholePathsAreBoundedAtTheFirstPosition) {
   EXPECT_NEAR(wrong["above_bound"]["bound"].get<double>(), .9475, 1e-6);
 }
 
+// No bound of the tokens per step is known for it, but its own expectation is.
+TEST_F(Bounds, TreesOfTraversalMayNotExceedItsExpectation) {
+  const auto one_more = [](const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft,
+                           const TargetRows& rows, const Coins& coins, std::int64_t position,
+                           Acceptance& out) {
+    accept(rule, options, draft, rows, coins, position, out);
+    if (out.path.size() == 1) out.path.push_back(out.path.front() + 2);  // nodes 3 and 4 follow 1 and 2
+  };
+  const auto steps = golden_steps("traversal", {2, 1}, enumerate::Draws::iid, 3000, one_more);
+  const json summary = summarise_run(run_with("one_more", "traversal", steps));
+  const json wrong = spec_of(summary)["above_bound"];
+  ASSERT_FALSE(wrong.is_null());
+  EXPECT_EQ(wrong["what"], "expected tokens");
+  EXPECT_NEAR(wrong["bound"].get<double>(), 2.5644, .05);
+  EXPECT_NEAR(wrong["measured"].get<double>(), 2.7250, .05);
+  EXPECT_GT(wrong["deviations"].get<double>(), kWrongDeviations);
+  EXPECT_THAT(wrong_rules_text(summary), HasSubstr("expected of its rule on the same drafts"));
+  EXPECT_TRUE(spec_of(summarise_run(run_with("other", "multi_path_block", steps)))["above_bound"].is_null())
+      << "a rule with another expectation";
+}
+
 TEST_F(Bounds, ARunWithoutThemHasNoSuchMetrics) {
   const json entry = spec_of(summarise_run(write_run("none", 1'000'000)));
   for (const char* metric :

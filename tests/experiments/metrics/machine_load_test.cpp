@@ -51,6 +51,25 @@ TEST(MachineLoad, WorkOfOneThreadIsNoSignOfABusyMachine) {
       << "the processor waits for the device";
 }
 
+TEST(MachineLoad, ShardsFromSeveralKindsOfCpuMakeTimesDoubtful) {
+  json merged = kTwoThreads;
+  merged["other_machines"] = {"cpu/model: \"A\" in a; \"B\" in b", "device: \"A\" in a; \"B\" in b"};
+  const json quiet = judge_machine(json::array({timed_case("a", .87, 10, 0)}), merged, {});
+  EXPECT_EQ(quiet["busy"], true);
+  ASSERT_EQ(quiet["reasons"].size(), 1u);
+  EXPECT_EQ(quiet["reasons"][0]["kind"], "machines");
+  EXPECT_EQ(quiet["reasons"][0]["value"], 2);
+  EXPECT_EQ(
+      machine_text(quiet),
+      "Several machines: the shards were measured on several kinds of CPU (cpu/model: \"A\" in a; \"B\" in "
+      "b). Times and speedups of this run are doubtful.\n");
+  const json both = judge_machine(json::array({timed_case("b", .3, 10, 0)}), merged, {});
+  EXPECT_EQ(both["reasons"].size(), 2u);
+  EXPECT_THAT(machine_text(both), HasSubstr("give 1.00. Several machines: the shards"));
+  merged["other_machines"] = json::array();
+  EXPECT_EQ(judge_machine(json::array({timed_case("a", .87, 10, 0)}), merged, {})["busy"], false);
+}
+
 TEST(MachineLoad, NoSpeedupIsAboveTau) {
   const auto of = [](double speedup, const json& interval, const char* loop) {
     json entry = {{"id", "a"}, {"draft", nullptr}, {"reference", "r"}, {"options", {{"device_loop", loop}}}};

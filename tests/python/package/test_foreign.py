@@ -1,5 +1,6 @@
 """speclab.load_foreign: every format in one common form, and bad input that leaves the rest usable."""
 
+import math
 import pathlib
 import tempfile
 import unittest
@@ -371,6 +372,136 @@ class Table(Files):
         self.refused("accepted,seconds,seconds\n1,2,3\n", "column 'seconds'")
         self.refused("accepted,seconds,clock\n1,2,2\n", "at most one of seconds and clock")
         self.refused("accepted,drafted\n3,2\n", "3 accepted tokens of 2")
+
+
+class Explain(Files):
+    """The waterfall of another program's results."""
+
+    steps = "text,accepted,drafted,seconds\n" + "".join(
+        f"{text},{accepted},4,{seconds}\n"
+        for text, lengths, seconds in (("a", (2, 4, 0, 1), 0.5), ("b", (4, 4, 3, 1, 0), 0.4), ("c", (0, 1, 2, 0), 0.6))
+        for accepted in lengths
+    )
+    t = theory.RowTimes({1: 2.0, 5: 2.8})
+
+    def check_sum(self, frame):
+        logs = frame.log_ratio[frame.known]
+        self.assertAlmostEqual(logs.sum(), math.log(frame.speedup["measured"] / frame.speedup["ideal"]))
+
+    def test_terms_against_the_closed_forms(self):
+        found = self.load(self.steps)
+        frame = found.explain(0.45, c=0.1, t=self.t)
+        alpha, tau = found.alpha().value, found.tau().value
+        self.assertEqual(list(frame.index), ["ideal", "iid", "draft_cost", "verification_width", "rest", "measured"])
+        self.assertAlmostEqual(frame.speedup["ideal"], theory.expected_tokens(alpha, 4))
+        self.assertAlmostEqual(frame.speedup["iid"], tau)
+        self.assertAlmostEqual(frame.log_ratio["draft_cost"], -math.log(1.4))
+        self.assertAlmostEqual(
+            frame.speedup["verification_width"] / tau,
+            theory.walltime_improvement(alpha, 4, 0.1, 1.4) / theory.expected_tokens(alpha, 4),
+        )
+        tokens, seconds = found.texts.tokens.sum(), found.texts.seconds.sum()
+        self.assertAlmostEqual(frame.speedup["measured"], 0.45 * tokens / seconds)
+        self.assertAlmostEqual(frame.speedup["rest"], frame.speedup["measured"])
+        self.check_sum(frame)
+        self.assertTrue(frame.known.all())
+        self.assertIn("sum over the steps", frame.explanation["rest"])
+        self.assertEqual(frame.attrs["units"]["log_ratio"], "log(ratio)")
+
+    def test_intervals(self):
+        frame = self.load(self.steps).explain(0.45, c=0.1, t=self.t)
+        for step, name in (("ideal", "speedup"), ("iid", "log_ratio"), ("rest", "log_ratio"), ("measured", "speedup")):
+            row = frame.loc[step]
+            self.assertLess(row[f"{name}_lo"], row[name], step)
+            self.assertGreater(row[f"{name}_hi"], row[name], step)
+        for step in ("draft_cost", "verification_width"):  # every step drafts 4 tokens
+            self.assertAlmostEqual(frame.log_ratio_lo[step], frame.log_ratio_hi[step])
+        one = self.load("accepted,drafted,seconds\n2,4,1\n0,4,1\n1,4,1\n").explain(1, c=0.1)
+        self.assertTrue(one[["speedup_lo", "log_ratio_lo", "speedup_hi", "log_ratio_hi"]].isna().all(axis=None))
+
+    def test_a_baseline_of_the_same_format(self):
+        fast = self.load(made.lines(*(made.answer(i, [3, 1, 4], wall=(1 + i / 10,)) for i in range(4))), gamma=4)
+        slow = self.load(made.lines(*(made.answer(i, [1] * 8, wall=(2 + i / 3,)) for i in range(1, 6))))
+        frame, ratio = fast.explain(slow), fast.speedup_over(slow)
+        row = frame.loc["measured"]
+        self.assertAlmostEqual(row.speedup, ratio.value)
+        self.assertAlmostEqual(row.speedup_lo, ratio.lo)
+        self.assertAlmostEqual(row.speedup_hi, ratio.hi)
+        self.assertIn("over 3 texts", row.explanation)
+        self.assertIn("with prefill", frame.explanation["rest"])
+        self.check_sum(frame)
+        trace = self.load(made.lines(made.trace("a", [1], [1])))
+        with self.assertRaisesRegex(speclab.Error, "other work"):
+            fast.explain(trace, base_case="ngram")
+
+    def test_what_is_not_known_is_in_the_rest(self):
+        found = self.load(self.steps)
+        frame = found.explain(0.45)
+        self.assertEqual(list(frame.known), [True, True, False, False, True, True])
+        self.assertEqual(frame.speedup["verification_width"], frame.speedup["iid"])
+        self.assertRegex(frame.explanation["draft_cost"], "in the rest: the source has no draft_seconds. Give c")
+        self.assertRegex(frame.explanation["verification_width"], "in the rest: .* Give t")
+        self.check_sum(frame)
+        only_t = found.explain(0.45, t=self.t)
+        self.assertAlmostEqual(only_t.log_ratio["verification_width"], -math.log(1.4))
+        without = found.explain(c=0.1)
+        self.assertEqual(list(without.known), [True, True, True, False, False, False])
+        self.assertTrue(math.isnan(without.speedup["measured"]))
+        self.assertRegex(without.explanation["measured"], "give base")
+
+    def test_without_a_draft_length(self):
+        found = self.load(made.lines(made.answer(1, [3, 1, 2]), made.answer(2, [1, 1, 4])))
+        frame = found.explain(0.5, c=0.1, t=self.t)
+        self.assertEqual(list(frame.known), [True, False, False, False, True, True])
+        self.assertAlmostEqual(frame.speedup["ideal"], 2)  # tau
+        for step in ("iid", "draft_cost", "verification_width"):
+            self.assertIn("Give gamma to load_foreign", frame.explanation[step])
+
+    def test_sums_alone(self):
+        found = self.load(made.counters(10, 30, [8, 5, 2], seconds=2.0, tokens=26))
+        frame = found.explain(0.1, c=0.1)
+        self.assertAlmostEqual(frame.speedup["ideal"], theory.expected_tokens(15 / 23, 3))
+        self.assertAlmostEqual(frame.log_ratio["draft_cost"], -math.log(1.3))
+        self.assertAlmostEqual(frame.speedup["measured"], 1.3)
+        varied = self.load(made.counters(10, 19, [7, 5], seconds=2.0, tokens=26)).explain(0.1, c=0.1, t=self.t)
+        self.assertRegex(varied.explanation["iid"], "not known: draft lengths vary")
+        self.assertAlmostEqual(varied.speedup["ideal"], 2.2)  # tau
+        self.assertAlmostEqual(varied.speedup["draft_cost"], 2.2 / 1.19)
+        self.assertAlmostEqual(varied.speedup["verification_width"], 2.2 / (0.19 + 1 + 0.1 * 1.9))
+        self.check_sum(varied)
+
+    def test_the_times_of_a_table(self):
+        rows = "a,2,4,1.0,0.2,0.7\na,0,4,1.0,0.2,0.7\nb,4,4,1.5,0.2,0.9\nb,1,4,1.0,0.2,0.7\n"
+        text = "text,accepted,drafted,seconds,draft_seconds,target_seconds\n" + rows
+        found = self.load(text)
+        frame = found.explain(0.5)
+        self.assertTrue(frame.known.all())
+        self.assertAlmostEqual(frame.log_ratio["draft_cost"], -math.log(1 + 0.2 / 0.5))
+        self.assertAlmostEqual(frame.speedup["verification_width"], 11 / 4 / ((0.2 + 0.75) / 0.5))
+        self.assertAlmostEqual(found.explain(0.5, c=0.05).log_ratio["draft_cost"], -math.log(1.2))
+        self.assertRegex(found.explain().explanation["draft_cost"], "draft_seconds need .* Give base")
+        bad = self.partly(
+            text.replace("1.0,0.2,0.7\na", "1.0,-1,0.7\na", 1), "the clock ran backwards.*has no draft_seconds"
+        )
+        self.assertEqual(list(bad.explain(0.5).known), [True, True, False, True, True, True])
+
+    def test_bad_arguments(self):
+        found = self.load(self.steps)
+        for options, problem in (
+            ({"base": -1}, "base is -1"),
+            ({"base": math.nan}, "base is nan"),
+            ({"base": 1, "c": -0.1}, "c is -0.1"),
+            ({"base": 1, "c": math.inf}, "c is inf"),
+            ({"case": "x"}, "no case 'x'"),
+        ):
+            with self.assertRaisesRegex(speclab.Error, problem):
+                found.explain(**options)
+        other = self.load(self.steps.replace("\na,", "\nz,").replace("\nb,", "\ny,").replace("\nc,", "\nx,"))
+        with self.assertRaisesRegex(speclab.NotApplicable, "no text with a time"):
+            found.explain(other)
+        untimed = self.load(made.lines(made.trace("a", [1, 2], [1, 1])), gamma=2)
+        with self.assertRaisesRegex(speclab.NotApplicable, "no text with a time"):
+            untimed.explain(1, case="eagle")
 
 
 if __name__ == "__main__":
