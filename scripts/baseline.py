@@ -235,7 +235,8 @@ def front_parts(root):
     chosen = front_cases(run)
     head = wrapped(f"{run.machine}; {prompts_of(run)}; {models_of(run)}.{gpu}")
     busy = wrapped(busy_note(run).strip()) + "\n\n" if run.busy else ""
-    loses = (chosen[-1].metric("speedup") or 1) < 1
+    speeds = [case.metric("speedup") for case in run.speculative if case.metric("speedup") is not None]
+    loses = bool(speeds) and min(speeds) < 1 and chosen[-1].metric("speedup") == min(speeds)
     tail = wrapped(
         f"{len(chosen)} of {len(run.cases)} cases: the reference{', ' if loses else ' and '}the fastest cases (no two of them differ in γ alone){', and the slowest case' if loses else ''}; all runs are in [results/README.md](results/README.md). "
         f"{unexplained_range(runs(root))}".strip()

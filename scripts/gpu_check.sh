@@ -52,7 +52,7 @@ while [ $# -gt 0 ]; do
 done
 case "$backend" in cuda | host-simt | cpu) ;; *) fail "--backend $backend: expected cuda, or host-simt or cpu for a dry run" ;; esac
 case "$wanted_part" in '' | 1 | 2 | 3) ;; *) fail "--part $wanted_part: expected 1, 2 or 3" ;; esac
-slower=1  # all limits of a dry run are ten times longer, because a simulated GPU is slow and the machine may be busy
+slower=1  # factor of the usual limits: ten in a dry run, because a simulated GPU is slow and the machine may be busy
 if [ $plan = false ] && [ "$backend" != cuda ]; then slower=10; fi
 seconds=${seconds:-$((580 * slower))}
 [[ $seconds =~ ^[0-9]+$ && $most =~ ^[0-9]+$ && $device =~ ^[0-9]+$ ]] || fail "--seconds $seconds --cap $most --device $device: expected whole numbers"

@@ -9,8 +9,8 @@
 // `order: listed` asks the sources one after the other; the first one that finds anything drafts. A token
 // that was not drawn at random is drafted only if it is worth a row of the target: the probability of its
 // path must reach an option (`worth`, `worth_of_draft` or `worth_of_runner_up`). With "budget": "auto" the
-// model's chain is no longer than it is worth by the measured costs and the acceptance so far, and the rest
-// of the tree is cut to what is worth its time.
+// model's chain has only as many tokens as are worth their time, by the measured costs and the acceptance so
+// far, and the rest of the tree is cut to what is worth its time.
 //
 // Paper:       Oliaro et al. 2024, SuffixDecoding (copies, hybrid with a model); He et al. 2024, REST
 //              (datastore); Miao et al. 2024, SpecInfer (one tree from several drafters); runner-ups as in
@@ -112,11 +112,12 @@ struct Options {
     visit("datastore", datastore, "file made by `speclab datastore build`, for the source \"datastore\"");
     visit(
         "order", order, {{Order::first, "first"}, {Order::tree, "tree"}, {Order::listed, "listed"}},
-        "first: the surest copy, or the model if no copy is sure; tree: all tokens that are worth a row, as "
-        "one tree; listed: the first of `sources` that finds anything");
+        "first: the best copy if it is sure, otherwise the model; tree: the copies if the best one is sure, "
+        "otherwise all tokens that are worth a row, as one tree; listed: the first of `sources` that finds "
+        "anything");
     visit("sure", sure, Range<double>{0, 1},
-          "the model does not draft if the first token of the best copy has at least this probability; not "
-          "used with order listed");
+          "a copy is sure if its first token has at least this probability; if the best copy is sure, the "
+          "model does not draft. Not used with order listed");
     visit("worth", worth, Range<double>{0, 1},
           "a copied token is verified if its path has at least this probability");
     visit("worth_of_draft", worth_of_draft, Range<double>{0, 1},

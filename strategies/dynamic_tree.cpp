@@ -11,10 +11,10 @@
 //              expected tokens per time. A further level is drafted only if it can be worth its forward. How
 //              often a token is accepted is learned for each range of the draft's probability. A draft model
 //              that is not worth its time is only tried now and then.
-// Loses when:  the draft's confidence is not its accuracy. The children are not drawn, so their q is one-hot:
-//              above temperature 0 one of the children is accepted with the probability that the target
-//              gives to all of them together. This is less than for drawn children when draft and target
-//              agree.
+// Loses when:  the draft's confidence is far from its accuracy. The children are not drawn, so their q is
+//              one-hot: above temperature 0 one of the children is accepted with the probability that the
+//              target gives to all of them together. This is less than for drawn children when draft and
+//              target agree.
 //
 // No token is drawn at random: the tree follows from the text so far, the models and the table of times. So
 // every lossless rule stays exact.
@@ -60,18 +60,18 @@ struct Options {
           "largest number of nodes that are kept; the most likely ones");
     visit(
         "rows", rows, Range<int>{1, 1 << 20},
-        "with `times` and budget fixed, nodes are kept only if they are worth their time: numbers of rows of "
-        "a target forward, such as [1, 8, 32]; empty: all `nodes` are kept");
+        "numbers of rows of a target forward, such as [1, 8, 32], whose times are in `times`. With these and "
+        "budget fixed, nodes are kept only if they are worth their time. Empty: all `nodes` are kept");
     visit("times", times, Range<double>{0, 1e12, true},
           "the time of a target forward for each entry of `rows`, in any unit");
     visit("c", c, Range<double>{0, 1e6},
           "with `rows`: time of a draft forward / time of a target forward of one row; a level that is not "
-          "worth it is not drafted");
+          "worth a draft forward is not drafted");
     budget.fields(visit);
   }
 };
 
-/// t(n) of the options; t(n) = t(1) without any.
+/// t(n) of the options `rows` and `times`; t(n) = t(1) if they are empty.
 theory::RowTimes row_times_of(const Options& options) {
   if (options.rows.size() != options.times.size()) {
     throw Error({"dynamic_tree: rows, times",
@@ -262,8 +262,8 @@ class DynamicTree final : public Strategy {
   }
 
   /// Returns the n with the highest rate, and this rate: the expected tokens of a step with the n most likely
-  /// nodes, divided by its time. The draft's probabilities stand for those of the target, or with a budget
-  /// the acceptance learned for them.
+  /// nodes, divided by its time. Node::reach stands for the probability that the target accepts the path to
+  /// a node.
   std::pair<int, double> best_count(const Slot& s, int depth) const {
     std::pair<int, double> best{0, 1 / step_time(s, 0, depth)};
     double tokens = 1;

@@ -17,7 +17,7 @@
 // With "budget": "auto" both lengths are upper limits. Before each step the strategy chooses the length of
 // the chain, perhaps 0, that gives the most tokens per time, and before each review the number of guesses
 // with which the rest of the chain takes the least time. Times are those of all three levels by the table of
-// costs: a sparse forward takes less time than a full one by what the positions that it does not see take.
+// costs: a sparse forward is faster than a full one by the time of the positions that it does not see.
 // How often the tokens of each level pass is learned from the text so far. The length is chosen before a
 // token of the step is drawn. A number of guesses may depend on earlier reviews of the step, because it does
 // not change the law of the chain.
@@ -29,7 +29,7 @@
 //              middle level alone.
 // Draft cost:  one forward of the small model per guess, one sparse forward of the target per review.
 // Loses when:  the context is short, so that attention takes little of a forward: the middle level then
-//              costs as much as the target. With a budget there are then shorter drafts, down to none.
+//              costs as much as the target. With a budget the drafts then become shorter, down to none.
 
 #include <algorithm>
 #include <cmath>
@@ -94,7 +94,7 @@ class HierarchyBudget {
     reviews_.begin();
   }
   /// Chooses the length of the chain, at most `most` tokens; 0: nothing is drafted. `committed`: positions in
-  /// the cache. `behind`: tokens that the draft model has not read; negative: the text has outgrown it.
+  /// the cache. `behind`: see ReviewBudget::plan(); negative: the text exceeds the draft model's context.
   int choose(int most, std::int64_t committed, int behind) {
     costs_.at(committed);
     const StepCosts& costs = *costs_.table();
@@ -219,7 +219,7 @@ class HierarchicalSpeculation final : public Strategy {
     // reads out the attention has no guesses, so what is seen later does not depend on them.
     const int most = std::min({options_.inner_gamma, room - 1, kMostReviewed - reviewed_ - room});
     int guessed = 0;
-    if (!sparse_.reads_next(*sequence_))
+    if (most > 0 && !sparse_.reads_next(*sequence_))  // otherwise guesses() must not spend a trial
       guessed = guess(budget_ != nullptr ? std::min(most, budget_->guesses(room)) : most);
     const auto fed = static_cast<std::size_t>(guessed) + 1;
     const ModelConfig& config = resources_.target->config();
@@ -252,7 +252,7 @@ class HierarchicalSpeculation final : public Strategy {
     }
     last_ = reviewed_ + kept;
     reviewed_ += guessed + 1;
-    if (budget_ != nullptr && guessed > 0) budget_->reviewed(guessed, kept);
+    if (budget_ != nullptr) budget_->reviewed(guessed, kept);
   }
 
   /// Draws the token at index `at` of the text.

@@ -211,7 +211,7 @@ class Lookahead final : public Strategy {
     bool fed = true;          // whether this step feeds the window
     // With a budget:
     std::optional<DraftBudget> guesses;
-    std::optional<DraftSwitch> worth;  // without a value there is no window
+    std::optional<DraftSwitch> worth;  // no value if the window has no columns
   };
 
   void start_window(Slot& slot, const Sequence& sequence) const {

@@ -8,14 +8,15 @@
 // the other, each with its own q. Two draws of the same token below the same node stay two children: the
 // second one cannot be accepted once the first was rejected, but its q changes the residual. What was drafted
 // below both hangs below the first. A copied token was not drawn, so its q is one-hot. Beside an equal child
-// it is left out: an exact rule takes the same token next, whether or not a one-hot child proposes it. At
-// temperature 0 equal tokens are one node.
+// it is left out: the equal child is tested before it, and once that child is rejected, no exact rule accepts
+// the copy. At temperature 0 equal tokens are one node.
 //
-// The tree has at most `nodes` nodes. The weight of a node is the trust in its source times the probability
-// that this source gives the node's path. At every temperature a chain stops when its weight is below
-// `worth`. Temperature 0: the nodes of least weight are pruned. Higher temperatures: a drawn token must not
-// be left out because of its value, so nothing is pruned, and all chains stop when `nodes` tokens have been
-// drawn. Only a model's chain whose next q is one-hot then goes on.
+// The tree has at most `nodes` drafted tokens. The weight of a node is the trust in its source times the
+// probability that this source gives the node's path. At every temperature a chain stops when its weight is
+// below `worth`. Temperature 0: all q are one-hot. The chains may have more than `nodes` tokens together, and
+// the nodes of least weight are pruned. Higher temperatures: a drawn token must not be left out because of
+// its value. So a tree with drawn tokens is not pruned. All chains stop when `nodes` tokens have been drawn,
+// and copies add nothing to a tree that is full.
 //
 // With "budget": "auto" the options `length`, `copies` and `nodes` are upper limits. Before a token is drawn,
 // a step chooses the length of the chains of each draft model, of the chains of the n-gram model and of each
@@ -100,7 +101,7 @@ struct Options {
     visit("trust", trust, Range<double>{0, 1},
           "factor on the weights of each draft model, [drafts]; empty: 1 each");
     visit("worth", worth, Range<double>{0, 1}, "a chain ends at a node whose weight is less than this");
-    visit("nodes", nodes, Range<int>{1, kMostNodes}, "largest number of nodes of the tree");
+    visit("nodes", nodes, Range<int>{1, kMostNodes}, "largest number of drafted tokens of the tree");
     ngrams.fields(visit, "ngram_");
     visit("ngram_sequences", ngram_sequences, Range<int>{1, 16},
           "number of chains that the n-gram model draws, independently");
@@ -135,7 +136,8 @@ std::vector<T> one_each(std::vector<T> list, std::size_t drafts, T usual, const 
   if (list.empty()) list.assign(drafts, usual);
   if (list.size() != drafts) {
     throw Error({fmt::format("merged_trees: {}", name), fmt::format("{} entries", list.size()),
-                 fmt::format("one for each of the {} draft models", drafts), "Or leave the list empty."});
+                 fmt::format("one for each of the {} draft models", drafts),
+                 "Give one for each, or leave the list empty."});
   }
   return list;
 }
@@ -191,8 +193,7 @@ class MergedTrees final : public Strategy {
     for (Slot& slot : slots_) slot.budget.emplace(costs_, slot.sources());
   }
 
-  // The tree may have more than `nodes` drafted tokens if some q are one-hot and others are not: one-hot
-  // tokens are drafted beyond this number, and beside drawn tokens nothing is pruned.
+  // At temperature 0 a draft model may be fed with more nodes than the pruned tree has.
   int max_nodes() const override { return 1 + std::max(options_.nodes, most_drawn_); }
 
   void begin(const Sequence& sequence) override {
@@ -348,7 +349,7 @@ class MergedTrees final : public Strategy {
     return part;
   }
 
-  // Draws the next token of the part of the current source, at a depth of its chain `chain`. The coins of a
+  // Draws the next token of the current source, at `depth` of its chain number `chain`. The coins of a
   // step are numbered in pages of 128, and the sources take the pages in turn: page `s` is for the first 128
   // nodes of source s, page kMostSources + s for its next 128, and so on. So no coin is used twice.
   Token draw(const Sequence& sequence, const Distribution& q, const Draft& own, int chain, int depth) const {
@@ -406,7 +407,7 @@ class MergedTrees final : public Strategy {
     std::swap(part.numbers, numbers_);
   }
 
-  // Draws the chains of the n-gram model, one after the other. The law is exact for the reason above grow().
+  // Draws the chains of the n-gram model, one after the other. See grow() for why the law is exact.
   void draw_ngrams(const Sequence& sequence) {
     source_ = levels_.size();
     Slot& slot = slot_of(sequence);

@@ -6,9 +6,9 @@
 // Paper:       Leviathan et al. 2023, Section 3.6 and Table 3 (bigram drafts); Katz 1987; Kneser and
 //              Ney 1995; Chen and Goodman 1998. A trigram with Katz back-off drafts in Spector and Re 2023,
 //              "Accelerating LLM Inference with Staged Speculative Decoding".
-// Draft cost:  no draft model runs. With a vocabulary of 49152 and three drafted tokens, a step takes 10 to
-//              45 us of CPU time at temperature 0. With sampling it takes 80 us, because sampling needs
-//              several passes over a row for each token.
+// Draft cost:  no draft model runs. With a vocabulary of 49152, drafting three tokens takes 10 to 45 us of
+//              CPU time at temperature 0. With sampling it takes 80 us, because sampling needs several passes
+//              over a row for each token.
 // Loses when:  a few tokens of context predict little: acceptance falls fast with depth, and every drafted
 //              token is a row to verify. With "budget": "auto" it then drafts less, down to nothing.
 

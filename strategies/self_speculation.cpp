@@ -26,16 +26,16 @@
 //              Neelam et al. 2025, "SPIRe" (arXiv 2504.06419): static sparse attention and pruned layers,
 //              which is sparse_cache with `skip`. SPIRe trains this draft and gives it a feedback memory;
 //              neither is done here.
-// Draft cost:  gamma forwards of one row. c = (kept layers + output head) / (all layers + output head), when
-//              reading weights takes the time; the output head is large in a small model.
+// Draft cost:  gamma forwards of one row. c = (kept layers + output head) / (all layers + output head), if a
+//              forward takes as long as reading its weights. The head is a large part of a small model.
 // Loses when:  acceptance is below c. That is usual for an early exit of a model whose output head was not
 //              trained to read the states of early layers (LayerSkip's recipe trains this). With "budget":
 //              "auto" the chain is then shorter, down to nothing. The budget computes c from the measured
 //              times of a layer and of a cached position (core/decoding/budget/own_draft_costs.h).
 //
 // A choice for each token depends only on the text and on the drafted tokens before it. So the row that the
-// token is drawn from is a law q like any other, and the draft hands it over. What the choice costs:
-// core/decoding/on_target/token_exits.h, token_skips.h and sparse_cache.h.
+// token is drawn from is a law q like any other, and the draft hands it over. The cost of the choice is
+// described in core/decoding/on_target: token_exits.h, token_skips.h and sparse_cache.h.
 
 #include <algorithm>
 #include <functional>
@@ -96,14 +96,14 @@ struct Options {
           "early_exit: number of layers that the draft runs; 0: half of the layers");
     visit("exits", exits, Range<int>{1, 10'000},
           "early_exit, instead of `exit`: numbers of layers, ascending, after which a token may leave");
-    visit(
-        "exit_when", exit_when,
-        {{ExitWhen::probability, "probability"},
-         {ExitWhen::agreement, "agreement"},
-         {ExitWhen::similarity, "similarity"}},
-        "with `exits`, a token leaves at the first exit where: its best token has at least the probability "
-        "exit_threshold; its best token is that of the exit before; its hidden state has at least the cosine "
-        "exit_threshold with that of the exit before. At the last exit every token leaves");
+    visit("exit_when", exit_when,
+          {{ExitWhen::probability, "probability"},
+           {ExitWhen::agreement, "agreement"},
+           {ExitWhen::similarity, "similarity"}},
+          "with `exits`, a token leaves at the first exit where this holds. probability: the best next token "
+          "has at least the probability exit_threshold; agreement: the best next token is that of the exit "
+          "before; similarity: the hidden state has at least the cosine exit_threshold with that of the exit "
+          "before. At the last exit every token leaves");
     visit("exit_threshold", exit_threshold, Range<double>{0, 1},
           "with `exits`: least probability, or least cosine");
     cache.fields(visit);

@@ -80,6 +80,7 @@ const RegisterStrategy<Options, SpeculativeSampling> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "a small model with the target's vocabulary; nothing for layer skipping",
     .needs_draft = true,
+    .drafts_model_chains = true,
 }};
 
 }  // namespace

@@ -58,7 +58,7 @@ struct Options {
     visit("ahead", ahead, Range<int>{0, DraftLevel::kMostGuesses},
           "tokens that the second stage guesses below a node; 0: no second stage");
     visit("branches", branches, Range<int>{1, kMostFed},
-          "the second stage guesses below this many nodes of a level, the first ones");
+          "number of nodes of a level, from the first one on, below which the second stage guesses");
     visit("order", order, Range<int>{1, NgramCounts::kMostOrder},
           "largest n-gram of the second stage, a Katz model of the text so far; not used with a second draft "
           "model");

@@ -42,7 +42,7 @@ struct Options {
         "what to remember of earlier prompts: nothing, their outputs, or their whole texts; with outputs or "
         "texts, prompts are decoded in the order of their file");
     visit("remember_tokens", remember_tokens, Range<int>{16, 1 << 27},
-          "budget of remembered tokens; the oldest half is dropped when it is full");
+          "largest number of remembered tokens; when it is reached, the oldest half is dropped");
     budget.fields(visit);
   }
 };

@@ -207,8 +207,8 @@ class Backend {
   /// group instead of the whole row. The maximum of a group that contains NaN is undefined. Returns false and
   /// does nothing if the backend does not support it (the default).
   virtual bool linear_noting(const PackedMatrix& w, const float* x, int n, float* y, float* maxima);
-  /// Says for which rows of a prompt the caller should use prompt_linear() instead of linear(). By default
-  /// for none.
+  /// Says for which rows of a prompt the caller should use prompt_linear() instead of linear(). By
+  /// default, the caller should use linear() for all rows.
   virtual PromptRows prompt_rows() const { return {}; }
   /// linear() for at most prompt_rows().most rows of a prompt. Its results are close to those of linear(),
   /// but the bits differ and depend on n.
@@ -279,8 +279,8 @@ class Backend {
   /// True when all queued operations are done. Launches nothing. Throws Error when the device has failed.
   virtual bool idle();
   /// Tells the backend that its device does not answer any more. From then on every operation throws Error,
-  /// and nothing waits for the device. Its memory is not freed, because that would wait. The CPU always
-  /// answers.
+  /// and nothing waits for the device. Its memory is not freed, because that would wait. The CPU backend does
+  /// nothing here, because the CPU always answers.
   virtual void give_up() {}
 
   /// Runs whole decoding steps on the device (core/backend/device_program.h). Null if the device cannot do
@@ -310,8 +310,8 @@ struct CpuBackendOptions {
 /// The numerics classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();
 /// Makes the CPU backend. Throws Error for a CPU without AVX2 and FMA, for a thread count out of range, and
-/// for a numerics class that is unknown or that this CPU cannot compute; the last error names the classes of
-/// this CPU.
+/// for a numerics class that is unknown or that this CPU cannot compute. The last of these errors lists the
+/// classes that this CPU can compute.
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
 
 struct CudaBackendOptions {

@@ -13,7 +13,7 @@ namespace speclab {
 /// launch of its own. With kLaunches, the next operation of any kind launches them.
 enum class CudaKernels : std::uint8_t {
   kLaunches,  ///< one launch per operation, or per pair of operations that can be fused
-  kSerial,  ///< kLaunches without overlap: each launch starts when the one before it is done, for comparison
+  kSerial,  ///< to compare with kLaunches: the same, but a launch starts only when the one before it is done
   kGraphs,  ///< kLaunches, but a forward of one sequence and at most 16 rows is recorded when a forward of
             ///< the same size comes for the second time; later ones replay the recording
   kPersistent,  ///< one launch for the operations of a forward, or of all forwards of a drafted chain,

@@ -14,8 +14,8 @@ struct GraphNode {
   bool overlap = false;  ///< the launch may start while the one before it ends
 };
 
-/// Operations that were recorded once (DeviceProgram::record()) and can be replayed with one launch. It keeps
-/// all memory that the operations got from Backend::room(). Other memory that its kernels use (weights,
+/// Operations that were recorded once (DeviceProgram::record()) and can be replayed with one launch. A graph
+/// keeps all memory that the operations got from Backend::room(). Other memory that its kernels use (weights,
 /// caches, plans) must outlive it. The arguments of kernels are fixed; whatever changes between replays is in
 /// memory of the device.
 struct Graph {

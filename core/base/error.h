@@ -9,8 +9,8 @@
 namespace speclab {
 
 /// Reports something wrong in the outside world: a file, a config, an option, a device. The four parts make
-/// one message: "WHAT: got GOT, expected EXPECTED. ADVICE". Empty parts are left out. A command that an Error
-/// ends has exit code 2.
+/// one message: "WHAT: got GOT, expected EXPECTED. ADVICE". Empty parts are left out. If an Error ends a
+/// command, the command has exit code 2.
 class Error : public std::runtime_error {
  public:
   struct Text {
@@ -26,8 +26,8 @@ class Error : public std::runtime_error {
   Text text_;
 };
 
-/// Reports a programming error, such as a failed SPECLAB_CHECK. A command that a Bug ends prints "bug: ..."
-/// and has exit code 3.
+/// Reports a programming error, such as a failed SPECLAB_CHECK. If a Bug ends a command, the command prints
+/// "bug: ..." and has exit code 3.
 class Bug : public std::logic_error {
  public:
   using std::logic_error::logic_error;

@@ -29,8 +29,8 @@ class MappedFile {
   /// Drops the pages from the process's memory. Reading them again fetches them from the system's page cache.
   void forget_pages() const;
 
-  /// The path of the file that is mapped at this address. Null if no file is, or if 256 others were mapped
-  /// when it was opened. Safe in signal handlers: no locks, no allocation.
+  /// The path of the file that is mapped at this address. Null if no file is mapped there, or if 256 other
+  /// files were mapped when that file was opened. Safe in signal handlers: no locks, no allocation.
   static const char* path_at(const void* address) noexcept;
 
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), size_}; }

@@ -49,12 +49,15 @@ struct StrategyInfo {
   /// Its option "widths" or "tree" sets the tree's shape, and its option "root_confidence" records the draft
   /// model's confidence (`speclab optimize tree`).
   bool drafts_any_shape = false;
+  /// With a constant schedule and a fixed budget, every draft is a chain of "gamma" tokens, drawn from the
+  /// draft model alone. Exact expectations on toys are for such drafts (core/theory/toys).
+  bool drafts_model_chains = false;
   bool skips_layers = false;  ///< drafts with the target, but skips the layers that the file of the option
                               ///< "skip_file" names (`speclab optimize layers` writes such files)
   /// Drafts with forwards of the target itself. A table of costs then has the time of a layer and of a cached
   /// position of the target (StepCosts::layer_ns, position_ns).
   bool drafts_with_target = false;
-  /// Name of an option with a matrix K as that of theory::MatrixCascade (core/theory/cascade.h), by which
+  /// Name of an option that holds a matrix K (theory::MatrixCascade in core/theory/cascade.h), by which
   /// several draft models review each other's chains; empty when there is none. The option "max_gram" says
   /// whether copies are the last draft. The sources of a draft are "draft 1", "draft 2", ... and "max_gram".
   std::string_view length_matrix{};

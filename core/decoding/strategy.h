@@ -99,7 +99,8 @@ struct Resources {
   std::vector<std::shared_ptr<const Model>> drafts;
   int batch = 1;
   int capacity = 0;  ///< largest number of positions of a sequence
-  /// The table from which the option "budget": "auto" chooses the size of drafts; null when there is none.
+  /// The table from which the option "budget": "auto" and the schedule `bandit` choose the size of drafts;
+  /// null when there is none.
   std::shared_ptr<const StepCosts> costs;
   /// Opens a session on the draft model with room for `capacity` positions, or fewer if its context is
   /// shorter. Call it in begin(): the loop counts the session's work for the slot that begins. Keep the

@@ -42,8 +42,8 @@ std::int64_t memory_bytes();  ///< memory of the machine or of the cgroup, which
 double measure_read_bandwidth(int threads, std::size_t buffer_bytes = std::size_t{256} << 20);
 /// Measures the bandwidth of the second read of a buffer, in bytes per second. Each turn reads `other_bytes`
 /// of other data, then the buffer, then the buffer again, and times the last read. Returns the median over
-/// turns. The result may be far below measure_read_bandwidth(), because a cache may serve data that was read
-/// once much more slowly than data that is read again and again.
+/// turns. The result may be far below measure_read_bandwidth(), because a cache may serve data much more
+/// slowly if it was read only once before than if it is read again and again.
 double measure_second_read_bandwidth(int threads, std::size_t buffer_bytes, std::size_t other_bytes);
 /// Measures the peak of float arithmetic in operations per second (an FMA counts as 2). Runs independent
 /// multiply-adds in the widest vectors and returns the best of several passes.

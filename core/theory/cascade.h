@@ -18,8 +18,8 @@
 namespace speclab::theory {
 
 /// Vertical cascade: draft 1 makes the chain for the target in `rounds` rounds. In each round it reviews k
-/// tokens of draft 2 and adds one token. The target accepts a token with probability alpha1, draft 1 with
-/// alpha2.
+/// tokens of draft 2 and adds one token. The target accepts a token of the chain with probability alpha1.
+/// Draft 1 accepts a token of draft 2 with probability alpha2.
 struct VerticalCascade {
   double alpha1 = 0, alpha2 = 0;
   int rounds = 1, k = 1;
@@ -56,10 +56,10 @@ struct MatrixCascade {
   /// [n, n]: row 0: tokens of each draft in the chain for the target; row i: in the chain that draft i
   /// reviews (the first draft is draft 1). Entries below the diagonal are not read.
   std::vector<int> k;
-  /// [n, n]: row 0: probability that the target accepts a token of each draft; row i: that draft i keeps one
-  /// in its review.
+  /// [n, n]: row 0: probability that the target accepts a token of each draft; row i: probability that draft
+  /// i keeps a token of each draft in its review.
   std::vector<double> kept;
-  std::vector<double> c;  ///< [n]: time of a forward of each draft; 0 for copies
+  std::vector<double> c;  ///< [n]: time of a forward of each draft; 0 for a draft that copies
 };
 /// Row 0 of K: the number of tokens of each draft in a full chain for the target, [n].
 std::vector<int> full_chain(const MatrixCascade& cascade);

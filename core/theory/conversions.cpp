@@ -18,7 +18,7 @@ constexpr const char* kSameAlpha =
 /// What a formula assumes about the times of a step.
 std::string assumed_times(const PredictionInputs& in) {
   return in.target && !in.target->flat()
-             ? "no time but draft and target"
+             ? "nothing but draft and target takes time"
              : "t(n) = t(1) for n <= gamma + 1, nothing but draft and target takes time";
 }
 

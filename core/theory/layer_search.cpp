@@ -91,7 +91,7 @@ class Search {
   void change_layers() {
     for (int repeats = 0; !done() && repeats < kRepeats;) {
       std::vector<int> skip = fastest()->skip;
-      const std::size_t kind = below(3);  // 0: one layer less, 1: one more, 2: an exchange
+      const std::size_t kind = below(3);  // 0: one skipped layer less, 1: one more, 2: an exchange
       if (kind != 1) skip.erase(skip.begin() + static_cast<std::ptrdiff_t>(below(skip.size())));
       if (kind != 0) {
         const int layer = layers_[below(layers_.size())];

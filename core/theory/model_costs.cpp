@@ -60,7 +60,8 @@ class CostList {
   void per_token() {
     add("model_weights", body_weights(in_.target) + head_weights(in_.target), "weights",
         "layers (d d_q + 2 d d_kv + d_q d + m d d_ff) + vocab d",
-        "the weights that a step reads: without the embedding, whose rows are looked up, and without norms");
+        "the weights that a step reads: without the embedding, whose rows are looked up, and without norms; "
+        "d_q = heads d_h, d_kv = kv_heads d_h, m = 3 feed-forward matrices (2 if not gated)");
     add("model_ops_per_token", flops_per_token(in_.target, in_.context), "operations",
         "2 weights + 4 layers heads d_h keys",
         "a multiply-add is two operations; attention is left out at context 0");

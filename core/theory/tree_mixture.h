@@ -70,9 +70,11 @@ struct TreeMixture {
   double speedup() const { return mean.tokens / mean.time; }
 };
 
-/// The mixture with the largest speed among the best trees of every size and depth (tree_grid) and the empty
-/// tree. With forwards_time() no other trees are faster, because all trees of one size and depth take the
-/// same time. Throws Error as best_mixture() and tree_grid() do.
+/// The mixture with the largest speed among the empty tree and the best trees of the sizes and depths in
+/// tree_grid(): every size up to 128 nodes, and above it only multiples of 8 and most_nodes. With
+/// forwards_time() no other trees of these sizes are faster, because all trees of one size and depth take the
+/// same time. So up to 128 nodes no other trees are faster at all. Throws Error as best_mixture() and
+/// tree_grid() do.
 TreeMixture best_tree_mixture(std::span<const StepKind> kinds, const StepTime& time, int most_nodes,
                               int most_depth);
 

@@ -39,7 +39,7 @@ std::string iid_text(const json& tests) {
     text += fmt::format(" Neighbouring steps: correlation {:+.3f}, p = {:.3g} (Ljung-Box, {:.0f} lags).",
                         number("steps", "lag1"), number("steps", "p_value"), number("steps", "lags"));
   }
-  return text + " A small p is evidence that it is not.";
+  return text + " A small p says no.";
 }
 
 }  // namespace speclab

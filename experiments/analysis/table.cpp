@@ -129,7 +129,7 @@ std::string interval_text(const json& metrics, const std::string& name, int digi
   const json value = metrics.value(name, json());
   std::string text = number_text(value, digits);
   const auto ci = metrics.find(name + "_ci95");
-  if (!value.is_null() && ci != metrics.end()) {
+  if (!value.is_null() && ci != metrics.end() && ci->is_array()) {
     text += fmt::format(" [{}, {}]{}", number_text((*ci)[0], digits), number_text((*ci)[1], digits),
                         few_prompts_text(prompts));
   }

@@ -47,7 +47,8 @@ std::span<const Command> commands() {
                                 kModelCommand,    kTheoryCommand,    kExplainCommand,  kCompareCommand,
                                 kReportCommand,   kBenchCommand,     kNumericsCommand, kDatastoreCommand,
                                 kNgramCommand,    kLookaheadCommand, kAuditCommand,    kOptimizeCommand,
-                                kSimulateCommand, kReplayCommand,    kPreflightCommand};
+                                kSimulateCommand, kReplayCommand,    kTraceCommand,    kPreflightCommand,
+                                kMergeCommand,    kToyCommand};
   return all;
 }
 

@@ -34,7 +34,7 @@ std::span<const Command> commands();
 extern const Command kRunCommand, kGenerateCommand, kListCommand, kDescribeCommand, kModelCommand,
     kTheoryCommand, kExplainCommand, kCompareCommand, kReportCommand, kBenchCommand, kNumericsCommand,
     kDatastoreCommand, kNgramCommand, kLookaheadCommand, kAuditCommand, kOptimizeCommand, kSimulateCommand,
-    kReplayCommand, kPreflightCommand;
+    kReplayCommand, kTraceCommand, kPreflightCommand, kMergeCommand, kToyCommand;
 
 /// Parses the arguments of a command. `positional` names the positional arguments in order; if the last name
 /// ends in "...", it takes all remaining ones. Prints the help and returns nothing for --help. Throws Error

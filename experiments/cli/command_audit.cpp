@@ -37,7 +37,7 @@ std::vector<const AcceptanceRule*> chosen_rules(const std::vector<std::string>& 
       throw Error(
           {.what = fmt::format("speclab audit {}", name),
            .got = fmt::format("a rule that cannot be enumerated: {}", reason),
-           .expected = "a rule whose decisions have coins of their own",
+           .expected = "a rule whose coins have finitely many outcomes",
            .advice = "speclab audit without a rule audits all lossless rules that can be enumerated."});
     }
     rules.push_back(&rule);

@@ -151,9 +151,9 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
       "chat-template", po::value(&chat_template),
       "name of a family of chat templates, instead of the template in the model's files")(
       "costs", po::value(&costs),
-      "folder of a run; a strategy with \"budget\": \"auto\" uses the table of costs of this run. Default: a "
-      "table is measured")("plain", "use no chat template")("seed", po::value(&seed)->default_value(1),
-                                                            "seed of the coins")(
+      "folder of a run; a strategy with \"budget\": \"auto\" or the schedule bandit uses the table of costs "
+      "of this run. Default: a table is measured")("plain", "use no chat template")(
+      "seed", po::value(&seed)->default_value(1), "seed of the coins")(
       "json", "print the record as JSON instead of the text")(
       "profile-steps",
       "let a profiler record only the steps after the prompt (ncu --profile-from-start off, "

@@ -102,7 +102,7 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
     print_status("Grid file: {}, with {} trees.\n", values["grid"].as<std::string>(), grid["cells"].size());
   }
   if (file[several ? "trees" : "parents"].empty()) {
-    print_status("No tree file was written, because no tree is worth its time here.\n");
+    print_status("No tree file was written, because no tree is faster than autoregressive decoding.\n");
     return kCheckFailed;
   }
   write_json_file(out, file);
@@ -191,7 +191,8 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "number of layers that are tried in each round after the first")(
       "seed", po::value<int>()->default_value(1), "seed of the random changes and of sampled answers")(
       "per-layer", po::value<double>(),
-      "choose for this ratio: time of one layer / time of a forward of one row. Default: it is measured");
+      "choose for a machine with this ratio: time of one layer / time of a forward of one row. Default: "
+      "it is measured");
   po::options_description of_tree("tree");
   of_tree.add_options()("draft", po::value(&wish.draft),
                         "name of the draft in the config; default: its only draft")(
@@ -206,7 +207,8 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "choose a tree for each of this many ranges of the draft model's confidence after the pending token; 2 "
       "to "
       "16")("c", po::value<double>(),
-            "choose for this ratio: time of a draft forward / time of a target forward, one row each")(
+            "choose for a machine with this ratio: time of a draft forward / time of a target forward, one "
+            "row each")(
       "grid", po::value<std::string>(),
       "also write the best tree of every size and depth to this file, with its predicted speedup")(
       "run", po::value<std::string>(), "folder for the run that measures; default FILE.run")(
@@ -251,9 +253,10 @@ const Command kOptimizeCommand = {
     "tree: chooses the tree of drafted tokens that is predicted to be fastest on this machine (Sequoia) and "
     "writes it to a file. With a CONFIG, first measures t(n), c and, on the config's prompts, the acceptance "
     "by rank and depth; with a RUN, takes these numbers from the run. With --by-confidence, chooses "
-    "several trees, one for each range of the draft model's confidence. Exit code 1: no tree is worth its "
-    "time, or lines of the run failed or differ from their reference. layers: searches the layers that a "
-    "draft on the target's own cache should skip (Draft & Verify), and writes them to a file.",
+    "several trees, one for each range of the draft model's confidence. Exit code 1: no tree is faster "
+    "than autoregressive decoding, or lines of the run failed or differ from their reference. layers: "
+    "searches the layers that a draft on the target's own cache should skip (Draft & Verify), and writes "
+    "them to a file.",
     "speclab optimize tree configs/quickstart.json --draft distilled --out tree.json", run_optimize};
 
 }  // namespace speclab

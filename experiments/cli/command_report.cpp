@@ -17,6 +17,7 @@
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/cli/command.h"
+#include "experiments/analysis/acceptance_by_entropy.h"
 #include "experiments/analysis/export.h"
 #include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/bound_verdict.h"
@@ -148,6 +149,29 @@ int print_export(const RunData& data, const std::string& tool, const std::string
   return code;
 }
 
+/// Prints the acceptance of each case by the entropy of the target's rows.
+int print_entropy(const RunData& data, const std::string& case_id, bool as_json) {
+  json found = json::array();
+  for (const auto& one : data.cases) {
+    if (!case_id.empty() && one->id() != case_id) continue;
+    json acceptance = acceptance_by_entropy(*one);
+    if (!acceptance.is_null()) found.push_back(std::move(acceptance));
+  }
+  if (found.empty()) {
+    throw Error(
+        {.what = "--entropy",
+         .got = "no case of chains whose lines have the entropy of the target's rows",
+         .expected = "a run with \"row_details\": true",
+         .advice = "Run it again with --set row_details=true, or record a trace with speclab trace."});
+  }
+  if (as_json) {
+    fmt::print("{}\n", found.dump(1));
+    return kOk;
+  }
+  for (const json& acceptance : found) fmt::print("{}\n", acceptance_by_entropy_text(acceptance));
+  return kOk;
+}
+
 /// The options of the command line: what to print or write of a summary.
 struct WantedReport {
   std::string csv, latex, out, case_id;
@@ -198,9 +222,10 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
       "write the report to this HTML file, and its figures to a folder beside it: NAME-figures for "
       "NAME.html")("json", "print the summary as JSON; it is computed from the lines if the run has them")(
       "prompts", "for each prompt: print the share of copied text, tau and the speedup")(
+      "entropy", "print the acceptance by the entropy of the target's rows; needs a run with row_details")(
       "export", po::value(&tool),
       "print the metrics as JSON lines, with the names that another tool uses: vllm, sglang, spec-bench or "
-      "llama.cpp")("case", po::value(&case_id), "with --export or --prompts: only this case");
+      "llama.cpp")("case", po::value(&case_id), "with --export, --prompts or --entropy: only this case");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path run = required(*values, "RUN", command);
@@ -212,11 +237,23 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
                    .expected = "only one of them",
                    .advice = ""});
   }
-  if (!exports && values->count("prompts") == 0 && values->count("case") > 0)
+  const bool entropy = values->count("entropy") > 0;
+  for (const char* other : {"csv", "latex", "out", "prompts", "export"}) {
+    if (entropy && values->count(other) > 0)
+      throw Error({.what = "speclab report",
+                   .got = fmt::format("--entropy and --{}", other),
+                   .expected = "only one of them",
+                   .advice = ""});
+  }
+  if (!exports && !entropy && values->count("prompts") == 0 && values->count("case") > 0)
     throw Error({.what = "speclab report",
                  .got = "--case",
-                 .expected = "--case together with --export or --prompts",
+                 .expected = "--case together with --export, --prompts or --entropy",
                  .advice = "speclab explain RUN CASE shows one case."});
+  if (entropy) {
+    return reading_records(command,
+                           [&] { return print_entropy(load_run(run), case_id, values->count("json") > 0); });
+  }
   if (exports) {
     if (!path_exists(run / "cases") && path_exists(run / "summary.json")) {
       throw Error({.what = "--export",
@@ -229,6 +266,9 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
   const auto [summary, stored] = read_summary(run);
   if (stored) {
     print_status("{} has no raw lines; this is its stored summary.json.\n", run.string());
+  } else if (std::none_of(summary["cases"].begin(), summary["cases"].end(),
+                          [](const json& one) { return one.value("lines", 0) > 0; })) {
+    print_status("{} has no finished line, so its table has no numbers.\n", run.string());
   }
   if (values->count("prompts") > 0) {
     require_case(summary, case_id);

@@ -150,7 +150,9 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
   }
   if (wanted.shard.n > 1 && !summary["complete"].get<bool>())
     progress.note(
-        fmt::format("shard {}/{} is done; run the others with: speclab run --shard i/{} --resume {}",
+        fmt::format("shard {}/{} is done; run the others with: speclab run --shard i/{} --resume {} (or each "
+                    "into a folder "
+                    "of its own; speclab merge joins them)",
                     wanted.shard.i, wanted.shard.n, wanted.shard.n, shell_word(folder.string())));
   if (outcome.failed > 0)
     progress.warn(fmt::format("exit code 1: {} lines failed; {} lists them", outcome.failed,
@@ -230,10 +232,12 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
       "the run in --out or the newest results/runs/NAME-TIME")(
       "dry-run", "check config, options and files, show the cases, estimate the time, run nothing")(
       "shard", po::value(&wanted.shard_text),
-      "i/n: run every n-th prompt from the i-th on; run the other shards with --resume into the same --out")(
+      "i/n: run every n-th prompt from the i-th on. Run the other shards with --resume into the same --out, "
+      "or "
+      "each into an --out of its own, for example on other machines; speclab merge joins them")(
       "costs", po::value(&wanted.costs),
-      "folder of another run, or a file with a table of costs; the cases with \"budget\": \"auto\" use this "
-      "table, so that their texts can be repeated. Default: a table is measured")(
+      "folder of another run, or a file with a table of costs; the cases with \"budget\": \"auto\" or the "
+      "schedule bandit use this table, so that their texts can be repeated. Default: a table is measured")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
       "quiet,q", "show no progress on stderr, only why the exit code is not 0");
   add_backend_options(options, wanted.backend);

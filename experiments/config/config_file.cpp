@@ -17,6 +17,7 @@
 #include "experiments/config/experiment_cases.h"
 #include "experiments/config/published.h"
 #include "experiments/config/settings.h"
+#include "experiments/config/toy_spec.h"
 
 namespace speclab {
 namespace {
@@ -45,6 +46,9 @@ struct Header {
     visit("bounds", experiment.bounds,
           "for each step of the first repeat, compute what the best verifier could keep of the step's draft; "
           "this time is not measured");
+    visit("row_details", experiment.row_details,
+          "record also the entropy of the target's row at every token, and p, q and rank of the drafted "
+          "tokens that the rule did not test; this time is not measured");
   }
 };
 
@@ -179,22 +183,27 @@ Experiment parse_experiment(json config, const std::string& name, const std::str
     }
   }
   json& target = config["target"];
-  if (target.is_object() && target.contains("model") &&
-      target.size() == 1u + target.contains("inflate") + target.contains("from")) {
+  if (target.is_object() && target.contains("markov") && target.size() == 1) {
+    experiment.markov = parse_markov(target["markov"], root + target_at + "/markov");
+    target = json(toy::describe(*experiment.markov));
+  } else if (target.is_object() && target.contains("model") &&
+             target.size() == 1u + target.contains("inflate") + target.contains("from")) {
     if (target.contains("inflate"))
       experiment.inflate = parse_inflate(target["inflate"], root + target_at + "/inflate");
     if (target.contains("from")) experiment.target_from = read_from(target, root + target_at);
     target = json(target["model"]);
   }
   if (!target.is_string() || target.get_ref<const std::string&>().empty())
-    wrong_value(root + target_at, target, "the path of a model, or {\"model\": PATH, \"inflate\": {...}}");
+    wrong_value(root + target_at, target,
+                "the path of a model, {\"model\": PATH, \"inflate\": {...}} or {\"markov\": {...}}");
   experiment.target = target.get<std::string>();
   const json drafts = config.value("drafts", json::object());
   if (!drafts.is_object()) wrong_value(root + "/drafts", drafts, "an object of drafts by name");
   for (const auto& [key, value] : drafts.items()) {
     if (key.empty() || key.find('/') != std::string::npos)
       wrong_value(root + "/drafts", json(key), "names without a slash");
-    experiment.drafts.emplace(key, parse_draft(value, key, json_pointer(root + "/drafts", key)));
+    experiment.drafts.emplace(key, parse_draft(value, key, json_pointer(root + "/drafts", key),
+                                               experiment.markov ? &*experiment.markov : nullptr));
   }
   if (config.contains("seed") && config.contains("seeds"))
     wrong_value(root + "/seeds", config["seeds"], "\"seed\" or \"seeds\", not both");

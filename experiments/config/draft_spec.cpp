@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/options_json.h"
 #include "experiments/config/config_value.h"
+#include "experiments/config/toy_spec.h"
 
 namespace speclab {
 namespace {
@@ -62,17 +63,28 @@ json to_json(const InflateShape& shape) {
   return out;
 }
 
-DraftSpec parse_draft(const json& value, std::string name, const std::string& where) {
+DraftSpec parse_draft(const json& value, std::string name, const std::string& where,
+                      const toy::MarkovSpec* toy_target) {
   DraftSpec draft;
   draft.name = std::move(name);
+  if (value.is_object() && value.contains("markov") && value.size() == 1) {
+    const json& markov = value["markov"];
+    if (toy_target == nullptr) {
+      wrong_value(where + "/markov", markov,
+                  "a draft for the target, which is no toy; a toy drafts only for {\"markov\": {...}}");
+    }
+    draft.markov = parse_markov_draft(markov, where + "/markov", *toy_target);
+    if (draft.name.empty()) draft.name = markov_name(markov);
+    return draft;
+  }
   const bool inflated = value.is_object() && value.contains("model") && value.contains("inflate");
   const bool from = value.is_object() && value.contains("model") && value.contains("from");
   if (!value.is_object() || value.size() != 1u + inflated + from ||
       !(value.contains("model") || value.contains("layers"))) {
     wrong_value(
         where, value,
-        "{\"model\": PATH}, {\"model\": PATH, \"inflate\": {...}}, {\"layers\": [0, 1, ...]} or {\"layers\": "
-        "{\"keep\": N}}");
+        "{\"model\": PATH}, {\"model\": PATH, \"inflate\": {...}}, {\"layers\": [0, 1, ...]}, {\"layers\": "
+        "{\"keep\": N}} or {\"markov\": {...}}");
   }
   if (inflated) {
     if (draft.name.empty())

@@ -1,21 +1,24 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/model/files/inflate.h"
+#include "core/model/toy/markov_table.h"
 
 namespace speclab {
 
-/// Where a draft model comes from: a checkpoint, or some layers of the target.
+/// Where a draft model comes from: a checkpoint, some layers of the target, or a toy (core/model/toy).
 struct DraftSpec {
   std::string name;         ///< the name in case ids
-  std::string model;        ///< path of the checkpoint; empty when layers of the target are used
+  std::string model;        ///< path of the checkpoint; empty when layers of the target or a toy are used
   std::string from;         ///< where to get the model, for the message when it is missing
   std::vector<int> layers;  ///< the layers to use, ascending; empty with `keep`
   int keep = 0;  ///< number of layers to use, spread evenly from the first to the last (spread_layers)
-  InflateShape inflate;  ///< the larger shape that the checkpoint is embedded in, if any
+  InflateShape inflate;                   ///< the larger shape that the checkpoint is embedded in, if any
+  std::optional<toy::MarkovSpec> markov;  ///< the toy, if the draft is one
 };
 
 /// Reads {"hidden": 2048, ...}. Throws Error with the JSON pointer of a value that is not a size, and for an
@@ -27,9 +30,11 @@ nlohmann::json to_json(const InflateShape& shape);
 /// Chooses `keep` of the layers 0 to count - 1, spread evenly. Throws Error unless keep is from 1 to count.
 std::vector<int> spread_layers(int keep, int count);
 
-/// Reads one of {"model": PATH}, {"layers": [0, 1]} and {"layers": {"keep": 2}}. The first form may also have
-/// "from" and "inflate"; a draft with "inflate" needs a name. Makes a name if `name` is empty. Throws Error
-/// for anything else.
-DraftSpec parse_draft(const nlohmann::json& value, std::string name, const std::string& where);
+/// Reads one of {"model": PATH}, {"layers": [0, 1]}, {"layers": {"keep": 2}} and {"markov": {...}}. The first
+/// form may also have "from" and "inflate"; a draft with "inflate" needs a name. The last form needs a toy as
+/// its target, `toy_target`, whose fields it takes where it lacks them (toy_spec.h); null: the target is no
+/// toy. Makes a name if `name` is empty. Throws Error for anything else.
+DraftSpec parse_draft(const nlohmann::json& value, std::string name, const std::string& where,
+                      const toy::MarkovSpec* toy_target = nullptr);
 
 }  // namespace speclab

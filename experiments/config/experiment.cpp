@@ -12,6 +12,7 @@
 #include "core/base/utf8.h"
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/measure/run_result.h"
+#include "experiments/config/toy_spec.h"
 
 namespace speclab {
 
@@ -59,9 +60,10 @@ const CaseSpec& Experiment::case_by_id(const std::string& id) const {
 json Experiment::resolved() const {
   json draft_list = json::object(), prompt_list = json::array(), case_list = json::array();
   for (const auto& [key, draft] : drafts) {
-    draft_list[key] = !draft.model.empty() ? json{{"model", draft.model}}
-                      : draft.keep > 0     ? json{{"layers", {{"keep", draft.keep}}}}
-                                           : json{{"layers", draft.layers}};
+    draft_list[key] = draft.markov           ? json{{"markov", to_json(*draft.markov)}}
+                      : !draft.model.empty() ? json{{"model", draft.model}}
+                      : draft.keep > 0       ? json{{"layers", {{"keep", draft.keep}}}}
+                                             : json{{"layers", draft.layers}};
     if (draft.inflate.any()) draft_list[key]["inflate"] = to_json(draft.inflate);
   }
   for (const PromptSpec& prompt : prompts) {
@@ -87,27 +89,29 @@ json Experiment::resolved() const {
     if (spec.drafts.size() > 1) case_list.back()["drafts"] = spec.drafts;
   }
   CalibrationOptions copy = calibration;
-  json out = {
-      {"schema_version", kSchemaVersion},
-      {"file", file},
-      {"name", name},
-      {"description", description},
-      {"target", inflate.any() ? json{{"model", target}, {"inflate", to_json(inflate)}} : json(target)},
-      {"drafts", draft_list},
-      {"prompts", prompt_list},
-      {"chat_template", chat_family.empty() ? json(chat_template) : json(chat_family)},
-      {"system", system},
-      {"seeds", seeds},
-      {"repeats", repeats},
-      {"warmup", warmup},
-      {"teacher_forced", teacher_forced},
-      {"share_prefills", share_prefills},
-      {"calibration", echo_options(option_fields(copy))},
-      {"published", published},
-      {"cases", case_list},
-      {"source", source}};
+  json out = {{"schema_version", kSchemaVersion},
+              {"file", file},
+              {"name", name},
+              {"description", description},
+              {"target", markov          ? json{{"markov", to_json(*markov)}}
+                         : inflate.any() ? json{{"model", target}, {"inflate", to_json(inflate)}}
+                                         : json(target)},
+              {"drafts", draft_list},
+              {"prompts", prompt_list},
+              {"chat_template", chat_family.empty() ? json(chat_template) : json(chat_family)},
+              {"system", system},
+              {"seeds", seeds},
+              {"repeats", repeats},
+              {"warmup", warmup},
+              {"teacher_forced", teacher_forced},
+              {"share_prefills", share_prefills},
+              {"calibration", echo_options(option_fields(copy))},
+              {"published", published},
+              {"cases", case_list},
+              {"source", source}};
   if (!target_name.empty()) out["target_name"] = target_name;
   if (bounds) out["bounds"] = true;
+  if (row_details) out["row_details"] = kRowDetailsVersion;
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -53,13 +54,17 @@ struct CalibrationOptions {
   void fields(OptionVisitor& visit);
 };
 
+/// The version of what `row_details` adds to a record. config.json has it as "row_details".
+inline constexpr int kRowDetailsVersion = 1;
+
 /// An experiment as its config describes it, checked without opening a model. configs/README.md describes the
 /// format, config_file.h reads it.
 struct Experiment {
   std::string file;
   std::string name, description;
-  std::string target;       ///< path of the target model
-  InflateShape inflate;     ///< the larger shape that the target is embedded in, if any
+  std::string target;                     ///< path of the target model; of a toy, its description
+  std::optional<toy::MarkovSpec> markov;  ///< the toy, if the target is one (core/model/toy)
+  InflateShape inflate;                   ///< the larger shape that the target is embedded in, if any
   std::string target_name;  ///< the target's name in "targets"; empty for a config with "target"
   std::string target_from;  ///< where to get the target
   std::map<std::string, DraftSpec> drafts;  ///< by name, inline ones included
@@ -73,6 +78,7 @@ struct Experiment {
   bool teacher_forced = true;
   bool share_prefills = true;  ///< see PrefillCache
   bool bounds = false;         ///< compute the bounds of each step's draft (core/theory/step_bounds.h)
+  bool row_details = false;    ///< see LoopOptions::row_details
   CalibrationOptions calibration;
   std::vector<CaseSpec> cases;
   /// Numbers that others published, by case (experiments/config/published.h).

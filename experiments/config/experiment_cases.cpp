@@ -167,16 +167,17 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
 
 std::string Expander::draft_name(const json& value, const std::string& where) {
   if (value.is_object()) {
-    DraftSpec draft = parse_draft(value, "", where);
+    DraftSpec draft = parse_draft(value, "", where, experiment_.markov ? &*experiment_.markov : nullptr);
     const std::string name = draft.name;
     experiment_.drafts.emplace(name, std::move(draft));
     return name;
   }
   if (!value.is_string()) {
-    throw Error({.what = where,
-                 .got = value.dump(),
-                 .expected = "the name of a draft, or {\"model\": PATH}, or {\"layers\": [...]}",
-                 .advice = ""});
+    throw Error(
+        {.what = where,
+         .got = value.dump(),
+         .expected = "the name of a draft, or {\"model\": PATH}, {\"layers\": [...]} or {\"markov\": {...}}",
+         .advice = ""});
   }
   const auto name = value.get<std::string>();
   if (!experiment_.drafts.contains(name)) {

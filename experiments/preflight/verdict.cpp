@@ -207,7 +207,7 @@ std::string preflight_text(const json& verdict) {
   }
   text += fmt::format(
       "\nc = {} (time of a drafted token / time of a target forward). t(n): time of a target "
-      "forward over the draft and one more token, in units of a forward over one.\n{}\n",
+      "forward over the draft and one more token, in units of a forward over one token.\n{}\n",
       number_text(verdict["c"]), to_text(lengths));
   Table categories{.header = {"category", "alpha"}, .rows = {}, .right = {false, true}};
   for (const auto& [name, alpha] : verdict["alpha_by_category"].items())

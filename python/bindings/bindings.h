@@ -26,6 +26,7 @@ void bind_rows(nanobind::module_& module);         ///< verifier_bounds.h
 void bind_shapes(nanobind::module_& module);       ///< lookahead.h, tree_search.h
 void bind_rounds(nanobind::module_& module);       ///< rounds.h, stats.h
 void bind_estimators(nanobind::module_& module);   ///< alpha_estimators.h; after bind_rounds()
+void bind_processes(nanobind::module_& module);    ///< processes/, toys/; after bind_rounds()
 void bind_predictions(nanobind::module_& module);  ///< predictions.h, conversions.h; after bind_costs()
 
 using Pair = std::pair<double, double>;

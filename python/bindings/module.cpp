@@ -41,5 +41,6 @@ Equations of "Leviathan et al." are those of Leviathan, Kalman, Matias 2023, "Fa
   speclab::python::bind_shapes(module);
   speclab::python::bind_rounds(module);
   speclab::python::bind_estimators(module);
+  speclab::python::bind_processes(module);
   speclab::python::bind_predictions(module);
 }

@@ -2,6 +2,7 @@
 
 - `load(run)` reads a run folder or a committed baseline.
 - `theory` holds the closed forms and estimators of the C++ library (`core/theory`).
+- `trace(run)` has what drafters propose at every position of a text, of a run that `speclab trace` recorded.
 - `load_foreign(files)` reads results of other programs: Spec-Bench, vLLM, ik_llama.cpp, SpecDecode-Bench, CSV.
 - `export(run, to, format)` writes a run in other programs' formats; `render(prompts, tokenizer_config, to)` writes prompts in a chat form.
 - `anchors` holds published numbers and what the closed forms say about each.
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from .binary import Comparison, Simulation, call, compare, simulate
     from .exports import export
     from .foreign import Foreign, load_foreign
-    from .metric_units import units
+    from .metric_units import estimators, units
     from .predicted import predict
     from .record import BadRun, NotApplicable
     from .run import Run, load
     from .templates import render
+    from .traces import trace
 
 __version__ = "0.1.0"
 __all__ = [
@@ -40,6 +42,7 @@ __all__ = [
     "anchors",
     "call",
     "compare",
+    "estimators",
     "export",
     "load",
     "load_foreign",
@@ -47,6 +50,7 @@ __all__ = [
     "render",
     "simulate",
     "theory",
+    "trace",
     "units",
 ]
 
@@ -59,12 +63,14 @@ _HOME = {
     "Simulation": "binary",
     "call": "binary",
     "compare": "binary",
+    "estimators": "metric_units",
     "export": "exports",
     "load": "run",
     "load_foreign": "foreign",
     "predict": "predicted",
     "render": "templates",
     "simulate": "binary",
+    "trace": "traces",
     "units": "metric_units",
 }
 

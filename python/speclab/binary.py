@@ -41,8 +41,8 @@ def find_binary() -> pathlib.Path:
 def call(*arguments: PathLike) -> Any:
     """Runs a command of the binary with --json and returns what it prints: `call("theory", "--alpha", ".8", "--gamma", "5")`.
 
-    A command that ends with exit code 1 has found a failure and printed it, so its output is returned as well. Raises Error with the
-    message of the command for every other exit code.
+    A command that ends with exit code 1 has found a failure and printed it, so its output is returned as well. If
+    the exit code is neither 0 nor 1, or if the output is not JSON, raises Error with the message of the command.
     """
     command = [str(find_binary()), *(os.fspath(word) for word in arguments), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -59,10 +59,14 @@ def call(*arguments: PathLike) -> Any:
 class Comparison:
     """What `speclab compare` found.
 
-    cases: index case; verdict ("faster", "slower", "same", "unclear..."), ratio = time per emitted token, BASE / NEW, with ratio_lo and
-    ratio_hi, texts_compared, texts_changed, texts_promised (the texts must be equal), and `failures`, a list of reasons. speedup_base and
-    speedup_new, and the parts of the change of the speedup: reference, acceptance, draft, verification and overhead. They are logarithms
-    that add up to log(speedup_new / speedup_base).
+    cases: a row for each case (index: case), with these columns.
+    verdict: "faster", "slower", "same", "unclear" or "unclear: REASON"; with gates "equal" or "differs"; for a case
+    without these another outcome, such as "missing". ratio: time per emitted token, BASE / NEW. ratio_lo, ratio_hi: the
+    ends of its interval. texts_compared, texts_changed: numbers of texts. texts_promised: True if a changed text is a
+    failure. failures: a list of reasons. speedup_base, speedup_new: the speedups of the case. reference, acceptance,
+    draft, verification, overhead: the parts of the change of the speedup, as logarithms that add up to
+    log(speedup_new / speedup_base). A case without a reference has no speedups; its parts add up to log(ratio), and
+    the one named reference is 0.
     gates: a row for each (case, gate): metric, base, new, change ("equal", "better", "worse" or "changed").
     """
 
@@ -86,10 +90,11 @@ def compare(
 ) -> Comparison:
     """Compares two runs: texts, times with intervals, and counts.
 
-    gates: names of counts that must be equal, out of "tau", "alpha", "rows" and "calls". With gates, times are ignored, so a committed
-    record without raw lines can be compared too. aa: second runs of the same config with the binary of `base` or `new`; what they change is
-    noise. Raises Error if the runs cannot be compared: other models, numerics class, machine or
-    workload.
+    gates: names of counts that must be equal, out of "tau", "alpha", "rows" and "calls". With gates, times are ignored,
+    so a committed record without raw lines can be compared too. aa: second runs of the same config with the binary of
+    `base` or `new`; their differences from the first run are noise. Raises Error if models or numerics class differ,
+    without gates also if the machine differs, and without allow_other_workload also if the workload differs. Raises
+    Error for a run of aa that is `base` or `new` itself or was made on a busy machine.
     """
     options = ["--gate", ",".join(gates)] if gates else []
     options += [word for run in aa for word in ("--aa", os.fspath(run))]

@@ -4,8 +4,8 @@
 class Error(ValueError):
     """Something outside the program is wrong: a number, a file, a run, a command. The message says what was found and what was expected.
 
-    Errors of the C++ library have the same text in parts: `what` is wrong, `got`, `expected`, and `advice` (what to do).
-    The parts are "" in errors that only have a message.
+    An error of the C++ library also has the parts of its message: `what` is wrong, what the library `got` and
+    `expected`, and `advice`. In other errors these parts are "".
     """
 
     def __init__(self, message: str, what: str = "", got: str = "", expected: str = "", advice: str = "") -> None:

@@ -28,11 +28,12 @@ DRAFTED = (
 )
 OFTEN_UNKNOWN = ("p", "q", "rank", "confidence", "entropy", "expected", "distance")  # of a drafted token
 PREDICTIONS = (
-    *("case", "name", "kind", "quantity", "value", "value_lo", "value_hi", "measured", "error"),
+    *("case", "name", "kind", "quantity", "value", "value_lo", "value_hi", "change", "measured", "error"),
     *("equation", "assumptions"),
 )
 WATERFALL = (
-    *("case", "step", "speedup", "log_ratio", "explanation"),
+    *("case", "step", "speedup", "speedup_lo", "speedup_hi"),
+    *("log_ratio", "log_ratio_lo", "log_ratio_hi", "explanation"),
     *("unexplained_share", "unexplained_share_lo", "unexplained_share_hi"),
     *("residual_share", "residual_share_lo", "residual_share_hi"),
 )
@@ -45,9 +46,15 @@ ROUNDS = ("round", "context_length", "model", "rows", "ns")
 
 
 def frame(rows: list[dict[str, Any]], columns: Iterable[str] | None = None, metrics: bool = True) -> pd.DataFrame:
-    """A frame with the units of its columns in attrs. It has `columns`, or those of the rows. metrics: as in metric_units.of_columns."""
+    """A frame with the units of its columns in attrs, and with the estimators of those that are metrics.
+
+    columns: the columns of the frame; without it, those of the rows. metrics: as in metric_units.of_columns.
+    """
     table = pd.DataFrame(rows, columns=None if columns is None else list(columns))
-    table.attrs["units"] = metric_units.of_columns([str(column) for column in table.columns], metrics)
+    names = [str(column) for column in table.columns]
+    table.attrs["units"] = metric_units.of_columns(names, metrics)
+    if metrics:
+        table.attrs["estimators"] = metric_units.estimators_of_columns(names)
     return table
 
 
@@ -119,7 +126,7 @@ def waterfall_rows(case: Case) -> list[dict[str, Any]]:
     rows = []
     for term in case.waterfall or []:
         row = {"case": case.id, **term}
-        for name in ("unexplained_share", "residual_share"):
+        for name in ("speedup", "log_ratio", "unexplained_share", "residual_share"):
             row |= with_ends(name, term.get(f"{name}_ci95"))
         rows.append(row)
     return rows

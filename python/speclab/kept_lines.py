@@ -58,7 +58,7 @@ def totals(steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 def slim_line(line: dict[str, Any]) -> dict[str, Any]:
     """A line of a case without the fields that grow with its text."""
-    dropped = ("steps", "tokens", "row_hashes", "pieces", "text", "drift")
+    dropped = ("steps", "tokens", "row_hashes", "target_entropy", "pieces", "text", "drift")
     out = {key: value for key, value in line.items() if key not in dropped}
     if "steps" in line:
         out["totals"] = totals(line["steps"])

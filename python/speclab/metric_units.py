@@ -1,4 +1,4 @@
-"""Units of metrics and of the columns of frames."""
+"""Units and estimators of metrics, and units of the columns of frames."""
 
 import functools
 import pathlib
@@ -43,13 +43,18 @@ def _schema() -> str:
     raise Error(f"{here / 'SCHEMA.md'}: not found. Install the package again.")
 
 
+def _section(text: str, heading: str) -> str:
+    """The text below a heading of the third level."""
+    return text.split(f"\n### {heading}\n", 1)[1].split("\n### ", 1)[0]
+
+
 def units_of_table(text: str) -> dict[str, str]:
     """{metric: unit} of the table of metrics in results/SCHEMA.md.
 
     A row may describe several metrics: `| flops, weight_bytes | 1/token, B/token | ...`. It then has one unit for all, or one for each.
     "array: UNIT" and "map: UNIT" are units of the elements. A metric without a unit has "".
     """
-    section = text[text.index("### metrics") : text.index("### predictions")]
+    section = _section(text, "metrics")
     found: dict[str, str] = {}
     for names, cell in re.findall(r"^\| ([a-z_0-9, ]+) \| ([^|]*)\|", section, re.M):
         metrics = names.split(", ")
@@ -61,9 +66,20 @@ def units_of_table(text: str) -> dict[str, str]:
     return found
 
 
+def estimators_of_table(text: str) -> dict[str, str]:
+    """{metric: estimator} of the table of estimators in results/SCHEMA.md: `| estimator | what it computes | METRIC, METRIC, ... |`."""
+    rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| ([a-z_0-9, ]+) \|$", _section(text, "estimators"), re.M)
+    return {metric: name for name, metrics in rows if name != "estimator" for metric in metrics.split(", ")}
+
+
 @functools.cache
 def _metric_units() -> dict[str, str]:
     return units_of_table(_schema())
+
+
+@functools.cache
+def _metric_estimators() -> dict[str, str]:
+    return estimators_of_table(_schema())
 
 
 def units() -> dict[str, str]:
@@ -72,6 +88,21 @@ def units() -> dict[str, str]:
     Source: results/SCHEMA.md. The frames have the units of their columns in `frame.attrs["units"]`.
     """
     return dict(_metric_units())
+
+
+def estimators() -> dict[str, str]:
+    """{metric: estimator} of every metric of a run: "count", "censored maximum likelihood", "ratio of sums, median over repeats".
+
+    Source: results/SCHEMA.md, which says what each estimator computes. Frames of metrics have the estimators of their columns in
+    `frame.attrs["estimators"]`.
+    """
+    return dict(_metric_estimators())
+
+
+def estimators_of_columns(columns: list[str]) -> dict[str, str]:
+    """The estimators of those columns that are metrics."""
+    known = _metric_estimators()
+    return {column: known[column] for column in columns if column in known}
 
 
 def of_columns(columns: list[str], metrics: bool) -> dict[str, str]:

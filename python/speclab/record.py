@@ -86,9 +86,9 @@ class Case:
             elif name not in self.run.varying:
                 continue
             elif name in RULE_PARAMETERS and "rule" in self.run.varying and "rule" in names:
-                words.append(value)  # stands behind the name of the rule
+                words.append(value)  # follows the name of the rule
             elif name == f"{schedule}_threshold":
-                words.append(f"≥ {value}")  # stands behind the name of the schedule
+                words.append(f"≥ {value}")  # follows the name of the schedule
             elif name in ("rule", "schedule"):
                 words.append(value.replace("_", " "))
             else:
@@ -158,7 +158,10 @@ class Run:
             for case in summary.get("cases", []) if texts is not None else []:
                 for prediction in (case.get("predictions") or {}).values():
                     for name in SHARED_TEXTS & prediction.keys():
-                        prediction[name] = texts[prediction[name]]
+                        place = prediction[name]
+                        if type(place) is not int or place < 0:  # of a list, -1 would be the last text
+                            raise IndexError(f"{name}: {place!r}")
+                        prediction[name] = texts[place]
         except (IndexError, TypeError) as error:
             raise BadRun(
                 f'{self.folder / "summary.json"}: a prediction names a text that the list "texts" lacks ({error}). Check the file out again.'

@@ -23,7 +23,7 @@ class Run:
     """A measured run. Each property is a frame that is made when it is first used.
 
     Every frame has the units of its columns in `frame.attrs["units"]`, such as {"tau": "tokens/step", "wall_ns": "ns"}. Columns that are
-    not listed there have no unit. X_lo and X_hi are the ends of the 95 % interval of X. A number that does not exist is NaN or None.
+    not listed there have no unit. Frames of metrics have the names of their estimators in `frame.attrs["estimators"]`. X_lo and X_hi are the ends of the 95 % interval of X. A number that does not exist is NaN or None.
     results/SCHEMA.md describes every metric and field.
 
     `kept` tells which frames of lines (`lines`, `steps`, `drafted`, `calibration_rounds`) the record has: "full" has all of them, "slim" has
@@ -46,7 +46,7 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """summary.json as it is."""
+        """summary.json, with the texts of a committed record put back into its predictions."""
         return self.record.summary
 
     @property
@@ -140,13 +140,20 @@ class Run:
 
     @functools.cached_property
     def sources(self) -> pd.DataFrame:
-        """The share of steps for which each source drafted, and how often a token of its drafts was accepted. Index: case, source."""
+        """How often each source drafted, and how often its drafts had an accepted token. Index: case, source.
+
+        source_share: share of the steps for which the source drafted. hit_rate: share of its drafts with at least one
+        accepted token of its own.
+        """
         columns = ("case", "source", "source_share", "hit_rate")
         return frames.frame(self._rows(frames.source_rows), columns).set_index(["case", "source"])
 
     @functools.cached_property
     def predictions(self) -> pd.DataFrame:
-        """Every closed form whose inputs are known, with the measured value beside it. error = value / measured - 1."""
+        """Every closed form whose inputs are known, with the measured value beside it. error = value / measured - 1.
+
+        A what-if (kind "what_if") has no measurement. Its `change` is value / measured_costs - 1.
+        """
         return frames.frame(self._rows(frames.prediction_rows), frames.PREDICTIONS)
 
     @functools.cached_property
@@ -154,8 +161,11 @@ class Run:
         """The terms that lead from the predicted to the measured speedup of each case, in order.
 
         `speedup` is the value after this term and all terms before it. The log_ratios of a case add up to log(measured / predicted).
+        The first and the last row have the interval of `speedup`, the others that of `log_ratio`.
         """
-        return frames.frame(self._rows(frames.waterfall_rows), frames.WATERFALL)
+        table = frames.frame(self._rows(frames.waterfall_rows), frames.WATERFALL)
+        table.attrs["estimators"] = {}  # "speedup" is a running value here, not the metric
+        return table
 
     @functools.cached_property
     def calibration(self) -> pd.DataFrame:
@@ -231,7 +241,7 @@ class Run:
                 continue
             tokens = step.get("tokens", [])
             if any(token.get("parent", place) != place for place, token in enumerate(tokens)):
-                raise NotApplicable(f"{case}: drafts trees. Rounds are those of chains.")
+                raise NotApplicable(f"{case}: drafts trees. Rounds exist only for chains.")
             by_prompt[key["prompt"]].append(
                 theory.chain_round(
                     accepted=step["accepted"],

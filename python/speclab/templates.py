@@ -30,9 +30,9 @@ def render(
     """Renders prompts with the chat template of a model, and writes them into the prompt file `to`, which `speclab run` takes as it is.
 
     prompts: a prompt file (JSONL, as in configs/README.md), or a list of texts or of entries of such a file. tokenizer_config: a model's
-    tokenizer_config.json or its folder; a chat_template.jinja beside it takes precedence, as in transformers. template: the name of the
-    template, for a model with several. system: a system message. date: what templates that print a date show; None for today. variables:
-    further variables of the template, such as {"enable_thinking": False}.
+    tokenizer_config.json or its folder; a chat_template.jinja beside it takes precedence, as in transformers. template:
+    the name of the template, for a model with several. system: a system message. date: the date for templates that
+    print one; None for today. variables: further variables of the template, such as {"enable_thinking": False}.
     Each prompt keeps its id, category, split and options. Its `renderer` names jinja2's version and the SHA-256 of the template; the engine
     then adds nothing to the text, and config.json of the run repeats `renderer`. A prompt of several turns cannot be rendered, because its
     later turns follow answers of the model; first_turn keeps only its first turn. Returns the entries of the file.

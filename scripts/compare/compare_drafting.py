@@ -430,7 +430,8 @@ def main():
         )
         + (f"{transformers.version}\n" if transformers else "")
         + f"{began:%Y-%m-%d %H:%M} UTC; {len(prompts)} prompts, {args.tokens} tokens each, greedy; interleaved repeats: {args.repeats}\n"
-        "call: a forward of the target after the prompt; 16 or 10 in a name: most tokens that a step drafts"
+        "call: a forward of the target after the prompt; the tokens that the prompt's forward emits are not counted;\n"
+        "16 or 10 in a name: most tokens that a step drafts"
     )
     page.say(table(summary, prompts))
     page.say(prompt_table(summary, prompts))

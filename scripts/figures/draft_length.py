@@ -84,8 +84,8 @@ def draw(run):
 
 
 def draw_ratio(run):
-    """Plots the measured speedup against two predictions of Chen et al.: r'(K+1), the limit for a draft that costs nothing,
-    and the ratio that includes the cost of the draft."""
+    """Plots the measured speedup against two predictions of Chen et al.: r'(K+1), the limit for a draft that costs
+    nothing, and the ratio that includes the cost of the draft."""
     cases = [
         case
         for case in run.speculative

@@ -37,8 +37,8 @@ def draw(run):
     best = gains.argmax(axis=0)
     shades = matplotlib.colormaps["Greys"](np.linspace(0, 0.55, len(LEVELS)))
     for level, shade in zip(LEVELS[1:], shades[1:]):
-        # How much better drafts of at least `level` tokens are than shorter ones. This number is smooth; the best length
-        # itself jumps.
+        # How much better drafts of at least `level` tokens are than shorter ones. This number is smooth; the best
+        # length itself jumps.
         advantage = gains[level:].max(axis=0) - gains[:level].max(axis=0)
         axes.contourf(alpha, c, advantage, levels=[0, np.inf], colors=[shade])
         axes.contour(alpha, c, advantage, levels=[0], colors="#555555", linewidths=0.4)

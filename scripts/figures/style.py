@@ -83,8 +83,8 @@ def log_axis(axis):
 
 
 def legend_below(figure_, handles, labels, columns=2):
-    """A legend under the axes, where it never covers data. It has one column if several columns do not fit. A tall legend
-    makes the figure taller."""
+    """A legend under the axes, where it never covers data. It has one column if several columns do not fit. A tall
+    legend makes the figure taller."""
     longest = max((len(label) for label in labels), default=0)
     columns = 1 if longest > 30 else columns
 

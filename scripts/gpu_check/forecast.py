@@ -13,8 +13,9 @@ Equations, for n rows of one sequence after `context` committed tokens:
     persistent form   = sum of the floors + tasks x (barrier + ramp of a task) + gap
 
 The ramp is the time until the first bytes arrive and until the last block ends. `bytes` are read from memory or written
-to it: weights in bf16 once, keys and values in bf16, activations in float or bf16. Activations that each block of a linear
-layer reads again count as on-chip bytes. Perfect overlap of the three terms is assumed, so a floor is a lower bound.
+to it: weights in bf16 once, keys and values in bf16, activations in float or bf16. Activations that each block of a
+linear layer reads again count as on-chip bytes. Perfect overlap of the three terms is assumed, so a floor is a lower
+bound.
 Launches are assumed not to overlap, as with --kernels serial. The default overlaps them on sm_90 and should be faster.
 
 The launches of a forward are LAYER_KERNELS and FORWARD_KERNELS. A test compares them with what the program launches on the simulated

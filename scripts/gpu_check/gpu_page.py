@@ -87,7 +87,8 @@ class Forwards:
         return statistics.median(samples) * 1e-9 if samples else None
 
     def step_seconds(self, form, context):
-        """Median time of a greedy step that the device runs by itself. form: "off", "round" or "loop" (device_graph)."""
+        """Median time of a greedy step that the device runs by itself. form is "off", "round" or "loop", as in the option
+        device_graph."""
         samples = self.contexts.get(context, {}).get("device_step_ns", {}).get(form)
         return statistics.median(samples) * 1e-9 if samples else None
 

@@ -39,8 +39,8 @@ Written by `scripts/history.py page` from [history.jsonl](history.jsonl); do not
 
 
 def noise_of(line, values):
-    """The standard deviation of log(value) from run to run: CALIBRATED_NOISE for a value without an interval. Otherwise it
-    comes from the repeats of the run if the run has some, else from the interval."""
+    """The standard deviation of log(value) from run to run: CALIBRATED_NOISE for a value without an interval. Otherwise
+    it comes from the repeats of the run if the run has some, else from the interval."""
     if values[1] is None:
         return CALIBRATED_NOISE
     if line.get("ratio_noise"):

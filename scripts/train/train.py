@@ -83,8 +83,8 @@ class Muon:
 
 
 def choose_vocabulary(shards, embedding, size, device):
-    """Returns (sorted ids [size], smoothed frequency [V], sampled features). The frequency of a token is the normalised sum
-    of its share of the written tokens, its mean probability under the target on the sample, and a weak Zipf prior."""
+    """Returns (sorted ids [size], smoothed frequency [V], sampled features). The frequency of a token is the normalised
+    sum of its share of the written tokens, its mean probability under the target on the sample, and a weak Zipf prior."""
     V = len(embedding)
     counts, mass, positions = torch.zeros(V), torch.zeros(V), 0
     samples = []
@@ -197,8 +197,8 @@ class Text:
         return out
 
     def places(self, batch):
-        """ids [n, L] padded with 0 on the right; (row, column, number in the text) of the M positions whose next token the
-        target chose."""
+        """ids [n, L] padded with 0 on the right; (row, column, number in the text) of the M positions whose next token
+        the target chose."""
         longest = max(len(self.sequences[i][0]) for i in batch)
         ids, row, column, place = torch.zeros(len(batch), longest, dtype=torch.long), [], [], []
         for r, i in enumerate(batch):
@@ -270,8 +270,8 @@ def boost(text, vocab, earlier, rest):
 
 
 def start_key(args, target, shards):
-    """A hash of all that the state before the first step depends on. It is part of the names of two files: the one with this
-    state and the one with the state of the training."""
+    """A hash of all that the state before the first step depends on. It is part of the names of two files: the one with
+    this state and the one with the state of the training."""
     earlier = [hashlib.sha256((d / "model.safetensors").read_bytes()).hexdigest() for d in args.boost]
     names = [(s.name, s.stat().st_size) for s in shards]
     what = [target, names, args.size, args.seed, args.warm_steps, args.plain, earlier, args.boost_rest]

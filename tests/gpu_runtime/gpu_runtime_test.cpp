@@ -117,7 +117,7 @@ TEST_F(GpuRuntime, MachinesThatCannotBeUsedAreNamed) {
   EXPECT_THAT(opened(2), HasSubstr("--device: got 2, expected 0 to 1, the GPUs that the driver shows"));
   machine().failing = "cudaSetDevice", machine().status = 46;  // cudaErrorDevicesUnavailable
   EXPECT_THAT(opened(1),
-              HasSubstr("GPU (device 1): got it is busy or unavailable, expected a GPU that this process "
+              HasSubstr("GPU (device 1): got a busy or unavailable GPU, expected a GPU that this process "
                         "may use. End the process that uses it"));
   machine().failing.clear();
   machine().major = 7, machine().minor = 5;
@@ -139,7 +139,7 @@ TEST_F(GpuRuntime, TooLittleMemorySaysHowMuchThereIs) {
   EXPECT_EQ(
       error_of([&] { gpu.allocate(std::size_t{81} << 20); }),
       "memory of Fake GPU A (device 0) for 81.0 MiB more: got 80.0 MiB free of 100.0. Use a smaller model "
-      "or context, another --device, or end other programs that use this one.");
+      "or context, another --device, or end other programs that use this GPU.");
   EXPECT_EQ(error_of([&] { gpu.allocate(std::size_t{80} << 20); }), "") << "the error is not reported again";
 }
 

@@ -48,8 +48,8 @@ struct SlotRange {
   int begin, end;
 };
 
-/// Up to kRows queries that read the same keys: one key/value head serves all of their query heads, and they
-/// may come from several rows. Each query sees slots [0, committed) first and then its own path, so key
+/// Up to kRows queries that read the keys of the same key/value head. They may belong to several query heads
+/// and to several rows. Each query sees slots [0, committed) first and then its own path, so key
 /// number i of a query is always the key at position i. With a view of part of the cache (listed_keys.h),
 /// `committed` is 0 and each path starts with the slots of the view. Then "position" means the index in the
 /// path.

@@ -69,7 +69,7 @@ struct Bf16Slice {
   const void* next;  ///< what this thread is likely to read next; it is only prefetched, so any address is
                      ///< allowed
 };
-/// `emulated`: computes every instruction in ordinary C++ code, slowly, on machines that do not have it.
+/// If `emulated` is true, ordinary C++ code computes every instruction. This is slow and needs no bf16 unit.
 void bf16_linear_slice(Bf16Unit unit, bool emulated, const Bf16Slice& slice);
 
 /// For measure_peak_flops(): runs the unit's instruction in a loop on independent sums, with all operands in

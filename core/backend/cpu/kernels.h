@@ -53,10 +53,10 @@ void silu_multiply_row(const float* gate, const float* up, int n, float* out);
 
 /// True if this CPU has vectors with fused multiply-add (AVX2 or better), which class f32 needs.
 bool kernels_supported();
-/// The instruction set that is used: "AVX2", "AVX3", ... It is only for information: all of them give the
-/// same bits.
+/// The instruction set that is used: "AVX2", "AVX3" (Highway's name of AVX-512), ... It is only for
+/// information: all instruction sets give the same bits.
 const char* kernel_target();
-/// true: use AVX2 even if the CPU has more. false: use the best again.
+/// true: uses AVX2 even if the CPU has AVX-512. false: uses the best instruction set of the CPU again.
 void force_avx2(bool on);
 
 }  // namespace speclab::cpu

@@ -52,7 +52,7 @@ struct Draft {
   /// Confidence of each node if its parent is right: q(x), or a share of copies; -1: unknown. [tree.size()]
   std::vector<float> confidence;
   /// Entropy in nats of the row that each node's token was drawn from, for the record; -1: not computed.
-  /// [tree.size()]. It belongs to the distribution of the confidence.
+  /// [tree.size()]. A node's confidence and its entropy come from the same distribution.
   std::vector<float> entropy;
   /// How good the evidence for the whole draft is, in a measure of the strategy, such as the length of the
   /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each

@@ -82,8 +82,9 @@ class DraftLevels {
   explicit DraftLevels(const Resources& resources);
   void begin(const Sequence& sequence);
   /// Adds the nodes below the fed ones to level.draft() and feeds those that get children of their own. In a
-  /// step it feeds at most Strategy::max_nodes() - 1 nodes of a sequence, and never more than 127. The
-  /// function object should hold at most one pointer, so that it allocates nothing.
+  /// step it may feed at most max(128, Strategy::max_nodes()) - 1 nodes of a sequence, because the draft's
+  /// session has room for max(128, max_nodes()) rows in flight. The function object should hold at most one
+  /// pointer, so that it allocates nothing.
   using Grow = std::function<void(DraftLevel& level)>;
   /// Makes draft() call `guess` before each forward. `guess` may add nodes with DraftLevel::guess(). If a
   /// guess is right, that is, if the caller feeds the guessed node later, its row is there already. A level

@@ -35,8 +35,8 @@ class NgramPool {
   std::size_t keys() const { return used_keys_.size(); }  ///< number of keys that were used since clear()
   int count(Token key) const { return lists_[static_cast<std::size_t>(key)].count; }
 
-  /// Iterates over the continuations of a key, newest first: for (int i =
-  /// pool.newest(key); i >= 0; i = pool.older(i))
+  /// Iterates over the continuations of a key, newest first:
+  /// for (int i = pool.newest(key); i >= 0; i = pool.older(i))
   int newest(Token key) const { return lists_[static_cast<std::size_t>(key)].last; }
   int older(int entry) const { return links_[static_cast<std::size_t>(entry)].before; }
   TokenSpan continuation(int entry) const {

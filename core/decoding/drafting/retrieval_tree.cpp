@@ -14,7 +14,7 @@ void RetrievalOptions::fields(OptionVisitor& visit) {
   visit("nodes", nodes, Range<int>{1, 64},
         "largest number of nodes of the tree; the most frequent prefixes are taken");
   visit("min_share", min_share, Range<double>{0, 1},
-        "drop prefixes with a smaller share of the continuations");
+        "drop a prefix if less than this share of the continuations begins with it");
   visit("hits", hits, Range<int>{1, 4096}, "continuations to look at, evenly spaced among all occurrences");
 }
 

@@ -85,7 +85,7 @@ constexpr std::array<ScheduleInfo, 10> kSchedules{{
     {.rule = ScheduleRule::adaptive_entropy,
      .name = "adaptive_entropy",
      .summary =
-         "stop after a token that was drawn from a row with 1 - sqrt(entropy_factor entropy) below a "
+         "stop after a token that was drawn from a row with 1 - sqrt(entropy_factor * entropy) below a "
          "threshold, which starts at first_threshold and follows the acceptance: it rises while the mean "
          "acceptance of recent steps is below wanted_acceptance, and otherwise falls after steps that did "
          "not accept gamma tokens",
@@ -96,8 +96,8 @@ constexpr std::array<ScheduleInfo, 10> kSchedules{{
     {.rule = ScheduleRule::bandit,
      .name = "bandit",
      .summary =
-         "choose each length up to gamma by its mean reward so far and an upper confidence bound; the reward "
-         "is the tokens of a step by its time in the table of costs",
+         "choose one of the lengths 1 to gamma, by the mean reward of each so far and an upper confidence "
+         "bound; the reward is the number of tokens of a step divided by its time in the table of costs",
      .source = "Hou et al. 2025, BanditSpec (arXiv 2505.15141), UCBSpec; Auer et al. 2002, UCB1",
      .options = kBandit,
      .needs_costs = true},
@@ -142,7 +142,7 @@ void ScheduleOptions::fields(OptionVisitor& visit) {
         "schedule adaptive_entropy: factor f of the entropy H in 1 - sqrt(f H), the lower bound of the "
         "acceptance");
   visit("exploration", exploration, Range<double>{0, 100},
-        "schedule bandit: how much lengths are tried that were rarely used; 2 is UCB1, 0 takes the best mean "
+        "schedule bandit: how strongly rarely used lengths are preferred; 2 is UCB1, 0 takes the best mean "
         "reward");
   visit("gamma_max", gamma_max, Range<int>{1, 64}, "heuristic schedules: longest draft");
 }

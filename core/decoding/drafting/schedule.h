@@ -53,29 +53,29 @@ struct ScheduleOptions {
   double wanted_acceptance = .9;     ///< adaptive schedules: share of accepted tokens that they aim at
   int least_samples = 6;             ///< roc_confidence: tokens before the threshold is learned
   double product_threshold = .3;     ///< product: stop once the product of confidences is below this
-  double entropy_threshold = .775;   ///< entropy: stop after a row whose root of the entropy is above this
+  double entropy_threshold = .775;   ///< entropy: stop after a row whose sqrt(entropy) is above this
   double entropy_factor = .2;        ///< adaptive_entropy: factor of the entropy in the bound
-  double exploration = 2;            ///< bandit: how much rarely used lengths are tried
+  double exploration = 2;            ///< bandit: how strongly rarely used lengths are preferred
   int gamma_max = 32;                ///< heuristics: longest draft
   const ScheduleInfo& info() const { return schedule_info(schedule); }
   void fields(OptionVisitor& visit);
 };
 
-/// Decides how many tokens to draft, for one sequence. No schedule changes the law of the text. It looks only
-/// at tokens that are already drafted, at the rows that they were drawn from, and at earlier steps. Every
-/// drafted token is verified, also the one that ended the draft.
+/// Decides how many tokens to draft, for one sequence. No schedule changes the law of the text. A schedule
+/// looks only at tokens that are already drafted, at the rows that they were drawn from, and at earlier
+/// steps. Every drafted token is verified, also the one that ended the draft.
 ///
 /// Three published controllers are not rules of their own here:
 /// - SpecDec++ (Huang et al. 2024) stops once 1 - (product of the predicted acceptance of the drafted tokens)
 ///   is above h. A trained head predicts the acceptance. `product` is this rule with the draft's probability
 ///   as the prediction and product_threshold = 1 - h; the paper's code has h = .7.
-/// - SmartSpec (Liu et al. 2024, arXiv 2406.14066) maximises goodput, the expected tokens by the predicted
-///   time of a step. That is the option "budget": "auto" (core/decoding/budget/shape_budget.h).
-/// - DISCO (Mamou et al. 2024, arXiv 2405.04304) stops by a trained classifier, and there is none here.
+/// - SmartSpec (Liu et al. 2024, arXiv 2406.14066) maximises goodput, the expected tokens of a step divided
+///   by its predicted time. That is the option "budget": "auto" (core/decoding/budget/shape_budget.h).
+/// - DISCO (Mamou et al. 2024, arXiv 2405.04304) stops by a trained classifier, which is not part of SpecLab.
 class Schedule {
  public:
-  /// `costs` is read only if the schedule needs it (ScheduleInfo::needs_costs). The longest draft must have
-  /// times, see chain_step_ns(). Throws Error if gamma is larger than gamma_max, or if costs are missing.
+  /// `costs` is read only if the schedule needs it (ScheduleInfo::needs_costs), see chain_step_ns(). Throws
+  /// Error if the schedule reads gamma_max and gamma is larger, or if costs are needed and missing.
   Schedule(const ScheduleOptions& options, int gamma, const StepCosts* costs = nullptr);
   /// Starts a turn. All rules reset their state at every turn, except `heuristic`. That one keeps its state
   /// through the turns of a conversation and resets it at the next conversation. So a record does not depend
@@ -95,8 +95,10 @@ class Schedule {
   /// The threshold of the next draft, of a schedule that adapts one.
   double threshold() const;
   /// Adapts to the draft since start_draft(), of `drafted` > 0 tokens with `accepted` accepted tokens. The
-  /// threshold of adaptive_confidence does not fall after a draft that something else ended early, such as
-  /// the length limit of the text, the context of the draft model or a budget.
+  /// threshold of adaptive_confidence falls only after a draft of fewer than gamma tokens whose last token is
+  /// below the threshold. So it does not fall after a draft that was ended early only by something else, such
+  /// as the length limit of the text, the context of the draft model or a budget. If such a limit cuts a
+  /// draft at a token that is also below the threshold, the threshold has stopped the draft, and it may fall.
   void observe(int drafted, int accepted);
 
  private:

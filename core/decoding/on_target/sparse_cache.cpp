@@ -17,15 +17,15 @@ void SparseCacheOptions::fields(OptionVisitor& visit) {
   visit("keep", keep,
         {{KeepMiddle::none, "none"}, {KeepMiddle::retrieved, "retrieved"}, {KeepMiddle::heavy, "heavy"}},
         "sparse cache: further positions that drafts see, between the first and the last ones. retrieved: "
-        "those to which the newest token that was read out attends most; heavy: those to which all tokens "
-        "that were read out attend most");
+        "those with the most attention in the newest read-out (see refresh); heavy: those with the most "
+        "attention in all read-outs together");
   visit("keep_positions", keep_positions, Range<int>{1, 1 << 28},
         "retrieved, heavy: number of these positions in each layer");
   visit("chunk", chunk, Range<int>{1, 1 << 20},
         "retrieved, heavy: consecutive positions that are chosen together");
   visit("refresh", refresh, Range<int>{1, 1 << 20},
-        "retrieved, heavy: steps from one read-out of the attention to the next; a draft with a read-out "
-        "begins with a forward over the whole cache");
+        "retrieved, heavy: drafts from one read-out of the attention weights to the next; a draft with a "
+        "read-out begins with a forward over the whole cache");
 }
 
 SparseCache::SparseCache(const SparseCacheOptions& options, std::vector<int> kept, const Resources& resources,

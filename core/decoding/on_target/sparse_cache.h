@@ -11,8 +11,8 @@ namespace speclab {
 /// Which positions between the first and the last ones a sparse cache keeps.
 enum class KeepMiddle {
   none,       ///< none: StreamingLLM (Xiao et al. 2024), the window of MagicDec and SPIRe
-  retrieved,  ///< those with the most attention from the newest token that was read out (TriForce)
-  heavy,      ///< those with the most attention from all tokens that were read out: heavy hitters (H2O)
+  retrieved,  ///< those with the most attention in the newest read-out (TriForce)
+  heavy,      ///< those with the most attention in all read-outs together: heavy hitters (H2O)
 };
 
 struct SparseCacheOptions {
@@ -28,7 +28,7 @@ struct SparseCacheOptions {
 /// Chooses for each sequence the committed positions that drafts on the target's own session see: the first
 /// ones, the last ones, and some between them that get much attention.
 ///
-/// Unless `keep` is `none`, the draft of every `refresh`-th step reads out the attention. Its first forward
+/// Unless `keep` is `none`, every `refresh`-th draft of a sequence reads out the attention. Its first forward
 /// sees the whole cache and returns the attention weights of the cached keys, in each layer as the mean over
 /// the heads (Feed::attention). From the next forward on, drafts see the chunks of consecutive positions
 /// whose weights have the largest sums. Each layer has its own chunks.

@@ -34,8 +34,8 @@ struct ExitSettings {
 /// verifying forward goes on from there (TargetUse::exits).
 ///
 /// The cost of a token is that of its layers, and one output head at each exit that it reached. With
-/// `similarity` the head is needed only at the last exit that the token reached. With `agreement`
-/// and `similarity` no token leaves at the first of several exits, because no exit comes before it.
+/// `similarity` the head is needed only at the last exit that the token reached. With `agreement` and
+/// `similarity` no token leaves at the first of several exits, because no exit comes before it.
 class TokenExits {
  public:
   TokenExits(const ExitSettings& settings, const Resources& resources);

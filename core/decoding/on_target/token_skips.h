@@ -7,7 +7,7 @@
 namespace speclab {
 
 /// Chooses for each drafted token which layers of the target its row skips, from a list of sets of layers.
-/// The more probable the previous drafted token was, the later in the list is the set. The first token of a
+/// A more probable previous token of the draft selects a set that is later in the list. The first token of a
 /// draft gets the first set.
 ///
 /// The choice depends on the drafted tokens before the new one, so the row that comes out is a law q of the

@@ -13,8 +13,8 @@
 namespace speclab {
 
 /// Limits of file sizes. A parsed value takes up to twenty times the memory of its text, so the limits bound
-/// the memory. config.json and generation_config.json have some kB, the index of the largest models 9 MB, a
-/// tokenizer_config.json 1 MB.
+/// the memory. Real files are smaller: config.json and generation_config.json have a few kB, the index of the
+/// largest models has 9 MB, and a tokenizer_config.json has up to 1 MB.
 constexpr std::size_t kMostConfigBytes = std::size_t{1} << 20, kMostJsonBytes = std::size_t{16} << 20;
 
 /// Reads a file. Throws Error with line and column for bad JSON, and for a file of more than `most_bytes`.

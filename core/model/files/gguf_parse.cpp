@@ -18,9 +18,9 @@ constexpr std::array<std::uint64_t, kGgufTypes> kValueBytes{1, 1, 2, 2, 4, 4, 4,
 
 constexpr std::uint64_t kDefaultAlignment = 32;
 constexpr int kMaxNesting = 8;
-// These limits are far above real models. In memory a key or the description of a tensor takes about 13 times
-// the bytes that it has in the file. Without the limits, a large file that holds only such entries would take
-// 13 times its size.
+// These limits are far above real models. In memory a key takes up to about 9 times the bytes that it has in
+// the file. Without the limit, a large file that holds only keys would take 9 times its size. A tensor takes
+// little more than 4 times the bytes of its description.
 constexpr std::uint64_t kMostKeys = 4096, kMostTensors = 32'768;
 constexpr std::uint64_t kMostNameBytes =
     65'535;  // the format's limit for keys; its limit for names of tensors is 64
@@ -65,14 +65,16 @@ class Cursor {
   }
 
   /// Reads a key or a tensor's name.
-  std::string unique_name(const std::string& where, std::set<std::string_view>& seen) {
+  std::string_view name(const std::string& where) {
     const std::string_view text = string(where);
     if (text.size() > kMostNameBytes) {
       fail(where, fmt::format("a name of {} bytes", text.size()), fmt::format("at most {}", kMostNameBytes));
     }
     if (!is_utf8(text)) fail(where, "a name that is not UTF-8", "UTF-8");
-    if (!seen.insert(text).second) fail(where, fmt::format("the name {} twice", text), "every name once");
-    return std::string(text);
+    return text;
+  }
+  [[noreturn]] void fail_twice(const std::string& where, std::string_view name) const {
+    fail(where, fmt::format("the name {} twice", name), "every name once");
   }
 
   std::uint32_t value_type(const std::string& where) {
@@ -147,13 +149,17 @@ GgufValue read_value(Cursor& cursor, const std::string& where) {
 }
 
 struct Description {
-  StoredTensor tensor;
+  std::string_view name;
+  StoredTensor tensor;  // without its data
   std::uint64_t offset, bytes;
 };
 
-Description read_description(Cursor& cursor, std::uint64_t index, std::set<std::string_view>& seen) {
+std::string name_of_tensor(std::uint64_t index) { return fmt::format("name of tensor {}", index); }
+
+Description read_description(Cursor& cursor, std::uint64_t index) {
   Description out;
-  out.tensor.name = cursor.unique_name(fmt::format("name of tensor {}", index), seen);
+  out.name = cursor.name(name_of_tensor(index));
+  out.tensor.name = out.name;
   const std::string where = "tensor " + out.tensor.name;
   const auto dimensions = cursor.number<std::uint32_t>(where);
   if (dimensions < 1 || dimensions > 4)
@@ -188,10 +194,23 @@ Description read_description(Cursor& cursor, std::uint64_t index, std::set<std::
   return out;
 }
 
-/// Finds the bytes of every described tensor.
-std::vector<StoredTensor> place(const Cursor& cursor, std::vector<Description> descriptions,
-                                std::span<const std::byte> data, std::uint64_t alignment) {
-  for (Description& entry : descriptions) {
+/// Checks the descriptions of the tensors and moves the cursor behind them.
+void pass_descriptions(Cursor& cursor, std::uint64_t count) {
+  std::set<std::string_view> names;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    const std::string_view name = read_description(cursor, i).name;
+    if (!names.insert(name).second) cursor.fail_twice(name_of_tensor(i), name);
+  }
+}
+
+/// Reads the descriptions again and finds the bytes of each tensor. The place of the data is known only after
+/// the last description. Descriptions that are kept until then would take as much memory as the tensors.
+std::vector<StoredTensor> read_tensors(Cursor cursor, std::uint64_t count, std::span<const std::byte> data,
+                                       std::uint64_t alignment) {
+  std::vector<StoredTensor> tensors;
+  tensors.reserve(count);  // a growing vector holds two copies for a while
+  for (std::uint64_t i = 0; i < count; ++i) {
+    Description entry = read_description(cursor, i);
     const std::string where = "tensor " + entry.tensor.name;
     if (entry.offset % alignment != 0) {
       cursor.fail(where, fmt::format("data at offset {}", entry.offset),
@@ -202,20 +221,25 @@ std::vector<StoredTensor> place(const Cursor& cursor, std::vector<Description> d
                   fmt::format("data inside the {} bytes of the data section", data.size()));
     }
     entry.tensor.data = data.subspan(entry.offset, entry.bytes);
+    tensors.push_back(std::move(entry.tensor));
   }
-  std::vector<const Description*> order;
-  for (const Description& entry : descriptions) order.push_back(&entry);
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) { return a->offset < b->offset; });
+  const auto begin_of = [&](const StoredTensor& tensor) { return tensor.data.data() - data.data(); };
+  const auto end_of = [&](const StoredTensor& tensor) {
+    return begin_of(tensor) + static_cast<std::ptrdiff_t>(tensor.data.size());
+  };
+  std::vector<const StoredTensor*> order;
+  order.reserve(count);
+  for (const StoredTensor& tensor : tensors) order.push_back(&tensor);
+  std::sort(order.begin(), order.end(),
+            [&](const auto* a, const auto* b) { return begin_of(*a) < begin_of(*b); });
   for (std::size_t i = 1; i < order.size(); ++i) {
-    if (order[i]->offset < order[i - 1]->offset + order[i - 1]->bytes) {
-      cursor.fail("tensor " + order[i]->tensor.name, fmt::format("data at offset {}", order[i]->offset),
-                  fmt::format("no overlap with {}, which ends at {}", order[i - 1]->tensor.name,
-                              order[i - 1]->offset + order[i - 1]->bytes));
+    if (begin_of(*order[i]) < end_of(*order[i - 1])) {
+      cursor.fail(
+          "tensor " + order[i]->name, fmt::format("data at offset {}", begin_of(*order[i])),
+          fmt::format("no overlap with {}, which ends at {}", order[i - 1]->name, end_of(*order[i - 1])));
     }
   }
-  std::vector<StoredTensor> out;
-  for (Description& entry : descriptions) out.push_back(std::move(entry.tensor));
-  return out;
+  return tensors;
 }
 
 void read_magic_and_version(Cursor& cursor) {
@@ -258,9 +282,9 @@ GgufFile GgufFile::parse(std::span<const std::byte> file, std::string name) {
       cursor, "tensors", 32, kMostTensors);  // 32 bytes: a tensor without a name and with one dimension
   const std::uint64_t key_count = read_count(cursor, "metadata keys", 13, kMostKeys);
 
-  std::set<std::string_view> keys, names;
   for (std::uint64_t i = 0; i < key_count; ++i) {
-    const std::string key = cursor.unique_name(fmt::format("metadata key {}", i), keys);
+    const std::string where = fmt::format("metadata key {}", i), key(cursor.name(where));
+    if (out.has(key)) cursor.fail_twice(where, key);
     out.metadata_.emplace(key, read_value(cursor, "metadata " + key));
   }
   std::uint64_t alignment = kDefaultAlignment;
@@ -270,12 +294,12 @@ GgufFile GgufFile::parse(std::span<const std::byte> file, std::string name) {
       cursor.fail("metadata general.alignment", fmt::format("{}", alignment), "a power of two");
     }
   }
-  std::vector<Description> descriptions;
-  for (std::uint64_t i = 0; i < tensor_count; ++i) descriptions.push_back(read_description(cursor, i, names));
+  const Cursor descriptions = cursor;
+  pass_descriptions(cursor, tensor_count);
 
   const std::uint64_t start = (cursor.offset() + alignment - 1) / alignment * alignment;
   const auto data = start < file.size() ? file.subspan(start) : std::span<const std::byte>{};
-  out.tensors_ = place(cursor, std::move(descriptions), data, alignment);
+  out.tensors_ = read_tensors(descriptions, tensor_count, data, alignment);
   return out;
 }
 

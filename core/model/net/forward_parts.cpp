@@ -21,7 +21,7 @@ void Model::lay_out_views(std::span<const Feed> feeds, std::size_t positions) co
   }
 }
 
-// Hidden states of layers before the exit no longer exist when the rest runs, so taps there are refused.
+// Hidden states of layers before the exit no longer exist when the rest runs, so taps of them are refused.
 void Model::check_taps_of_rest(const Feed& feed) const {
   const int exit = layers_[static_cast<std::size_t>(feed.layers.begin()) - 1] + 1;
   for (const Tap& tap : feed.taps) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-/// Which layers of a model a layer-skip draft leaves out (Draft & Verify: Zhang et al. 2024), and the file
+/// Lists the layers that a layer-skip draft leaves out (Draft & Verify: Zhang et al. 2024) and reads the file
 /// that `speclab optimize layers` writes. A layer is skipped with both its attention and its feed-forward
 /// part. A forward of a part of the model (LayerPart::only) runs whole layers, so the paper's finer choice,
 /// which skips the two parts separately, does not exist here.

@@ -125,9 +125,9 @@ void check_draft(const Checkpoint& checkpoint, const Model& target,
   if (draft.vocab != target.config().vocab && draft.vocab != target.config().tokens() &&
       !differs_in_padding(draft, tokenizer, target)) {
     throw Error({fmt::format("{}: vocabulary of the draft", file), fmt::format("{} tokens", draft.vocab),
-                 fmt::format("{} tokens, as its target {}", target.config().tokens(), target.name()),
-                 "A draft must use the tokenizer of its target. Rows that only pad a vocabulary may differ, "
-                 "when both models come with their tokenizers."});
+                 fmt::format("{} tokens, as in its target {}", target.config().tokens(), target.name()),
+                 "A draft must use the tokenizer of its target. The numbers of padding rows may differ if "
+                 "both models come with their tokenizers."});
   }
   if (tokenizer && target.tokenizer()) check_ids(file, *tokenizer, *target.tokenizer(), target.name());
   const std::string& bound = draft.target_tokenizer_sha256;

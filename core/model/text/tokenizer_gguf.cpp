@@ -58,7 +58,7 @@ void find_byte_pieces(Tokenizer::Parts& parts) {
 }
 
 /// Makes types for a file that has none. All tokens are text, except the byte pieces of SentencePiece and
-/// those that llama.cpp takes for control tokens by their names. llama.cpp also lets names override types
+/// tokens that llama.cpp takes for control tokens by their names. llama.cpp also lets names override types
 /// that are in the file. This makes Gemma's "</s>", an HTML tag, a control token. Here the types in the file
 /// win.
 void invent_types(Tokenizer::Parts& parts) {

@@ -70,7 +70,7 @@ struct TokenizerSpec {
   bool byte_fallback = false;       ///< characters without a token become tokens <0x..>
   bool fuse_unk = false;            ///< neighbouring characters without a token become one unk_symbol
   std::optional<Token> unk_symbol;  ///< replaces a character without a token; absent: the character vanishes
-  bool strip_first_space = false;   ///< when decoding
+  bool strip_first_space = false;   ///< when decoding: the text loses one space at its beginning
   bool strip_marks_until_text =
       false;  ///< when decoding: each token loses one leading space mark as long as the decoded text is empty
   bool first_token_without_spaces = false;  ///< when decoding (Metaspace): the first token loses its spaces

@@ -7,11 +7,11 @@
 
 namespace speclab {
 
-/// One step of a pre-tokeniser, which cuts every piece further. Each step is a hand-written scanner
-/// for one regular expression (see split_patterns), so it takes linear time for every text. Text
-/// between two matches stays one piece.
+/// One step of a pre-tokeniser, which cuts every piece further. Each step is a hand-written scanner, so it
+/// takes linear time for every text. All steps except kDigits implement a regular expression (see
+/// split_patterns). Text between two matches stays one piece.
 enum class SplitStep {
-  kDigits,            ///< every digit is one piece
+  kDigits,            ///< the pre-tokeniser "Digits": every digit is one piece
   kGpt2,              ///< its matches leave no gap in any text
   kLlama3,            ///< its matches leave no gap in any text
   kQwen2,             ///< its matches leave no gap in any text
@@ -31,9 +31,9 @@ enum class SplitStep {
 };
 
 /// Splits a valid UTF-8 text into words, in order and without gaps. A step sees each piece of the previous
-/// step as a separate text, and its lookahead stops at the end of the piece. For example, of "a  1", which
-/// has two spaces, {kDigits, kGpt2} makes "a", "  ", "1", and {kGpt2} makes "a", " ", " 1". O(text) for every
-/// step.
+/// step as a separate text, and its lookahead stops at the end of the piece. For example, {kDigits, kGpt2}
+/// splits "a  1" (with two spaces) into "a", "  " and "1", and {kGpt2} splits it into "a", " " and " 1". Each
+/// step takes O(text).
 std::vector<std::string_view> split_words(const std::vector<SplitStep>& steps, std::string_view text);
 
 /// The expression of a step as tokenizer.json spells it. Some have two spellings.

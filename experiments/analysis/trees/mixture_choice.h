@@ -24,7 +24,7 @@ namespace speclab {
 /// does, and when the steps of the run have no confidence or all the same.
 nlohmann::json best_mixture_of(const RunData& run, const TreeWish& wish, const nlohmann::json& tree);
 
-/// A mixture of best_mixture_of() as text, without the single tree.
+/// A mixture of best_mixture_of() as text. Of the best single tree, the text has only the predictions.
 std::string to_mixture_text(const nlohmann::json& mixture);
 
 }  // namespace speclab

@@ -55,9 +55,9 @@ RankCounts rank_counts(const CaseData& data);
 /// two prompts have counts.
 ///   tree_by_rank (tau): p(k), the assumption of Chen et al. 2024 (Sequoia);
 ///   tree_by_rank_and_depth (tau): p(d, k);
-///   tree_by_confidence (tau), only if the steps drafted one of several trees: p(1, k) is measured in the
-///   steps
-///     with the same tree (CountsByKind);
+///   tree_by_confidence (tau), only if the steps drafted one of several trees:
+///     p(1, k) is measured in the steps with the same tree,
+///     p(d, k) at greater depths in all steps (CountsByKind);
 ///   tree_speedup (speedup): from p(d, k), t(n) and c;
 ///   tree_measured_costs (speedup): from p(d, k) and the calibrated costs of all parts of the case's steps.
 /// With several trees, the speedups use p of tree_by_confidence.

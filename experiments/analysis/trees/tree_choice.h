@@ -14,7 +14,7 @@ namespace speclab {
 struct TreeWish {
   std::string draft;       ///< name of a draft of the config; "": its only one
   int width = 8;           ///< largest rank of a child whose acceptance is measured
-  int measured_depth = 4;  ///< largest depth at which it is measured; it stands for all greater depths
+  int measured_depth = 4;  ///< largest depth whose acceptance is measured; it stands for all greater depths
   int nodes = 64;  ///< largest number of rows of the target's forward: pending token and drafted tokens
   int depth = 10;  ///< largest number of levels of the chosen tree
   /// Number of ranges of the draft model's confidence, for each of which a tree is chosen (mixture_choice.h);

@@ -22,9 +22,9 @@ struct TreeInputs {
   int nodes = 1;  ///< largest number of rows whose time is known and that is wished
 };
 
-/// Reads them from a run. The times of `wish`, if it has any, replace those of the run. Cases that draft one
-/// of several trees are left out, because the steps with one of these trees are not like the other steps.
-/// Throws Error as tree_grid_of() does. The result must not outlive the run.
+/// Reads these inputs from a run. The times of `wish`, if it has any, replace those of the run. Cases that
+/// draft one of several trees are left out, because the steps with one of these trees are not like the other
+/// steps. Throws Error as tree_grid_of() does. The result must not outlive the run.
 TreeInputs tree_inputs(const RunData& run, const TreeWish& wish);
 
 /// How the children of a case are drawn and judged: {"draft", "rule", options}. Counts of cases that differ

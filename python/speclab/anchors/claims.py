@@ -45,12 +45,15 @@ def batching(row: Row) -> Judgement:
         same = row.low("throughput") <= row.high("latency") and row.low("latency") <= row.high("throughput")
         name = "requests in flight = throughput x latency"
         if same:
-            reason = "Latency and throughput changed by one factor, so the number of requests in flight did not change."
+            reason = (
+                "Latency and throughput changed by the same factor, so the number of requests in flight did not change."
+            )
             return Judgement(name, "throughput ratio", latency, throughput, CONSISTENT, reason)
         reason = (
             f"The latency fell by a factor of {latency:g}. With the same number of requests in flight, the throughput "
             f"would rise by the same factor. It rose by a factor of {throughput:g}, so "
-            f"{throughput / latency:.2f} times as many requests were in flight, and the two figures belong to different settings."
+            f"{throughput / latency:.2f} times as many requests were in flight, and the two figures belong to "
+            "different settings."
         )
         return Judgement(name, "throughput ratio", latency, throughput, CONTRADICTION, reason)
     least = throughput * theory.operations_factor(

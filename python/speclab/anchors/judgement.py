@@ -45,4 +45,7 @@ def percent(published: float, predicted: float) -> str:
 
 
 def by_rounding(explains: bool) -> str:
-    return f" The rounding of the printed digits {'explains' if explains else 'does not explain'} the excess over the bound."
+    return (
+        f" The rounding of the printed digits {'explains' if explains else 'does not explain'} "
+        "the excess over the bound."
+    )

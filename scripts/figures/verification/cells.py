@@ -57,8 +57,8 @@ def against_chain(case, noise):
 
 
 def cells(run):
-    """One dict for each cell of the grid that the run measures, the best cell first. `form` names the prediction that is
-    judged: the one from all costs of a step if they are known, otherwise the other one of FORMS."""
+    """One dict for each cell of the grid that the run measures, the best cell first. `form` names the prediction that
+    is judged: the one from all costs of a step if they are known, otherwise the other one of FORMS."""
     noise, found = run.summary.get("ratio_noise"), []
     for case in run.speculative:
         name = (case.options or {}).get("tree")

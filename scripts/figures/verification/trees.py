@@ -81,9 +81,9 @@ def acceptance(counts):
 def best_tokens(of, ranks, depth, nodes=MOST_NODES):
     """[n - 1]: tokens per step of the best tree with n nodes, the pending token included, and at most `depth` levels below it.
 
-    The best tree of n nodes holds the n nodes with the largest products of p along their paths: a child never has a larger
-    product than its parent, and a later rank is taken to be no better than an earlier one (Chen et al. 2024, Section 3.1,
-    where p falls with the rank).
+    The best tree of n nodes holds the n nodes with the largest products of p along their paths: a child never has a
+    larger product than its parent, and a later rank is taken to be no better than an earlier one (Chen et al. 2024,
+    Section 3.1, where p falls with the rank).
     """
     level, values = [1.0], [1.0]
     for d in range(1, depth + 1):

@@ -177,8 +177,8 @@ TEST_F(LauncherTables, ALostBlockIsAnErrorWithItsName) {
     FAIL() << "nobody missed the block";
   } catch (const Error& error) {
     EXPECT_THAT(std::string(error.what()),
-                HasSubstr("a persistent kernel of 3 blocks: got block 1 did not arrive at the barrier after "
-                          "task 0 (elementwise) within 2 s"));
+                HasSubstr("a persistent kernel of 3 blocks: got a launch in which block 1 did not arrive at "
+                          "the barrier after task 0 (elementwise) within 2 s"));
     EXPECT_THAT(std::string(error.what()), HasSubstr("Use --kernels launches."));
   }
 }
@@ -193,8 +193,9 @@ TEST(LateBlocks, AreNamed) {
     }
     return std::string();
   };
-  EXPECT_THAT(text({.found = 1, .task = 17, .kernel = 0, .block = -1}),
-              HasSubstr("got a block did not arrive at the barrier after task 17 (linear_few)"));
+  EXPECT_THAT(
+      text({.found = 1, .task = 17, .kernel = 0, .block = -1}),
+      HasSubstr("a launch in which a block did not arrive at the barrier after task 17 (linear_few)"));
   EXPECT_THAT(text({.found = 1, .task = 3, .kernel = 1000, .block = 5}),
               HasSubstr("block 5 did not arrive at the barrier after task 3 (an unknown kernel)"));
 }

@@ -112,7 +112,7 @@ TEST_F(Overlap, WeightsOfTheLaunchBeforeAreNotReadBeforeTheWait) {
   };
   for (const auto& read : reads) {
     write(weights_.data() + 32);
-    EXPECT_THAT(violation(read), HasSubstr("memory that the launch before writes is read before wait_for"));
+    EXPECT_THAT(violation(read), HasSubstr("memory that the previous launch writes is read before wait_for"));
     write(weights_.data() + 32);
     EXPECT_EQ(violation(read, false), "");  // a launch that does not overlap
     write(weights_.data() + 32);

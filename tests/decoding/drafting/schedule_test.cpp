@@ -205,13 +205,18 @@ TEST(Schedule, RocSeparatesAcceptedFromRejectedTokens) {
   EXPECT_EQ(schedule.threshold(), .4) << "no rejected token is known";
 }
 
-// Beside a count of every threshold, on confidences that are often equal.
+// Beside a count of every threshold, on confidences that are often equal. A threshold soon settles down, so
+// there are several texts.
 TEST(Schedule, RocFindsTheLeastCost) {
   std::mt19937 random(5);
   Schedule schedule = make(ScheduleRule::roc_confidence, 8, {.least_samples = 2});
   std::vector<std::pair<double, bool>> known;
   int changes = 0;
   for (int draft = 0; draft < 200; ++draft) {
+    if (draft % 20 == 0) {
+      schedule.begin(1);
+      known.clear();
+    }
     std::vector<double> confidences(1 + random() % 4);
     for (double& confidence : confidences) confidence = static_cast<double>(random() % 10) / 10;
     const int accepted = static_cast<int>(random() % (confidences.size() + 1));
@@ -234,7 +239,7 @@ TEST(Schedule, RocFindsTheLeastCost) {
       ASSERT_LE(cost(schedule.threshold()), cost(tenth / 10.) + 1e-12) << draft;
     changes += schedule.threshold() != before ? 1 : 0;
   }
-  EXPECT_GT(changes, 5);
+  EXPECT_GT(changes, 20);
 }
 
 TEST(Schedule, BanditTriesEachLengthAndThenTheUpperConfidenceBound) {

@@ -9,6 +9,7 @@
 #include "core/backend/backend.h"
 #include "core/base/options_json.h"
 #include "core/model/net/model.h"
+#include "core/model/toy/markov_table.h"
 #include "core/decoding/loop/decode_loop.h"
 #include "tests/model/files/model_files.h"
 
@@ -34,11 +35,7 @@ inline ModelPtr tiny_target(std::uint64_t seed = 1) { return load_tiny(random_ll
 
 /// A model without layers: a table of random logits, one row for each last token.
 inline TinyModel random_table(int vocab, std::uint64_t seed, double spread = 2) {
-  std::mt19937_64 random(seed);
-  std::vector<float> logits(static_cast<std::size_t>(vocab) * vocab);
-  for (float& logit : logits)
-    logit = static_cast<float>(spread * (static_cast<double>(random() >> 11) * 0x1p-53 * 2 - 1));
-  return markov_table(vocab, logits);
+  return markov_table(vocab, toy::random_logits(vocab, vocab, seed, spread));
 }
 
 /// A model made of such a table. Models with different seeds agree on some tokens, so one can draft for

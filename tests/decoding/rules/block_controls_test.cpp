@@ -3,7 +3,7 @@
 // each of them, with the errors that exact enumeration gives for the golden rows.
 //
 // The error of coins that are addressed by absolute position (NC14) needs several steps and real coins: see
-// shared_coins() in markov_cases.cpp.
+// shared_coins() in markov_generations.cpp.
 #include <gtest/gtest.h>
 
 #include <algorithm>

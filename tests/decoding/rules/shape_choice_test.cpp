@@ -59,7 +59,8 @@ double lowest_split(const std::vector<std::vector<double>>& rows) {
 }
 
 // Four tokens; the draft model's rows lie in three ranges of confidence, so steps after different tokens
-// draft different trees. Rules that need independent draws, or paths, get them.
+// draft different trees. Rules that need independent draws, or paths, get them. A rule that judges paths
+// refuses paths with equal tokens and different lengths, so all paths of a tree are as long for it.
 TEST(ShapeChoice, TreesByConfidenceHaveTheTargetsJointLawWithEveryTreeRule) {
   const ModelPtr target = random_markov(4, 21, 1.5), draft = random_markov(4, 22, 1.5);
   std::vector<double> surest;
@@ -72,11 +73,17 @@ TEST(ShapeChoice, TreesByConfidenceHaveTheTargetsJointLawWithEveryTreeRule) {
     return json{{"from", from}, {"to", to}, {"parents", parents}, {"ranks", ranks}};
   };
   const TempDir dir;
-  json file = {{"format", kTreesFormat}};
-  file["trees"] = {range(0, low, {0, 0}, {1, 2}), range(low, high, {0, 0, 1}, {1, 2, 1}),
-                   range(high, 1, {0, 1}, {1, 1})};
-  const std::string path = (dir.path() / "trees.json").string();
-  write_json_file(path, file);
+  const auto file_of = [&](const char* name, const json& first, const json& middle) {
+    json file = {{"format", kTreesFormat}};
+    file["trees"] = {first, middle, range(high, 1, {0, 1}, {1, 1})};
+    const std::string path = (dir.path() / name).string();
+    write_json_file(path, file);
+    return path;
+  };
+  const std::string trees = file_of("trees.json", range(0, low, {0, 0}, {1, 2}),
+                                    range(low, high, {0, 0, 1}, {1, 2, 1})),
+                    paths = file_of("paths.json", range(0, low, {0, 0, 1, 2}, {1, 2, 1, 1}),
+                                    range(low, high, {0, 0}, {1, 2}));
   int rules = 0;
   for (const AcceptanceRule& rule : acceptance_rules()) {
     if (rule.loss({}, {.temperature = 1}) != LossClass::l1 || rule.name == "coupled" || rule.chains_only ||
@@ -84,12 +91,12 @@ TEST(ShapeChoice, TreesByConfidenceHaveTheTargetsJointLawWithEveryTreeRule) {
       continue;
     const bool independent = rule.independent_children_only || rule.independent_paths_only;
     int accepted = 0;
-    EXPECT_LT(
-        distance(target, draft,
-                 choose("tree_speculation",
-                        {{"tree", path}, {"children", independent ? "independent" : "without_replacement"}}),
-                 std::string(rule.name), &accepted),
-        1e-12)
+    EXPECT_LT(distance(target, draft,
+                       choose("tree_speculation",
+                              {{"tree", rule.independent_paths_only ? paths : trees},
+                               {"children", independent ? "independent" : "without_replacement"}}),
+                       std::string(rule.name), &accepted),
+              1e-12)
         << rule.name;
     EXPECT_GT(accepted, 0) << rule.name;
     ++rules;
@@ -179,10 +186,14 @@ class OneOrTwo final : public Strategy {
   double split_;
 };
 
-// K-SEQ (Sun et al. 2023, SpecTr) tests each child with a factor that depends on the number of children. The
-// rule "rejection" tests one child after the other and does not know how many follow.
+// K-SEQ (Sun et al. 2023, SpecTr) tests each child with a factor rho that depends on the number of children.
+// The rule "rejection" tests one child after the other and does not know how many follow.
+//
+// The control is exact by chance if in every row the tokens without a sibling all have p >= rho q, or the
+// tokens with one all have. Then one of the two tests always accepts. Here the row after token 1 has tokens
+// of both kinds with p < rho q.
 TEST(ShapeChoice, TheNumberOfSiblingsMustNotFollowADrawnToken) {
-  const ModelPtr target = random_markov(3, 11, 1.5), draft = random_markov(3, 12, 1.5);
+  const ModelPtr target = random_markov(3, 21, 1.5), draft = random_markov(3, 22, 1.5);
   const StrategyEntry by_row =
       local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
         return std::make_unique<OneOrTwo<false>>(resources);

@@ -183,7 +183,8 @@ TEST_F(OptimizeLayers, SearchesAndWritesAFileThatCanBeDraftedWith) {
   write(drafted);
   const Result ran = run({"run", "a.json", "--out", "drafted", "-q"});
   ASSERT_EQ(ran.code, 0) << ran.err;
-  for (const json& one : read_json_file(dir() / "drafted/summary.json")["cases"]) {
+  const json summary = read_json_file(dir() / "drafted/summary.json");
+  for (const json& one : summary["cases"]) {
     EXPECT_EQ(one["metrics"]["matches_reference"].get<double>(), 1) << one["id"];
     if (one["strategy"] != "self_speculation") continue;
     EXPECT_GT(one["metrics"]["draft_calls"], 0) << one["id"];

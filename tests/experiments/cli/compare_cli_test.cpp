@@ -86,7 +86,9 @@ TEST_F(CompareCommand, OtherWorkloadsMissingCasesAndChangedTexts) {
   measure("base", {"--set", "repeats=1"});
   measure("short", {"--set", "repeats=1", "--set", "options.max_tokens=12"});
   expect_error(run({"compare", "base", "short"}), {"max_tokens: 24, 12 (6 cases)", "--allow-other-workload"});
-  const json allowed = compared({"base", "short", "--allow-other-workload"}, 0);
+  const json allowed = compared({"base", "short", "--allow-other-workload", "--markdown", "change.md"}, 0);
+  EXPECT_THAT(Cli::read(dir() / "change.md"),
+              HasSubstr("\n- The workloads differ: max_tokens: 24, 12 (6 cases)\n"));
   EXPECT_EQ(allowed["workload_differences"], json::array({"max_tokens: 24, 12 (6 cases)"}));
   EXPECT_EQ(allowed["cases"][0]["texts"]["promised"], false);
 
@@ -125,10 +127,12 @@ TEST_F(CompareCommand, ABusyMachineIsMarkedEverywhere) {
   EXPECT_THAT(report.out, HasSubstr("Busy machine: cpu_share 0."));
   EXPECT_THAT(run({"report", "run", "--latex", "-"}).out, HasSubstr("busy machine"));
   EXPECT_EQ(json::parse(run({"report", "run", "--json"}).out)["machine"]["busy"], true);
-  const Result compare = run({"compare", "run", "run"});
+  const Result compare = run({"compare", "run", "run", "--markdown", "change.md"});
   EXPECT_EQ(compare.code, 0);
   EXPECT_THAT(compare.out, HasSubstr("BASE: Busy machine: cpu_share 0."));
   EXPECT_THAT(compare.out, HasSubstr("unclear: busy machine"));
+  EXPECT_THAT(Cli::read(dir() / "change.md"), AllOf(HasSubstr("\n- BASE: Busy machine: cpu_share 0."),
+                                                    HasSubstr("\n- NEW: Busy machine: cpu_share 0.")));
 }
 
 TEST_F(CompareCommand, TheExampleOfItsHelpNamesARecordThatExists) {

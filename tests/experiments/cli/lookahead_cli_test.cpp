@@ -34,10 +34,16 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
   // Cases with a window have a waterfall that adds up.
   const Result explained = run({"explain", "run", "lookahead/W=4/N=4", "--json"});
   ASSERT_EQ(explained.code, 0) << explained.err;
-  const json terms = json::parse(explained.out)["lookahead/W=4/N=4"]["waterfall"];
+  const json explanation = json::parse(explained.out)["lookahead/W=4/N=4"];
+  const json& terms = explanation["waterfall"];
   EXPECT_EQ(terms[0]["step"], "free_rows");
   double sum = 0;
-  for (const json& term : terms) sum += term["log_ratio"].get<double>();
+  for (const json& term : terms) {
+    sum += term["log_ratio"].get<double>();
+    const bool end = term["step"] == "free_rows" || term["step"] == "measured";
+    EXPECT_TRUE(term.at(end ? "speedup_ci95" : "log_ratio_ci95").is_array()) << term["step"];
+  }
+  EXPECT_GT(explanation["sensitivity"]["what_if_flat_t"]["change"].get<double>(), -1);
   EXPECT_NEAR(sum, std::log(terms.back()["speedup"].get<double>() / terms[0]["speedup"].get<double>()), 1e-9);
   expect_error(run({"lookahead", "run", "--t", "5:"}), {"--t", "ROWS:TIME"});
   write(config());

@@ -16,6 +16,7 @@
 
 #include "core/model/files/gguf.h"
 #include "core/model/files/safetensors.h"
+#include "core/model/text/unicode/unicode.h"
 #include "tests/base/error_text.h"
 #include "tests/fuzz/memory_limit.h"
 #include "tests/model/files/gguf_files.h"
@@ -111,6 +112,34 @@ TEST(HostileMemory, MoreEntriesInAGgufFileThanAnyModelHas) {
   const Read read = read_gguf_file(most);
   EXPECT_EQ(read.error, "no error");
   EXPECT_LE(read.peak, fuzz::memory_limit("gguf", most.size()));
+}
+
+// Names of one character and tensors of one number in two bytes, or without data.
+TEST(HostileMemory, TheSmallestEntriesInAGgufFile) {
+  const auto name = [](char32_t character) {
+    std::string text;
+    unicode::append_utf8(text, character);
+    return W::string(text);
+  };
+  for (const std::uint64_t tensors : {0u, 32'768u}) {
+    for (const bool data : {true, false}) {
+      std::string file = "GGUF";
+      append(file, 3u);
+      append(file, tensors);
+      append(file, std::uint64_t{4096});
+      file += W::string("general.alignment") + W::number(std::uint32_t{W::kU8}) + '\1';
+      for (char32_t i = 1; i < 4096; ++i) file += name(i) + W::number(std::uint32_t{W::kBool}) + '\1';
+      for (char32_t i = 0; i < tensors; ++i) {
+        file += name(i + 1) + W::number(1u) + W::number(std::uint64_t{1}) + W::number(ggml_type("F16")) +
+                W::number(std::uint64_t{2 * i});
+      }
+      if (data) file.resize(file.size() + 2 * tensors);
+      const Read read = read_gguf_file(file);
+      if (data || tensors == 0) EXPECT_EQ(read.error, "no error");
+      else EXPECT_THAT(read.error, HasSubstr("got 2 bytes of data at offset 0"));
+      EXPECT_LE(read.peak, fuzz::memory_limit("gguf", file.size())) << tensors << ", " << data;
+    }
+  }
 }
 
 TEST(HostileMemory, ALongNameInAGgufFile) {

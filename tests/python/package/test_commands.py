@@ -72,6 +72,54 @@ class Commands(unittest.TestCase):
         self.assertEqual(list(found.cases[found.cases.failures.str.len() > 0].index), [case])
         self.assertEqual(list(found.gates[found.gates.change != "equal"].case), [case])
 
+    def test_compare_on_times(self):
+        """Reads what the command prints. The numbers are those of a script that stands in for the binary."""
+        parts = {"reference": -0.02, "acceptance": 0.01, "draft": -0.3, "verification": 0.0, "overhead": 0.05}
+        change = {
+            "speedup": {"base": 1.5, "new": 1.2},
+            "tau": {"base": 2.0, "new": 2.1},
+            "ratio": 0.77,
+            "ratio_ci95": [0.7, 0.8],
+            "parts": {name: {"log_ratio": value, "ci95": None} for name, value in parts.items()},
+        }
+        case = {
+            "id": "spec",
+            "verdict": "slower",
+            "ratio": 0.8,
+            "ratio_ci95": [0.75, 0.85],
+            "change": change,
+            "texts": {"compared": 3, "changed": 0, "promised": True},
+            "gates": [],
+            "failures": ["slower"],
+        }
+        alone = {**change, "speedup": {"base": None, "new": None}}
+        none = {"verdict": "unclear: no time", "ratio": None, "ratio_ci95": None, "change": None, "failures": []}
+        printed = {
+            "base": "x",
+            "new": "y",
+            "failed": True,
+            "noise": 0.01,
+            "nothing_compared": None,
+            "workload_differences": [],
+            "cases": [case, {**case, "id": "autoregressive", "change": alone}, {**case, **none, "id": "no_time"}],
+        }
+        file = self.fake(f"echo \"$@\" > $0.arguments; cat <<'END'\n{json.dumps(printed)}\nEND\nexit 1")
+        found = speclab.compare("x", "y", aa=["again", pathlib.Path("twice")])
+        words = file.with_name("speclab.arguments").read_text().split()
+        self.assertEqual(words, ["compare", "x", "y", "--aa", "again", "--aa", "twice", "--json"])
+        self.assertTrue(found.failed)
+        row = found.cases.loc["spec"]
+        self.assertEqual((row.verdict, row.ratio, row.ratio_lo, row.ratio_hi), ("slower", 0.8, 0.75, 0.85))
+        self.assertEqual((row.speedup_base, row.speedup_new), (1.5, 1.2))
+        self.assertEqual({name: row[name] for name in parts}, parts)
+        self.assertEqual(found.cases.failures["spec"], ["slower"])
+        without = found.cases.loc["autoregressive"]
+        self.assertTrue(without[["speedup_base", "speedup_new"]].isna().all())
+        self.assertEqual({name: without[name] for name in parts}, parts)
+        no_time = found.cases.loc["no_time"]
+        self.assertTrue(no_time[["ratio", "ratio_lo", "ratio_hi", "speedup_base", "speedup_new", *parts]].isna().all())
+        self.assertTrue(found.gates.empty)
+
     def test_runs_that_cannot_be_compared(self):
         with self.assertRaises(speclab.Error):
             speclab.compare(installed.QUICKSTART, "/no/such/run")

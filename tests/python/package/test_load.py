@@ -54,6 +54,18 @@ class Quickstart(unittest.TestCase):
         self.assertEqual(self.run_.steps.attrs["units"]["target_ns"], "ns")
         self.assertNotIn("draft_calls", self.run_.lines.attrs["units"])
 
+    def test_estimators(self):
+        """Those of the page are those of the binary, and frames of metrics have them."""
+        listed = {metric["name"]: metric["estimator"] for metric in speclab.call("list", "metrics")}
+        self.assertEqual(speclab.estimators(), listed)
+        self.assertTrue(all(listed.values()))
+        self.assertEqual(speclab.call("describe", "alpha")["estimator"], "censored maximum likelihood")
+        of_cases = self.run_.cases.attrs["estimators"]
+        self.assertEqual((of_cases["tau"], of_cases["alpha"]), ("ratio of sums", "censored maximum likelihood"))
+        self.assertNotIn("gamma", of_cases)
+        self.assertEqual(self.run_.positions.attrs["estimators"]["acceptance_at"], "proportions")
+        self.assertEqual(self.run_.waterfall.attrs["estimators"], {}, "its speedups are no metrics")
+
     def test_lines_and_steps_give_the_metrics_again(self):
         lines, steps = self.run_.lines, self.run_.steps
         self.assertEqual(len(lines), 9 * len(self.run_.cases))
@@ -187,6 +199,27 @@ class RunFolder(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name) / "run"
         synthetic_run.write(self.folder)
+
+    def test_intervals_of_a_waterfall_and_of_what_ifs(self):
+        file = self.folder / "summary.json"
+        summary = json.loads(file.read_text())
+        case = next(case for case in summary["cases"] if case["waterfall"])
+        case["waterfall"][0]["speedup_ci95"] = [1.1, 1.3]
+        case["waterfall"][1]["log_ratio_ci95"] = [-0.2, 0.1]
+        case["predictions"]["what_if_flat_t"] = {
+            **{"value": 2.0, "value_ci95": [1.9, 2.1], "kind": "what_if", "measured": None, "error": None},
+            **{"quantity": "speedup", "equation": "e", "assumptions": "a", "change": 0.25},
+        }
+        file.write_text(json.dumps(summary))
+        run = speclab.load(self.folder)
+        terms = run.waterfall[run.waterfall.case == case["id"]]
+        first, second = terms.iloc[0], terms.iloc[1]
+        self.assertEqual((first.speedup_lo, first.speedup_hi), (1.1, 1.3))
+        self.assertEqual((second.log_ratio_lo, second.log_ratio_hi), (-0.2, 0.1))
+        self.assertTrue(math.isnan(first.log_ratio_lo) and math.isnan(second.speedup_lo))
+        self.assertEqual(run.waterfall.attrs["units"]["speedup_lo"], "ratio")
+        row = run.predictions.set_index(["case", "name"]).loc[case["id"], "what_if_flat_t"]
+        self.assertEqual((row.kind, row.value_lo, row.value_hi, row.change), ("what_if", 1.9, 2.1, 0.25))
 
     def test_packed_lines_are_the_same_lines(self):
         run = speclab.load(self.folder)

@@ -30,6 +30,8 @@ t: float = theory.RowTimes({1: 1.0, 5: 1.3}).at(3)
 others = speclab.load_foreign(["before.prom", "after.prom"], gamma=4)
 low: float | None = others.alpha().lo
 predicted: pd.DataFrame = others.predict(c=.1, t=theory.RowTimes({1: 1.0}))
+explained: pd.DataFrame = others.explain(speclab.load_foreign("base.jsonl"), c=.1, t=theory.RowTimes({1: 1.0}))
+estimator: str = speclab.estimators()["alpha"]
 written: list[pathlib.Path] = speclab.export(run, "out", "parquet", cases=["a"])
 published: pd.DataFrame = speclab.anchors.load("P5")
 verdicts: pd.DataFrame = speclab.anchors.check(table for table in speclab.anchors.tables() if table.pack == "P1")
@@ -46,6 +48,7 @@ WRONG = (
     'speclab.load("a").no_such_frame',
     'speclab.load_foreign("a", gamma="4")',
     'speclab.load_foreign("a").alpha().low',
+    'speclab.load_foreign("a").explain("b")',
     'speclab.export("a", "b", "xml")',
     "speclab.render([5], 'a')",
     "speclab.anchors.load(5)",

@@ -141,6 +141,24 @@ def on_small_trace(test, laboratory, text):
     test.succeeds(laboratory.run(text), text)
 
 
+def on_small_ranks(test, laboratory, text):
+    """Makes a trace of trees and a small tree file."""
+    run = re.search(r"results/runs/[\w-]+", text)[0]
+    if not (laboratory.folder / run / "summary.json").exists():
+        cases = '[{"strategy": "tree_speculation", "draft": "distilled", "widths": [8], "children": "best"}]'
+        make = f"speclab trace configs/quickstart.json --set 'cases={cases}' --out {run} -q{SMALL}"
+        test.succeeds(laboratory.run(make), make)
+    tree = {"format": "speclab tree 1", "parents": [0, 0, 1], "ranks": [1, 2, 1]}
+    (laboratory.folder / "tree.json").write_text(json.dumps(tree))
+    test.succeeds(laboratory.run(text), text)
+
+
+def trace_of_any(test, laboratory, text):
+    """CONFIG stands for a config."""
+    command = text.replace("CONFIG", "configs/quickstart.json") + " --dry-run"
+    test.succeeds(laboratory.run(command), command)
+
+
 def small_preflight(test, laboratory, text):
     """A short preflight; the tiny model is no target for a verdict."""
     result = laboratory.run(text + " --tokens 8 --gamma 2 --threads 1 --out results/runs/preflight")
@@ -156,6 +174,21 @@ def simulated_beside_a_run(test, laboratory, text):
     result = laboratory.run(text)
     test.assertIn(result.returncode, (0, 1), result.stderr)
     test.assertNotIn("error:", result.stderr)
+
+
+def merged_shards(test, laboratory, text):
+    """Merges small shards. Those that no other snippet has measured are measured first."""
+    *shards, merged = re.findall(r"results/runs/[\w-]+", text)
+    for number, folder in enumerate(shards, 1):
+        laboratory.need_run(folder, "gamma_sweep", f" --shard {number}/{len(shards)}")
+    shutil.rmtree(laboratory.folder / merged, ignore_errors=True)
+    test.succeeds(laboratory.run(text), text)
+
+
+def small_run_of_toys(test, laboratory, text):
+    """Without a calibration, whose times mean nothing on a toy. The datastore comes from the commands before it on the page."""
+    short = text + " --set prompts.limit=2 --set seeds=1 --set max_tokens=8 --threads 1 --backend cpu"
+    test.succeeds(laboratory.run(short), short)
 
 
 def small_run_of_all_prompts(test, laboratory, text):
@@ -213,17 +246,22 @@ def best_fixed_settings(test, laboratory, text):
 
 def comparison(test, laboratory, text):
     """Checks that the named baselines exist (NAME stands for any), then runs the command on copies of a small run. Exit code 1 is
-    a verdict."""
+    a verdict. An A/A run is a run of its own, which is refused if the machine was busy."""
     for baseline in re.findall(r"results/baselines/(?!NAME\b|MACHINE\b)[\w/-]+", text):
         test.assertTrue((ROOT / baseline / "summary.json").exists(), baseline)
     laboratory.need_run("results/runs/compared", "gamma_sweep")
     words = text.split()
-    for place in (2, 3, *(at + 1 for at, word in enumerate(words) if word == "--aa")):
+    for place in (2, 3):
         words[place] = f"results/runs/compared-{place}"
         target = laboratory.folder / words[place]
         if not target.exists():
             shutil.copytree(laboratory.folder / "results/runs/compared", target)
+    for place in [at + 1 for at, word in enumerate(words) if word == "--aa"]:
+        words[place] = "results/runs/compared-again"
+        laboratory.need_run(words[place], "gamma_sweep")
     result = laboratory.run(" ".join(words))
+    if "--aa" in words and "got a run on a busy machine" in result.stderr:
+        return
     test.assertIn(result.returncode, (0, 1), result.stderr)
     test.assertNotIn("error:", result.stderr)
 
@@ -400,6 +438,7 @@ COMMANDS = [
     (r"speclab run configs/layer_skip_search\.json$", with_skip_file_and_small_run),
     (r"speclab run configs/budget_best_fixed\.json .*budget_page\.py", budget_pages),
     (r"speclab run configs/budget_best_fixed\.json ", best_fixed_settings),
+    (r"speclab run configs/toys\.json", small_run_of_toys),
     (r"speclab run configs/", small_run),
     (r"speclab optimize tree .* --grid ", grid_of_trees),
     (r"speclab optimize tree .* --by-confidence ", trees_by_confidence),
@@ -414,16 +453,21 @@ COMMANDS = [
     (r"speclab generate --model \S+ --inflate", smaller_twin),
     (r"speclab generate --model", with_options(" --set max_tokens=4")),
     (r"speclab audit NAME$", audit_any),
-    (r"speclab (theory|list|model|audit) \S|speclab COMMAND --help$", as_it_stands),
+    (r"speclab (theory|list|model|audit|toy) \S|speclab COMMAND --help$", as_it_stands),
     (r"speclab lookahead results/runs/", on_small_grid),
     (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
     (r"scripts/pages/budget_page\.py", budget_pages),
     (r"(SPECLAB_AUDIT_FILE=\S+ )?PYTHON scripts/audit\.py", adapter),
     (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
+    (r"speclab simulate results/runs/.* --wng", on_small_grid),
+    (r"speclab replay results/runs/.* --tree", on_small_ranks),
     (r"speclab replay results/runs/", on_small_trace),
+    (r"speclab trace CONFIG$", trace_of_any),
+    (r"speclab trace configs/", small_run),
     (r"speclab preflight ", small_preflight),
     (r"speclab (explain|report|simulate) (results/runs/|RUN\b)", on_small_run),
     (r"speclab compare ", comparison),
+    (r"speclab merge results/runs/", merged_shards),
     (r"speclab (datastore|ngram) build --", as_it_stands),
     (r"grep -v .* > build/answers\.jsonl$", as_it_stands),
     (r"grep -v .* > build/few_answers\.jsonl$", few_answers),
@@ -439,6 +483,7 @@ COMMANDS = [
     (r"(\.venv/bin/python )?scripts/", script),
     (r"pip install \.$", package_install),
     (r"PYTHONPATH=\S+ \.venv/bin/python tests/", own_test),
+    (r"PYTHONPATH=\S+ \.venv/bin/python scripts/", script),
 ]
 
 

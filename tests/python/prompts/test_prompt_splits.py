@@ -23,15 +23,13 @@ TASKS = 20000  # training prompts drawn, so that slots are filled too
 # chosen.
 CHOSEN_STRATEGIES = {"composition"}
 CHOSEN_OPTIONS = {
-    *(
-        "min_score",
-        "min_probability",
-        "confidence_threshold",
-        "product_threshold",
-        "entropy_threshold",
-        "trust",
-        "known",
-    ),
+    "min_score",
+    "min_probability",
+    "confidence_threshold",
+    "product_threshold",
+    "entropy_threshold",
+    "trust",
+    "known",
 }
 
 

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pathlib
+import shutil
 import sys
 import tempfile
 import unittest
@@ -153,6 +154,69 @@ class Pages(Adopting):
         found = baseline.runs(self.root)
         self.assertIn("leaves -5.0 to 7.0 % of a step's time", baseline.unexplained_range(found))
         self.assertEqual(baseline.unexplained_range([]), "")
+
+    def test_a_busy_run_takes_no_part_in_that_range(self):
+        status, err = self.adopt_changed(lambda s: None, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        quiet = baseline.unexplained_range(baseline.runs(self.root))
+        self.assertIn("leaves 2.2 to 2.2 % of a step's time", quiet)
+        kept = self.root / "results/baselines/machine/x"
+        summary = json.loads((kept / "summary.json").read_text())
+        summary["machine"] = {"busy": True, "text": "Busy machine: drift."}
+        for case in summary["cases"]:
+            if case["waterfall"]:
+                case["waterfall"][-1]["unexplained_share"] = 0.9
+        shutil.copytree(kept, kept.with_name("busy"))
+        (kept.with_name("busy") / "summary.json").write_text(json.dumps(summary))
+        found = baseline.runs(self.root)
+        self.assertEqual(sorted(run.folder.name for run in found), ["busy", "x"])
+        self.assertEqual(baseline.unexplained_range(found), quiet)
+        self.assertEqual(baseline.unexplained_range([run for run in found if run.busy]), "")
+
+    def test_bounds_chains_and_predictions_have_columns_of_their_own(self):
+        def change(summary):
+            case = summary["cases"][1]
+            case["predictions"]["measured_t_speedup"] = {"value": 1.87, "kind": "prediction"}
+            case["metrics"].update(
+                tau_bound=2.351,
+                tau_bound_ci95=[2.304, 2.398],
+                position_acceptance=0.6543,
+                position_bound=0.7651,
+                speed_over_chain=1.231,
+                speed_over_chain_ci95=[1.203, 1.259],
+            )
+
+        status, err = self.adopt_changed(change, "--figures", "time_split")
+        self.assertEqual(status, 0, err)
+        page = (self.root / "results/README.md").read_text()
+        self.assertIn(
+            "| equal to autoregressive | speedup, predicted | τ, at most [95 %] | accepted at a position | at most "
+            "| speed / best chain [95 %] | unexplained, % of a step | with forwards timed again, % |",
+            page,
+        )
+        rows = [row for row in page.splitlines() if "| yes |" in row]
+        unexplained = "2.2 [0.1, 4.6] (n = 3) | -1.2 [-4.3, 1.7] (n = 3) |"
+        self.assertIn(
+            f"| yes | 1.87 | 2.35 [2.30, 2.40] (n = 3) | 0.654 | 0.765 | 1.23 [1.20, 1.26] (n = 3) | {unexplained}",
+            rows[1],
+        )
+        self.assertIn(f"| yes |  |  |  |  |  | {unexplained}", rows[2], "a case without these metrics")
+
+    def test_a_program_outside_the_repository_keeps_its_name_alone(self):
+        for program, kept in (("/private/bin/speclab", "speclab"), ("build/release/speclab", "build/release/speclab")):
+            synthetic_run.write(self.run_folder)
+            environment = json.loads((self.run_folder / "environment.json").read_text())
+            environment["command_line"] = [program, "run", "configs/x.json", "--set", "system=/private/bin"]
+            (self.run_folder / "environment.json").write_text(json.dumps(environment))
+            status, err = self.call("adopt", self.run_folder, "machine/x", "--figures", "time_split")
+            self.assertEqual(status, 0, err)
+            found = json.loads((self.root / "results/baselines/machine/x/environment.json").read_text())
+            self.assertEqual(
+                found["command_line"],
+                [kept, "run", "configs/x.json", "--set", "system=/private/bin"],
+                "only the program",
+            )
+            self.assertEqual({**found, "command_line": 0}, {**environment, "command_line": 0})
 
     def front_rows(self, speedups, families=None):
         """Ids of the rows that the first page shows of cases with these speedups; by default each case is a family of its own."""
@@ -318,7 +382,7 @@ class RawLines(Adopting):
 
     def test_a_large_run_keeps_totals_hashes_and_each_text_once(self):
         self.adopt()
-        packed = self.root / "slim.gz"
+        packed = self.root / "slim.xz"
         packed.write_bytes(baseline.kept_lines.pack(self.run_folder, most_bytes=100))
         form, parts = baseline.kept_lines.read(packed)
         self.assertEqual(form, "slim")
@@ -360,7 +424,7 @@ class RawLines(Adopting):
         self.adopt()
         (self.run_folder / "bounds.jsonl").write_text('{"case": "a", "prompt": "1", "seed": 1, "steps": []}\n')
         for form, most_bytes in (("full", 10**9), ("slim", 100)):
-            packed = self.root / f"{form}.gz"
+            packed = self.root / f"{form}.xz"
             packed.write_bytes(baseline.kept_lines.pack(self.run_folder, most_bytes))
             found, parts = baseline.kept_lines.read(packed)
             self.assertEqual((found, "bounds.jsonl" in parts), (form, form == "full"))
@@ -408,7 +472,7 @@ class RawLines(Adopting):
                     self.assertEqual(after["predictions"][name][text], prediction[text])
                     compared += 1
         self.assertGreater(compared, 10)
-        for bad in (len(stored["texts"]), "no place"):
+        for bad in (len(stored["texts"]), "no place", -1, True, 0.0):
             case = next(case for case in stored["cases"] if case["predictions"])
             next(iter(case["predictions"].values()))["equation"] = bad
             (kept / "summary.json").write_text(json.dumps(stored))

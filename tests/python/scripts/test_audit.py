@@ -418,8 +418,8 @@ class NumbersForKernels(unittest.TestCase):
 
     def test_faults(self):
         for kernel, words in (
-            (tree_kernel(keeps_drafted=True), "another threshold"),
-            (tree_kernel(reads=lambda p: p**2), "another threshold"),
+            (tree_kernel(keeps_drafted=True), "a threshold that the adapter does not know"),
+            (tree_kernel(reads=lambda p: p**2), "a threshold that the adapter does not know"),
             (tree_kernel(reads=lambda p: 0), "the next token has the law"),
         ):
             finding = self.audit(kernel)[0]

@@ -1,9 +1,12 @@
 """The benchmark program on the real model, and the page that is made from its output."""
 
+import gzip
+import json
 import os
 import pathlib
 import sys
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts/bench_cpu"))
@@ -41,6 +44,14 @@ class Record(unittest.TestCase):
         self.assertEqual(
             lines[0], {"name": "a/rows:1", "run_name": "a/rows:1", "run_type": "iteration", "real_time": 1.234568}
         )
+
+    def test_the_same_record_gives_the_same_bytes(self):
+        record = {"a": [1, 2.5], "b": "µs"}
+        first = bench_cpu.packed(record)
+        with unittest.mock.patch("time.time", return_value=1e9):
+            self.assertEqual(bench_cpu.packed(record), first)
+        self.assertEqual(first[3:8], bytes(5), "no file name among the flags, and no time")
+        self.assertEqual(json.loads(gzip.decompress(first)), record)
 
 
 class Page(unittest.TestCase):

@@ -18,7 +18,7 @@ LONG = {"operations", "rows", "attention", "model", "decoding", "persistent"}
 # What only a machine with NVIDIA's tools or PyTorch can run. The reason must name it.
 TOOLS = {
     "machine": "nvidia-smi",
-    "transformers": "PyTorch and transformers",
+    "transformers": "PyTorch or another package",
     "memcheck": "compute-sanitizer",
     "racecheck": "compute-sanitizer",
     "gaps": "nsys",

@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 # The theory of lookahead decoding and its command are about that strategy.
 THEORY_OF_LOOKAHEAD = re.compile(
-    r"core/theory/lookahead|experiments/analysis/lookahead_|experiments/cli/command_lookahead"
+    r"core/theory/lookahead|experiments/(analysis|simulate)/lookahead_|experiments/cli/command_lookahead"
 )
 
 
@@ -44,6 +44,10 @@ def mentions(names):
 # (file, literal) of mentions that decide nothing.
 ALLOWED = {
     ("core/decoding/drafting/retrieval_tree.cpp", "retrieval: ngram_min"),  # the building block has the same name
+    # The lookahead of distributed speculative inference (DSI) is another thing.
+    ("core/simulate/timelines/overlap.cpp", "lookahead"),
+    ("experiments/cli/predict/command_simulate.cpp", "lookahead"),
+    ("experiments/simulate/replay/search.cpp", "simulated"),  # a device that is simulated
 }
 
 

@@ -301,6 +301,25 @@ TEST(MergedTrees, DrawnDuplicatesStayAndTheBudgetHolds) {
   EXPECT_GT(record.drafts[1].calls, 0);
 }
 
+// All sources together have more tokens than a tree may have.
+TEST(MergedTrees, NoTreeHasMoreThanItsNodes) {
+  const MergedModels models;
+  const json strategy = {{"sources", {"draft", "ngram", "text"}},
+                         {"length", 3},
+                         {"sequences", {2, 1}},
+                         {"ngram_sequences", 2},
+                         {"ngram_known", 0},
+                         {"copies", 4},
+                         {"nodes", 4}};
+  for (const json& options : {json{{"temperature", 0}}, json{{"temperature", .4}},
+                              json{{"temperature", .4}, {"top_k", 1}}, json{{"temperature", 1}}}) {
+    std::size_t largest = 0;
+    for (const StepRecord& step : run(models, {models.two, models.one}, strategy, options).steps)
+      largest = std::max(largest, step.drafted.size());
+    EXPECT_EQ(largest, 4u) << options;
+  }
+}
+
 TEST(MergedTrees, TextIsTheTargetsOwn) {
   const MergedModels models;
   for (const json& options : {json{{"temperature", 0}}, json{{"temperature", 0}, {"repetition_penalty", 1.3}},

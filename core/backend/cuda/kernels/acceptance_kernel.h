@@ -75,7 +75,7 @@ struct Accept {
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< position of node 0
   double* residual = nullptr;              ///< scratch of accept_scratch() entries (accept/start_accept.h)
-  RowMeeting meeting{};                    ///< of one row; if `arrivals` is null, there is one block
+  RowMeeting meeting{};                    ///< for one row; if `arrivals` is null, one block does all work
   Verdict* verdict = nullptr;              ///< out
 };
 
@@ -346,8 +346,8 @@ struct AcceptKernel {
                 }},
         position, kTargetCoin, 0);
   }
-  /// Returns the token that follows a rejection by an envelope rule (criterion.h). `inverse` is
-  /// 1 / M, with M = max p / q (the envelope M q >= p).
+  /// Returns the token that follows a rejection by an envelope rule (criterion.h). `inverse` is 1 / M, with
+  /// M = max p / q (the envelope M q >= p).
   SPECLAB_DEVICE int token_redrawn(const LawSpace& space, const LawRow& row, const LawRow& q, double inverse,
                                    int children, std::int64_t position) const {
     const int redraws =

@@ -141,9 +141,9 @@ struct AttentionSplitsKernel {
 
   // Layout of shared memory. First the queries of a tile in the order of the matrix unit: [2][blocks of 32
   // dimensions][queries g, g + 8 of lane 4 g + t][lanes][8] bf16, where [2] is the rounded number and its
-  // rounding error. Then
-  // the maximum and the sum of each query and warp. Then each warp's partial sums of the weighted values,
-  // [warps][queries][kShare], kChunk dimensions at a time. Then the positions of the queries.
+  // rounding error. Then the maximum and the sum of each query and warp. Then each warp's partial sums of the
+  // weighted values, [warps][queries][kShare], kChunk dimensions at a time. Then the positions of the
+  // queries.
   static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64,
                        kShare = kChunk + 4;
   SPECLAB_BOTH static constexpr int blocks_of(int stride) { return (stride + 31) / 32; }

@@ -59,7 +59,7 @@ struct AcceptedSet {
   SPECLAB_DEVICE double weight_of(int x, float loaded) const {
     return seen.one_hot >= 0 ? seen.prob(x) : static_cast<double>(loaded);
   }
-  /// True if the token meets every condition except its rank.
+  /// True if the token meets every condition except the one on its rank, which is not tested here.
   SPECLAB_DEVICE bool meets(int x) const { return meets(x, weight(x)); }
   /// The same for a token whose weight is w.
   SPECLAB_DEVICE bool meets(int x, double w) const {

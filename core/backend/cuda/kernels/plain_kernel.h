@@ -35,9 +35,8 @@ SPECLAB_DEVICE void store_plain(simt::u16* matrix, int in, int row, int k, const
   }
 }
 
-/// A thread reads the pieces of one lane for both halves of a tile (fragments.h: the matrix unit
-/// adds the 32 inputs of a tile in two steps of 16). Together they are eight neighbouring
-/// elements of each of two rows.
+/// A thread reads the pieces of one lane for both halves of a tile (fragments.h: the matrix unit adds the 32
+/// inputs of a tile in two steps of 16). Together they are eight neighbouring elements of each of two rows.
 struct UnpackWeightsKernel {
   static constexpr const char* kName = "unpack_weights";
   static constexpr int kThreads = kRowThreads;

@@ -163,9 +163,9 @@ struct InnerBlock {
 //   u64 load_acquire(const u64* p)
 //   void pause()                             For the body of a loop that waits for another block.
 //   Waiting wait_begin(), bool waited_long(Waiting&)   For the same loop: true when it has gone on for
-//                                            kMostWaitNs since wait_begin(). Time between two calls counts
-//                                            up to kMostGapNs, so a kernel that was taken off the device for
-//                                            a while has not waited. The Machine counts pauses instead.
+//                                            kMostWaitNs since wait_begin(). Of the time between two calls
+//                                            at most kMostGapNs counts, so time in which the kernel was off
+//                                            the device hardly counts. The Machine counts pauses instead.
 //   void trap()                              Ends the launch with an error. The Machine throws Trap.
 //   void fence()                             Another thread of the device that sees a store after the fence
 //                                            also sees the stores before it.
@@ -181,7 +181,7 @@ struct InnerBlock {
 //
 //   Shared<T> shared<T>(int offset_bytes, int count)   A part of the block's dynamic shared memory.
 //     T operator[](int i); void set(int i, T); Bytes16 get16(int i), void set16(int i, Bytes16)
-//                                            i: an element of T
+//                                            i: counted in elements of T
 //     const Object& view<Object>(int i)      The plain data that begin at element i. No thread may write
 //                                            them while the reference is in use.
 //   void async_copy16(Shared<T> to, int i, const void* from)   Copies 16 bytes from global to shared memory.

@@ -1,4 +1,4 @@
-// Compiles the kernel that verifies a draft.
+// Compiles AcceptKernel, the kernel that most acceptance rules share (acceptance_kernel.h).
 #include "core/backend/cuda/launch/run_on_device.h"
 
 namespace speclab::cuda {

@@ -48,12 +48,13 @@ Persistent TaskTable::arguments(const void* table, const GridCounters& counters,
 
 void check_late(const LateBlock& late, int blocks) {
   if (late.found == 0) return;
-  throw Error({.what = fmt::format("a persistent kernel of {} blocks", blocks),
-               .got = fmt::format("{} did not arrive at the barrier after task {} ({}) within {} s",
-                                  late.block < 0 ? "a block" : fmt::format("block {}", late.block), late.task,
-                                  kernel_name(late.kernel), simt::kMostWaitNs / 1'000'000'000),
-               .expected = "every block at the barrier",
-               .advice = "Use --kernels launches. If they fail at this kernel too, the kernel is at fault."});
+  throw Error(
+      {.what = fmt::format("a persistent kernel of {} blocks", blocks),
+       .got = fmt::format("a launch in which {} did not arrive at the barrier after task {} ({}) within {} s",
+                          late.block < 0 ? "a block" : fmt::format("block {}", late.block), late.task,
+                          kernel_name(late.kernel), simt::kMostWaitNs / 1'000'000'000),
+       .expected = "every block at the barrier",
+       .advice = "Use --kernels launches. If this kernel fails there too, the kernel is at fault."});
 }
 
 TaskTable make_table(std::vector<Task> tasks, std::size_t ahead) {

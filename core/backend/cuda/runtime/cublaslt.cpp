@@ -95,8 +95,8 @@ struct CublasLt::Library {
 // library.
 struct CublasLt::Shape {
   explicit Shape(const Library& library) : library(library) {}
-  // If this constructor throws, the destructor runs, because the other constructor is done. So no handle is
-  // left.
+  // If this constructor throws, the destructor still runs, because the constructor to which it delegates has
+  // finished. So all handles are destroyed.
   Shape(const Library& library, int out, int in, int rows) : Shape(library) {
     require(library.MatmulDescCreate(&product, CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
     const cublasOperation_t transposed = CUBLAS_OP_T;
@@ -146,7 +146,7 @@ struct CublasLt::Shape {
   Shape& operator=(const Shape&) = delete;
   const Library& library;
   cublasLtMatmulDesc_t product = nullptr;
-  cublasLtMatmulPreference_t preference = nullptr;  // for the question which algorithms there are
+  cublasLtMatmulPreference_t preference = nullptr;  // what the proposed algorithms must satisfy
   cublasLtMatrixLayout_t weights = nullptr, x = nullptr, y = nullptr;
   std::vector<cublasLtMatmulHeuristicResult_t> proposed;
   std::size_t chosen = 0;

@@ -21,9 +21,9 @@ void fail_ordinal(int ordinal, int count) {
 
 void fail_busy(int ordinal) {
   throw Error(
-      {fmt::format("GPU (device {})", ordinal), "it is busy or unavailable",
+      {fmt::format("GPU (device {})", ordinal), "a busy or unavailable GPU",
        "a GPU that this process may use",
-       "End the process that uses it exclusively, choose another --device, or set its compute mode to "
+       "End the process that uses it exclusively, choose another --device, or set the GPU's compute mode to "
        "default (nvidia-smi -c 0)."});
 }
 
@@ -37,7 +37,7 @@ void fail_memory(std::size_t bytes, std::size_t free, std::size_t total, int ord
   const auto mib = [](std::size_t b) { return static_cast<double>(b) / (1 << 20); };
   throw Error({fmt::format("memory of {} (device {}) for {:.1f} MiB more", name, ordinal, mib(bytes)),
                fmt::format("{:.1f} MiB free of {:.1f}", mib(free), mib(total)), "",
-               "Use a smaller model or context, another --device, or end other programs that use this one."});
+               "Use a smaller model or context, another --device, or end other programs that use this GPU."});
 }
 
 void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::string& name, const char* kernel,
@@ -49,7 +49,7 @@ void fail_gpu(const char* call, std::size_t bytes, int ordinal, const std::strin
 }
 
 void fail_given_up(const std::string& device) {
-  throw Error({device, "given up: it did not answer an earlier wait", "a device that answers",
+  throw Error({device, "a device that was given up after a wait without an answer", "a device that answers",
                "End this run of speclab. The message of the earlier wait says what was waited for."});
 }
 

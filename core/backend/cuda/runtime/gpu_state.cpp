@@ -28,8 +28,8 @@ fs::path mps_pipe() {
   return fs::path(folder != nullptr && *folder != '\0' ? folder : "/tmp/nvidia-mps") / "control";
 }
 
-/// Whether MPS runs. It shares the GPU among processes, and a graph with a loop around cooperative kernels
-/// does not run with it.
+/// Whether MPS runs. MPS shares the GPU among processes. With MPS, a graph with a loop around cooperative
+/// kernels may not run (gpu_loop.cu).
 json mps_state(int processes) {
   if (processes > 0)
     return {{"runs", "yes"}, {"why", fmt::format("NVML lists {} of its processes", processes)}};
@@ -49,7 +49,7 @@ json mps_state(int processes) {
 }
 
 /// The number of processes that a function of NVML lists; -1: unknown. If the array is too small, NVML says
-/// how long it must be. More processes may have started until the next call, so the array gets some more.
+/// how long it must be. The array is then made a little longer, for processes that start before the retry.
 int listed_processes(const Library& library, const char* function, Device device) {
   std::vector<Process> processes(64);
   for (int calls = 0; calls < 5; ++calls) {

@@ -1,4 +1,4 @@
-// Compiles the kernel that verifies a draft.
+// Compiles AcceptKernel, the kernel that most acceptance rules share (acceptance_kernel.h).
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

@@ -110,8 +110,8 @@ class Machine {
   void reseed(std::uint64_t seed) { random_.seed(seed); }
 
   /// Allocates global memory and fills it with 0xff bytes (NaN as float and as bf16). Kernels may access no
-  /// other memory. Throws Error if there is not enough. release(nullptr) does nothing; release() of any other
-  /// pointer that is no allocation throws Bug.
+  /// other memory. Throws Error if there is not enough. release(nullptr) does nothing. release() of any other
+  /// pointer that did not come from allocate() throws Bug.
   void* allocate(std::size_t bytes);
   void release(void* p);
   template <typename T>

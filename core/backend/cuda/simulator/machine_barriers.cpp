@@ -43,7 +43,7 @@ void Machine::arrive(const std::source_location& where) {
   const std::uint32_t bit = 1u << me.lane;
   if (warp.waiting == 0) warp.where = where;
   else if (!same(warp.where, where))
-    fail("the lanes of a warp are in different collectives, others at " + text_of(warp.where), where);
+    fail("lanes of a warp are in different collectives; some are at " + text_of(warp.where), where);
   warp.waiting |= bit;
   warp.runnable &= ~bit;
   if (warp.waiting == 0xffffffffu) {
@@ -60,7 +60,7 @@ void Machine::block_sync(const std::source_location& where) {
   Group& group = *me.group;
   Warp& own = warps_[static_cast<std::size_t>(me.id / kWarp)];
   if (group.parked > 0 && !same(group.barrier, where))
-    fail("threads of a block are at different barriers, others at " + text_of(group.barrier), where);
+    fail("threads of a block are at different barriers; some are at " + text_of(group.barrier), where);
   group.barrier = where;
   own.parked |= 1u << me.lane;
   own.runnable &= ~(1u << me.lane);

@@ -78,7 +78,7 @@ void Machine::check_unwaited(const void* p, Access access, const std::source_loc
   const auto at = reinterpret_cast<std::uintptr_t>(p);
   const auto written = [&](const Range& range) { return at - range.begin < range.bytes; };
   if (overlap_ && std::any_of(written_before_.begin(), written_before_.end(), written))
-    fail("memory that the launch before writes is read before wait_for_previous()", where);
+    fail("memory that the previous launch writes is read before wait_for_previous()", where);
 }
 
 void Machine::wait_for_previous(const std::source_location& where) {

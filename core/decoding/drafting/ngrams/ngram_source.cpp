@@ -26,7 +26,8 @@ void NgramSourceOptions::fields(OptionVisitor& visit, const std::string& prefix)
       "are equal)");
   visit(prefix + "file", file, "file made by `speclab ngram build`");
   visit(prefix + "known", known, Range<int>{0, NgramCounts::kMostOrder - 1},
-        "draft only after a sequence of this many tokens that occurred before; at most order - 1");
+        "draft only after a sequence of this many tokens that occurred before; values above order - 1 count "
+        "as order - 1");
 }
 
 NgramSource::NgramSource(const NgramSourceOptions& options, const Resources& resources,

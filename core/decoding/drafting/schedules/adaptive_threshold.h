@@ -14,7 +14,10 @@ namespace speclab {
 ///
 /// Source: the published code of Zhang et al. 2024 (Draft & Verify), and with the same constants Algorithm 1
 /// of Agrawal et al. 2024 (AdaEDL). The two differ in "could have been longer": the former asks whether fewer
-/// than gamma tokens were drafted, the latter whether fewer than gamma tokens were accepted.
+/// than gamma tokens were drafted, the latter whether fewer than gamma tokens were accepted. For the former,
+/// `Schedule` also asks that the threshold stopped the draft, which the published code does not ask. Here a
+/// limit of the text, the context of the draft model or a budget may end a draft early, too, and a lower
+/// threshold would not have made such a draft longer.
 class AdaptiveThreshold {
  public:
   AdaptiveThreshold(double first, double step, double wanted) : first_(first), step_(step), wanted_(wanted) {

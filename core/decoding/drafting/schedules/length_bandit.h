@@ -21,7 +21,7 @@ std::vector<double> chain_step_ns(const StepCosts& costs, int longest);
 ///
 ///     mean reward + sqrt(exploration ln(drafts so far) / drafts of this length),
 ///
-/// and the shorter one of equals. Each length is tried once before, from short to long.
+/// or the shortest of several such lengths. Before that, each length is tried once, from short to long.
 ///
 /// Source: Hou et al. 2025, BanditSpec (arXiv 2505.15141), UCBSpec with draft lengths as arms. The term under
 /// the root is that of UCB1 (Auer et al. 2002), where `exploration` is 2. The reward of the paper's code is

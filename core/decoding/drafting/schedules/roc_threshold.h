@@ -14,8 +14,8 @@ namespace speclab {
 /// is smallest, over all tokens of the text whose fate is known. In terms of the receiver operating
 /// characteristic (ROC) this is FPR + 3 FNR. So a draft that stops too early costs three times as much as one
 /// that goes on too long. Of several such thresholds the largest is taken. The fate of a token is known if
-/// the token was accepted, or if it was the first rejected one of its draft. There is no choice, and the
-/// first threshold stays, until `least_samples` fates are known, of both kinds.
+/// the token was accepted, or if it was the first rejected one of its draft. The first threshold stays until
+/// `least_samples` fates are known and both an acceptance and a rejection are among them.
 ///
 /// Source: Hugging Face transformers 5, AssistedCandidateGenerator.update_candidate_strategy, which needs 6
 /// samples and begins with .4. It compares rounded quotients where this class compares integers, so it may

@@ -66,7 +66,7 @@ class Cluster {
  private:
   GraphemeClass last_ = kOther;
   int conjunct_ = 0;   // 1: a consonant and marks; 2: the marks include a linker
-  int emoji_ = 0;      // 1: a pictograph and marks; 2: and a joiner
+  int emoji_ = 0;      // 1: a pictograph and marks; 2: the same with a joiner at the end
   int regionals_ = 0;  // number of regional indicators at the end
 };
 

@@ -148,7 +148,8 @@ TEST_F(Speclab, EachCaseDecodesAsManyShortTextsAsTheCalibrationSays) {
   ASSERT_EQ(result.code, 0) << result.err;
   const std::vector<json> rounds = read_json_lines(dir() / "run" / "calibration.jsonl");
   ASSERT_EQ(rounds.size(), 5u);
-  for (const json& entry : read_json_file(dir() / "run" / "summary.json")["cases"]) {
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  for (const json& entry : summary["cases"]) {
     int texts = 0;
     for (const json& round : rounds) texts += round["cases"].contains(entry["id"].get<std::string>());
     EXPECT_EQ(texts, 2) << entry["id"];

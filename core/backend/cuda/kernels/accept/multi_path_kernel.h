@@ -55,7 +55,7 @@ class ChosenPath {
   SPECLAB_DEVICE Level get(int depth) const {
     return {numbers(0)[depth], numbers(1)[depth], numbers(2)[depth], numbers(3)[depth], rhos()[depth]};
   }
-  /// The i-th path that remains at a depth: its node there.
+  /// Returns the node at this depth of the i-th path that remains.
   SPECLAB_DEVICE int remaining(int depth, int i) const { return numbers(4 + depth % 2)[i]; }
 
   // All threads of a block call the functions below together.
@@ -317,7 +317,7 @@ struct AcceptMultiPathKernel {
     const int nodes = a.nodes_at == nullptr ? a.nodes : simt::load(a.nodes_at);
     facts.fetch(a, nodes);
     const Chosen chosen = choose_path(space, facts, path, nodes, position);
-    // The path to an invalid row becomes the accepted one, so that Settle finds the row.
+    // The path to an invalid row becomes the accepted path, so that the kernel Settle finds the row.
     int kept = chosen.length, last = chosen.end, next = 0;
     if (chosen.valid && chosen.fault < 0) {
       double rho = 1, sum = 0;

@@ -15,8 +15,8 @@
 //
 // Both kernels stream the weights of each warp through a ring in shared memory (weight_ring.h).
 //
-// Few rows (linear_few.h): the slices of a tile of outputs are warps of one block, and their sums meet in
-// shared memory, without a second launch and without a wait. Every warp reads the activations of its slice
+// Few rows (linear_few.h): the slices of a tile of outputs are warps of one block. Their sums are added up in
+// shared memory, so no second launch or other block is needed. Every warp reads the activations of its slice
 // itself. A group is the warps of one tile. The groups of a block read the same activations at about the same
 // time, so L1 serves all of them but one. For n rows a block with `groups` tiles thus reads n / (16 * groups)
 // times as many bytes of activations from L2 as of weights, so this kernel serves n <= 16.
@@ -139,7 +139,7 @@ SPECLAB_BOTH constexpr LinearPlan plan_with(int out, int rows, int slices, bool 
     plan.blocks_x = tiles_of(out_tiles, kLinearWarps / plan.slices);
     return plan;
   }
-  // More warps per block share the activations, but (nearly) every SM of an A100 or H100 must get a block.
+  // Larger blocks copy the activations less often, but (nearly) every SM of an A100 or H100 must get a block.
   const int warp_tiles = tiles_of(out_tiles, kManyOutTiles);
   plan.blocks_y = plan.slices;
   for (plan.warps = kLinearWarps; plan.warps > 1 && tiles_of(warp_tiles, plan.warps) * plan.slices < 108;)

@@ -113,10 +113,10 @@ struct LinearFewKernel {
       if constexpr (kStaged) {
         x[at][0] = row.get16(k * kTileIn + simt::lane() % 4 * kPiece);
       } else {
-        // The offset is 0, because there are at most 128 rows. It makes the loads for the next block of
-        // inputs wait until those of this block have arrived. nvcc would start them first, and the products
-        // below would wait for both, because they use one scoreboard. The last block of inputs is loaded
-        // twice, because a branch around the load would make the products wait in the same way.
+        // The offset is always 0 (at most 128 rows), but nvcc does not know this. So the loads for the next
+        // block of inputs start only when those of this block have arrived. If they started earlier, the
+        // products below would wait for both, because both use one scoreboard. The last block of inputs is
+        // loaded twice, because a branch around the load would make the products wait in the same way.
         fetch(k + 1, 1 - at, (x[at][0].word[0] ^ w[0].word[0]) & static_cast<simt::u32>(a.rows) >> 8);
       }
       SPECLAB_UNROLL
