@@ -149,6 +149,7 @@ TEST_F(Speclab, EachCaseDecodesAsManyShortTextsAsTheCalibrationSays) {
   const std::vector<json> rounds = read_json_lines(dir() / "run" / "calibration.jsonl");
   ASSERT_EQ(rounds.size(), 5u);
   const json summary = read_json_file(dir() / "run" / "summary.json");
+  EXPECT_EQ(summary["cases"].size(), 6u);
   for (const json& entry : summary["cases"]) {
     int texts = 0;
     for (const json& round : rounds) texts += round["cases"].contains(entry["id"].get<std::string>());

@@ -108,6 +108,7 @@ TEST_F(Toys, WhatChangesTheStepsHasNoExactPrediction) {
   const Result result = run({"run", "a.json", "--out", "run", "-q"});
   ASSERT_EQ(result.code, 0) << result.err;
   const json summary = read_json_file(dir() / "run/summary.json");
+  EXPECT_EQ(summary["cases"].size(), 7u) << "five and two references, one of them with the penalty";
   for (const json& entry : summary["cases"]) {
     EXPECT_EQ(entry["predictions"].contains("toy_exact"),
               entry["id"] == "speculative_sampling/draft=near/gamma=3")
