@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-/// Judges whether something else used the machine during a run. The times of such a run are doubtful no
-/// matter what their intervals are, because an interval over prompts does not show that the machine was slow.
+/// Judges whether something else used the machine during a run. The times of such a run are doubtful
+/// even if their confidence intervals are narrow: an interval over prompts does not show a slow machine.
 ///
 /// `cases` is "cases" of summary.json. `drift` is MachineDrift::across_run(), absent when it is not known.
 /// The result is "machine" of summary.json:

@@ -30,9 +30,9 @@ int samples_of(int n, int rounds) {
   return std::min(n <= kTree ? kTreeSamples : kWideSamples, rounds);
 }
 
-/// Untimed forwards of up to kUsual rows at the start of a round. After decoding, a forward of 8 rows
-/// took 1.6 times as long as one of a single row, and 1.2 times as long after six other forwards of so many
-/// rows. Forwards of 5 rows do not have this effect (Zen 5, two cores).
+/// Untimed forwards of up to kUsual rows at the start of a round. In records of a Zen 5 with two cores, a
+/// forward of 8 rows took 1.6 times as long as one of a single row if it was among the first two of a round,
+/// and 1.2 times as long after six others.
 constexpr int kUntimed = 8;
 
 /// Returns the steps whose drafts were not cut by the end of the text. The text has at most `most_tokens`

@@ -33,7 +33,8 @@ constexpr double kPictureSteps = 8;              ///< length of the picture, in 
 constexpr std::size_t kPictureCells = 64;        ///< width of the picture in characters
 constexpr std::uint32_t kCoinSeed = 20260101;
 
-/// The costs of a draft on the device, in nanoseconds.
+/// The acceptance of a draft and the times on the device. `draft` and `verify` (by rows of the target's
+/// forward) are in nanoseconds, c is a ratio.
 struct DraftCosts {
   double alpha = 0, c = 0, draft = 0;
   theory::RowTimes verify;
@@ -158,8 +159,8 @@ json timelines(const RunData& run, const SimulatedDevice& device, const Timeline
   const std::map<std::string, LongestChain> chains = longest_chains(run, metrics);
   if (chains.empty()) {
     throw Error({.what = "--timeline",
-                 .got = "a run without chains of constant length from one draft model",
-                 .expected = "such a case for each draft",
+                 .got = "a run in which no case drafts chains of constant length with a draft model alone",
+                 .expected = "one case of this kind for each draft model",
                  .advice = "For example a run of configs/gamma_sweep.json."});
   }
   std::vector<Timeline> kinds = {Timeline::serial};
@@ -177,14 +178,14 @@ json timelines(const RunData& run, const SimulatedDevice& device, const Timeline
 
 std::string timelines_text(const json& simulation) {
   std::string text = fmt::format(
-      "Simulated on {}, one for each model: acceptance i.i.d. with the alpha of the run, times of the "
-      "device.\n"
+      "Simulated on {}. The column \"devices\" says how many of them a timeline uses. Each token is accepted "
+      "independently, with the alpha of the run. The times are those of the device.\n"
       "Source of the times: {}\n",
       simulation["device"].get<std::string>(), simulation["source"].get<std::string>());
   if (const std::string error = simulation["error"]; !error.empty())
     text += "How far off the times may be: " + error + "\n";
-  Table table{.header = {"timeline", "draft", "alpha here", "simulated c", "tokens", "devices",
-                         "simulated us/token", "simulated speedup", "played event by event"},
+  Table table{.header = {"timeline", "draft", "alpha of the run", "simulated c", "tokens", "devices",
+                         "simulated us/token", "simulated speedup", "speedup, event by event"},
               .rows = {},
               .right = {false, false, true, true, true, true, true, true, true}};
   std::string problems, pictures;
@@ -204,7 +205,8 @@ std::string timelines_text(const json& simulation) {
   text += "\n" + to_text(table);
   if (!pictures.empty())
     text += fmt::format(
-        "\n\nThe first {} autoregressive steps of time. =: works, x: works for nothing, .: waits.\n{}",
+        "\n\nThe picture covers the time that {} autoregressive steps take. =: works, x: works for nothing, "
+        ".: waits.\n{}",
         kPictureSteps, pictures);
   if (!problems.empty()) text += "\n\nNot simulated:\n" + problems;
   return text;

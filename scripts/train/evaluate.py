@@ -1,10 +1,11 @@
-"""Acceptance of an exported draft on the user's prompts: alpha, greedy agreement and tau (tokens per target call) by category.
+"""Acceptance of an exported draft on the user's prompts: alpha, agreement and tau (tokens per target call) by category.
 
 The prompts are JSON lines in Spec-Bench's format (question_id, category, turns; the first turn is used). The target decodes each
 prompt once greedily and several times (--samples) at T = 1. The texts are kept in the cache. tau then needs no speculative decoding:
   greedy  a drafted token is accepted if it is the target's next token, so the accepted tokens are the target's own text;
-  T = 1   the target's text has the law of the output of speculative sampling, in which the token x at a tested position was accepted
-          with probability min(p(x), q(x)) / p(x); the coins are drawn many times.
+  T = 1   the target's text has the same law as the output of speculative sampling. Given that x was emitted at a tested position, it was
+          an accepted draft with probability min(p(x), q(x)) / p(x). The coins are drawn many times.
+Agreement: how often the draft's most probable token is the next token of the text.
 """
 
 import argparse

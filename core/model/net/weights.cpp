@@ -69,7 +69,8 @@ std::vector<float> joined(const Checkpoint& checkpoint, const std::vector<Part>&
   return out;
 }
 
-// `original` is the number of channels over which the original of a twin takes the mean.
+// An inflated twin takes the mean square over `size` channels, the model inside it over `original` channels.
+// For other models the two numbers are equal.
 std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& tensor, int size,
                               int original) {
   std::vector<float> values = vector(checkpoint, tensor, size);
@@ -101,8 +102,8 @@ void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer&
   }
   if (different == 0) return;
   throw Error({fmt::format("{}: tokenizer of the draft", file),
-               fmt::format("{} of {} token ids that disagree: {}{}", different, count, shown,
-                           different > kShown ? ", ..." : ""),
+               fmt::format("{} token ids (of {} compared) that stand for other tokens: {}{}", different,
+                           count, shown, different > kShown ? ", ..." : ""),
                fmt::format("the tokens of its target {} under the same ids", target_name),
                "Speculation needs one vocabulary; use a draft of the target's family."});
 }
@@ -159,9 +160,9 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       config.vocab = target->config().vocab;
       rows_of_tokens = std::min(rows_of_tokens, config.vocab);
       padding = masked_rows = config.vocab - rows_of_tokens;
-    } else if (config.vocab != target->config().vocab) {  // a draft of a twin's original has an output
-                                                          // head that covers only a part of the twin's
-                                                          // vocabulary
+    } else if (config.vocab != target->config().vocab) {
+      // The target is an inflated twin, and the draft was made for the model inside the twin. So the draft's
+      // output head covers only a part of the target's vocabulary.
       if (config.head_ids.empty()) {
         config.head_ids.resize(static_cast<std::size_t>(config.vocab));
         std::iota(config.head_ids.begin(), config.head_ids.end(), 0);

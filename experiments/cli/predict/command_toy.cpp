@@ -100,14 +100,15 @@ json toy_numbers(const toy::MarkovSpec& target, const toy::MarkovSpec& draft, do
 
 void print_toy(const json& numbers, const std::string& target, const std::string& draft) {
   fmt::print("target  {}\ndraft   {}\n", target, draft);
-  fmt::print("{} tokens; entropy {:.4f} nats per token at temperature {}\n\n", numbers["tokens"].get<int>(),
-             numbers["entropy_nats"].get<double>(), numbers["temperature"].get<double>());
+  fmt::print("vocabulary of {} tokens; entropy {:.4f} nats per token at temperature {}\n\n",
+             numbers["tokens"].get<int>(), numbers["entropy_nats"].get<double>(),
+             numbers["temperature"].get<double>());
   fmt::print("{:<34}", "");
   for (const std::string_view rule : kToyRules) fmt::print("{:>14}", rule);
   const auto cell = [](const json& value) {
     return value.is_number() ? fmt::format("{:>14.5f}", value.get<double>()) : fmt::format("{:>14}", "-");
   };
-  fmt::print("\n{:<34}", "alpha at positions of the text");
+  fmt::print("\n{:<34}", "alpha, mean over all positions");
   for (const std::string_view rule : kToyRules)
     fmt::print("{}", cell(numbers["alpha"].value(std::string(rule), json())));
   for (const json& row : numbers["tau"]) {
@@ -189,9 +190,9 @@ int run_toy(const Command& command, const std::vector<std::string>& arguments) {
 }  // namespace
 
 const Command kToyCommand = {"toy", "[options]",
-                             "Shows the exact alpha and tau of a pair of Markov chains, which a config can "
-                             "take as target and draft, and "
-                             "writes them as models.",
+                             "Shows the exact alpha and tau of a pair of Markov chains. With --out, also "
+                             "writes the two chains as models. A config can take such a pair as target and "
+                             "draft.",
                              "speclab toy --noise 0.3 --gamma 1,2,4", run_toy};
 
 }  // namespace speclab
