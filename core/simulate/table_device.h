@@ -11,7 +11,7 @@ namespace speclab::simulate {
 /// Times of the forwards of one model by number of rows, measured at one or several contexts.
 class ContextTimes {
  public:
-  /// Times that hold for every context: those of a single context that nobody noted.
+  /// Times that hold for every context: those of a single context whose length is not known.
   ContextTimes(theory::RowTimes times);  // NOLINT: a table of one context is a table of contexts
   /// Times by number of committed tokens. Throws Error without any, and for a context that is negative or
   /// infinite.
