@@ -15,8 +15,10 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/decoding/budget/shape_budget.h"
 #include "core/decoding/drafting/draft_chain.h"
 #include "core/decoding/drafting/ngrams/ngram_source.h"
@@ -42,6 +44,11 @@ class NgramModel final : public Strategy {
   NgramModel(const Options& options, const Resources& resources)
       : options_(options), ngrams_(options.ngrams, resources, "ngram_model") {
     const Schedule schedule(options_.chain.schedule, options_.chain.gamma, resources.costs.get());
+    if (schedule.controller() != nullptr) {
+      throw Error({"ngram_model: schedule", std::string(options_.chain.schedule.info().name),
+                   "a schedule without a controller",
+                   "Controllers are trained for draft models. Use another schedule."});
+    }
     for (int i = 0; i < resources.batch; ++i) {
       slots_.push_back(std::make_unique<Slot>(schedule));
       if (options_.budget.automatic()) {

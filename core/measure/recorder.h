@@ -55,6 +55,7 @@ struct DraftedToken {
   bool accepted = false;
   float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
   float entropy = -1;     ///< entropy in nats of the drafter's row, if the drafter computed it; -1: unknown
+  float predicted = -1;   ///< the acceptance that a trained controller predicted; -1: none did
   /// Target probability. -1 for a token that was not tested, unless LoopOptions::row_details asks for it.
   double p = -1;
   /// Probability of the token in the distribution that it was drawn from; 1 for a one-hot q. -1 where p is
@@ -109,7 +110,11 @@ struct StepRecord {
   float root_confidence = -1;
   int tree_number = -1;  ///< which of several trees was drafted, from 0; -1: the strategy has no such choice
   PhaseTimes times;
-  std::vector<DraftedToken> drafted;        ///< in node order
+  std::vector<DraftedToken> drafted;  ///< in node order
+  /// The largest probabilities of the row that each drafted token was drawn from, descending, [drafted,
+  /// top_width]; empty unless the drafter recorded them.
+  std::vector<float> top;
+  int top_width = 0;
   std::vector<Contribution> contributions;  ///< empty when `source` drafted all nodes
   std::vector<DraftReview> reviews;         ///< empty unless draft models reviewed chains of other sources
   std::vector<DevicePart> parts;            ///< by device; empty when there is only one

@@ -88,6 +88,7 @@ json to_json(const DraftedToken& token, int node) {
   if (token.parent != node - 1) value["parent"] = token.parent;
   if (token.confidence >= 0) value["confidence"] = shortened(token.confidence);
   if (token.entropy >= 0) value["entropy"] = shortened(token.entropy);
+  if (token.predicted >= 0) value["predicted"] = shortened(token.predicted);
   if (token.tested) value["expected"] = shortened(token.expected);
   if (token.distance >= 0) value["distance"] = shortened(token.distance);
   return value;
@@ -105,6 +106,7 @@ DraftedToken drafted_from_json(const json& value, int node) {
   if (value.contains("parent")) read(value, "parent", token.parent, 0, node - 1);
   token.confidence = value.value("confidence", -1.0f);
   token.entropy = value.value("entropy", -1.0f);
+  token.predicted = value.value("predicted", -1.0f);
   token.expected = value.value("expected", -1.0);
   token.distance = value.value("distance", -1.0);
   return token;
@@ -133,6 +135,12 @@ json to_json(const StepRecord& step) {
   for (const DraftReview& review : step.reviews)
     value["reviews"].push_back({review.reviewer, review.source, review.tested, review.kept});
   for (const DevicePart& part : step.parts) value["parts"].push_back({part.rows, part.ns});
+  const auto width = static_cast<std::size_t>(step.top_width);
+  for (std::size_t i = 0; width > 0 && i + width <= step.top.size(); i += width) {
+    json row = json::array();
+    for (std::size_t k = 0; k < width; ++k) row.push_back(shortened(step.top[i + k]));
+    value["top"].push_back(std::move(row));
+  }
   return value;
 }
 
@@ -163,6 +171,25 @@ Promise promise_from(const std::string& name) {
   throw Error({.what = "promise", .got = name, .expected = "nothing, ids or rows", .advice = ""});
 }
 
+/// Reads the largest probabilities of the rows of `drafted` tokens, a list of equal length for each.
+void read_top(const json& rows, int drafted, StepRecord& step) {
+  const bool fits = rows.is_array() && std::cmp_equal(rows.size(), drafted) && drafted > 0 &&
+                    rows[0].is_array() && !rows[0].empty() && std::ranges::all_of(rows, [&](const json& row) {
+                      return row.is_array() && row.size() == rows[0].size() &&
+                             std::ranges::all_of(row, [](const json& p) { return p.is_number(); });
+                    });
+  if (!fits) {
+    throw Error({.what = "top",
+                 .got = printable(rows.dump(-1, ' ', false, json::error_handler_t::replace), 40),
+                 .expected = fmt::format("{} lists of as many numbers", drafted),
+                 .advice = "The record is damaged."});
+  }
+  step.top_width = static_cast<int>(rows[0].size());
+  for (const json& row : rows) {
+    for (const json& p : row) step.top.push_back(p.get<float>());
+  }
+}
+
 StepRecord step_from_json(const json& value) {
   StepRecord step;
   value.at("source").get_to(step.source);
@@ -179,6 +206,7 @@ StepRecord step_from_json(const json& value) {
   if (value.contains("pool")) read(value, "pool", step.pool_size);
   step.root_confidence = value.value("root_confidence", -1.0f);
   if (value.contains("tree")) read(value, "tree", step.tree_number, 0, kMostTreeNumber);
+  if (const auto top = value.find("top"); top != value.end()) read_top(*top, node, step);
   if (const auto probes = value.find("probes"); probes != value.end()) {
     const auto at = [](const json& probe, std::size_t i) {
       return whole<int>(probe.at(i), "probes", -1, std::numeric_limits<int>::max());

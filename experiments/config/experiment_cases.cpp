@@ -12,6 +12,7 @@
 #include "core/base/json_text.h"
 #include "core/base/nearest.h"
 #include "core/base/options_json.h"
+#include "core/decoding/drafting/schedule.h"
 #include "experiments/config/sweep.h"
 
 namespace speclab {
@@ -322,6 +323,15 @@ void Expander::insert(CaseSpec spec) {
                  .got = fmt::format("no \"{}\"", info.needs_file),
                  .expected = fmt::format("a file for {}", info.name),
                  .advice = fmt::format("speclab describe {} says which one.", info.name)});
+  }
+  const json options = spec.options();
+  const ScheduleInfo* schedule = recorded_schedule(options.value("schedule", ""));
+  if (schedule != nullptr && schedule->needs_controller && options.value("controller", "").empty()) {
+    throw Error(
+        {.what = spec.where,
+         .got = "no \"controller\"",
+         .expected = fmt::format("the file of a trained controller for the schedule {}", schedule->name),
+         .advice = "Train one with scripts/fit/fit_controller.py."});
   }
   if (const auto [other, fresh] = place_of_.emplace(spec.id, spec.where); !fresh) {
     throw Error({.what = spec.where,

@@ -196,9 +196,10 @@ bool drafts_by_model(const CaseData& data) {
   return !data.config["draft"].is_null() || (strategy && strategy->drafts_with_target);
 }
 
-/// The drafts' confidence in each tested token and whether the token was accepted, by prompt. Empty if drafts
-/// branch, because the second child of a node is tested only if the first one was rejected.
-std::vector<std::vector<theory::Forecast>> confidences(const CaseData& data) {
+/// A forecast of the acceptance of each tested token and whether the token was accepted, by prompt.
+/// `forecast`: the draft's confidence, or the acceptance that a controller predicted. Empty if drafts branch,
+/// because the second child of a node is tested only if the first one was rejected.
+std::vector<std::vector<theory::Forecast>> forecasts(const CaseData& data, float DraftedToken::* forecast) {
   std::vector<std::vector<theory::Forecast>> out(data.prompts.size());
   if (judges_whole_paths(data) || data.branches || !drafts_by_model(data)) return out;
   for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
@@ -207,8 +208,7 @@ std::vector<std::vector<theory::Forecast>> confidences(const CaseData& data) {
         for (std::size_t i = 0; i < step.drafted.size(); ++i) {
           const DraftedToken& token = step.drafted[i];
           if (token.parent != static_cast<int>(i)) break;  // a step that feeds probes may branch
-          if (token.tested && token.confidence >= 0)
-            out[prompt].push_back({token.confidence, token.accepted});
+          if (token.tested && token.*forecast >= 0) out[prompt].push_back({token.*forecast, token.accepted});
         }
       }
     }
@@ -216,21 +216,23 @@ std::vector<std::vector<theory::Forecast>> confidences(const CaseData& data) {
   return out;
 }
 
-std::optional<theory::Reliability> reliability_of(const CaseData& data) {
+std::optional<theory::Reliability> reliability_of(const CaseData& data, float DraftedToken::* forecast) {
   std::vector<theory::Forecast> all;
-  for (const std::vector<theory::Forecast>& prompt : confidences(data))
+  for (const std::vector<theory::Forecast>& prompt : forecasts(data, forecast))
     all.insert(all.end(), prompt.begin(), prompt.end());
   return theory::reliability(std::move(all));
 }
 
-MetricValue confidence_ece(const CaseData& data) {
-  const auto found = reliability_of(data);
+template <float DraftedToken::* kForecast>
+MetricValue forecast_ece(const CaseData& data) {
+  const auto found = reliability_of(data, kForecast);
   return {found ? json(found->ece) : json(nullptr), nullptr};
 }
 
-MetricValue confidence_brier(const CaseData& data) {
+template <float DraftedToken::* kForecast>
+MetricValue forecast_brier(const CaseData& data) {
   std::vector<double> errors, tests;
-  for (const std::vector<theory::Forecast>& prompt : confidences(data)) {
+  for (const std::vector<theory::Forecast>& prompt : forecasts(data, kForecast)) {
     const auto found = theory::reliability(prompt);
     tests.push_back(static_cast<double>(prompt.size()));
     errors.push_back(found ? found->brier * tests.back() : 0);
@@ -238,16 +240,18 @@ MetricValue confidence_brier(const CaseData& data) {
   return ratio_of_sums(data, errors, tests);
 }
 
-MetricValue confidence_bins(const CaseData& data) {
-  const auto found = reliability_of(data);
+template <float DraftedToken::* kForecast>
+MetricValue forecast_bins(const CaseData& data) {
+  const auto found = reliability_of(data, kForecast);
   if (!found) return {};
   json list = json::array();
   for (const theory::ReliabilityBin& bin : found->bins) list.push_back(bin.forecast);
   return {list, nullptr};
 }
 
-MetricValue accepted_by_confidence(const CaseData& data) {
-  const auto found = reliability_of(data);
+template <float DraftedToken::* kForecast>
+MetricValue accepted_by_forecast(const CaseData& data) {
+  const auto found = reliability_of(data, kForecast);
   if (!found) return {};
   MetricValue result{json::array(), json::array()};
   for (const theory::ReliabilityBin& bin : found->bins) {
@@ -287,15 +291,27 @@ const std::array kAcceptanceMetrics = {
            "expected calibration error of the draft's probability of its token as a forecast of acceptance: "
            "mean distance to the share accepted, over ten bins of equal numbers of tested tokens; null if "
            "drafts branch or no model drafts",
-           estimator::kBins, kLow, false, confidence_ece},
+           estimator::kBins, kLow, false, forecast_ece<&DraftedToken::confidence>},
     Metric{"confidence_brier", "",
            "Brier score of the same forecast: mean of (probability - 1 if accepted, else 0)^2",
-           estimator::kMeanOverTests, kLow, false, confidence_brier},
+           estimator::kMeanOverTests, kLow, false, forecast_brier<&DraftedToken::confidence>},
     Metric{"confidence_bins", "", "[i]: mean of the draft's probabilities in bin i of confidence_ece",
-           estimator::kBins, kNone, false, confidence_bins},
+           estimator::kBins, kNone, false, forecast_bins<&DraftedToken::confidence>},
     Metric{"accepted_by_confidence", "",
            "[i]: share of the tokens of bin i that was accepted; Wilson intervals", estimator::kProportions,
-           kNone, false, accepted_by_confidence},
+           kNone, false, accepted_by_forecast<&DraftedToken::confidence>},
+    Metric{
+        "predicted_ece", "",
+        "expected calibration error of the acceptance that the controller of a schedule predicted, over ten "
+        "bins of equal numbers of tested tokens; null without a controller",
+        estimator::kBins, kLow, false, forecast_ece<&DraftedToken::predicted>},
+    Metric{"predicted_brier", "", "Brier score of the same forecast", estimator::kMeanOverTests, kLow, false,
+           forecast_brier<&DraftedToken::predicted>},
+    Metric{"predicted_bins", "", "[i]: mean of the predictions in bin i of predicted_ece", estimator::kBins,
+           kNone, false, forecast_bins<&DraftedToken::predicted>},
+    Metric{"accepted_by_predicted", "",
+           "[i]: share of the tokens of bin i of predicted_ece that was accepted; Wilson intervals",
+           estimator::kProportions, kNone, false, accepted_by_forecast<&DraftedToken::predicted>},
     Metric{"drafted_per_step", "tokens/step", "mean number of drafted tokens per step",
            estimator::kRatioOfCounts, kNone, false, drafted_per_step},
     Metric{

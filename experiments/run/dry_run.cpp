@@ -10,6 +10,8 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/base/options_json.h"
+#include "core/decoding/drafting/schedule.h"
+#include "core/decoding/drafting/schedules/controller.h"
 #include "core/measure/environment.h"
 #include "core/model/files/checkpoint.h"
 #include "experiments/run/progress.h"
@@ -31,6 +33,13 @@ std::string file_of(const CaseSpec& spec) {
   return echo_options(choice.fields()).at(name);
 }
 
+/// The file of the controller of the case's schedule; "" if it has none.
+std::string controller_of(const CaseSpec& spec) {
+  const json options = spec.options();
+  const ScheduleInfo* schedule = recorded_schedule(options.value("schedule", ""));
+  return schedule != nullptr && schedule->needs_controller ? options.value("controller", "") : "";
+}
+
 /// The paths of all files, each with the place to get the file from ("" when the config does not say).
 std::map<std::string, std::string> files_of(std::span<const Experiment> experiments) {
   std::map<std::string, std::string> files;
@@ -42,6 +51,7 @@ std::map<std::string, std::string> files_of(std::span<const Experiment> experime
         if (!draft.model.empty()) files.emplace(draft.model, draft.from);
       }
       if (const std::string file = file_of(spec); !file.empty()) files.emplace(file, "");
+      if (const std::string file = controller_of(spec); !file.empty()) files.emplace(file, "");
     }
   }
   return files;
@@ -65,6 +75,17 @@ void require_files(std::span<const Experiment> experiments) {
                                           "fetches the model of the quickstart."
                                         : "A model is a folder (config.json, tokenizer.json and "
                                           "model.safetensors). Or give the path of your copy with --set."});
+}
+
+void require_controllers(const Experiment& experiment, const json& models) {
+  for (const CaseSpec& spec : experiment.cases) {
+    const std::string file = controller_of(spec);
+    if (file.empty()) continue;
+    const Controller controller = Controller::read(file);
+    const std::string role = spec.drafts.empty() ? "target" : spec.drafts.front();
+    controller.require_draft(models.at(role).at("name").get<std::string>(),
+                             models.at(role).at("sha256").get<std::string>());
+  }
 }
 
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice) {

@@ -11,8 +11,13 @@
 namespace speclab {
 
 /// Checks that the files which the experiments name exist: targets, the drafts of cases and the files
-/// that options of strategies name, such as datastores. Throws Error that names all missing files.
+/// that options of strategies name, such as datastores and controllers. Throws Error that names all missing
+/// files.
 void require_files(std::span<const Experiment> experiments);
+
+/// Checks that the controllers of the cases were trained for the drafts of the cases. `models`: as of
+/// ModelSet::descriptions(). Throws Error if one was not, or if its file is damaged.
+void require_controllers(const Experiment& experiment, const nlohmann::json& models);
 
 /// Returns a sentence with a rough estimate of the time that the lines of a shard take. The sentence also
 /// says how the estimate was made. Opens the target's files and measures the memory bandwidth for half a

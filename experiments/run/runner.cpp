@@ -244,6 +244,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   for (const CaseSpec& spec : experiment.cases) {
     for (const std::string& draft : spec.drafts) models.add_draft(experiment.drafts.at(draft));
   }
+  require_controllers(experiment, models.descriptions());
   const json cost_table = cost_table_for(request, models, progress);
   Decoder decoder(
       experiment, models,

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/decoding/budget/step_costs.h"
+#include "core/decoding/drafting/schedules/controller.h"
 #include "experiments/analysis/case_costs.h"
 #include "experiments/analysis/table.h"
 #include "experiments/metrics/metrics.h"
@@ -36,6 +37,46 @@ bool has_evidence(const Trace& trace, const ScheduleInfo& schedule) {
   return !schedule.needs_confidence && !schedule.needs_entropy;
 }
 
+/// How many of the largest probabilities of a row the trace has.
+int traced_top(const Trace& trace) {
+  for (const TracedText& text : trace.texts) {
+    for (const TracedDraft& draft : text.drafts) {
+      if (draft.drafted() > 0) return static_cast<int>(draft.top_of(0).size());
+    }
+  }
+  return 0;
+}
+
+/// Throws Error if the controller was trained for another draft than that of the trace, as far as the record
+/// says which it was.
+void require_traced_draft(const Trace& trace, const Controller& controller) {
+  const json& environment = trace.data->environment;
+  if (!environment.is_object()) return;
+  const json draft = trace.data->config.value("draft", json());
+  const std::string role = draft.is_string() ? draft.get<std::string>() : "target";
+  const json models = environment.value("models", json::object());
+  if (!models.contains(role)) return;
+  controller.require_draft(models[role].value("name", ""), models[role].value("sha256", ""));
+}
+
+/// Why the controller of a schedule cannot be used with a trace; "" if it can.
+std::string why_no_controller(const Trace& trace, const ScheduleOptions& schedule) {
+  if (schedule.controller.empty()) return "this schedule needs a controller: --controller FILE";
+  try {
+    const Controller controller = Controller::read(schedule.controller);
+    if (controller.top() > traced_top(trace)) {
+      return fmt::format(
+          "{} looks at the {} largest probabilities of a row, of which the trace has {}: "
+          "speclab trace --evidence top",
+          schedule.controller, controller.top(), traced_top(trace));
+    }
+    require_traced_draft(trace, controller);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
 std::string threshold_text(const ScheduleOptions& schedule) {
   switch (schedule.schedule) {
     case ScheduleRule::confidence: return fmt::format("{}", schedule.confidence_threshold);
@@ -44,6 +85,11 @@ std::string threshold_text(const ScheduleOptions& schedule) {
     case ScheduleRule::roc_confidence: return fmt::format("from {}", schedule.confidence_threshold);
     case ScheduleRule::adaptive_confidence:
     case ScheduleRule::adaptive_entropy: return fmt::format("from {}", schedule.first_threshold);
+    case ScheduleRule::disco:
+    case ScheduleRule::specdec_pp:
+      return schedule.controller_threshold < 0
+                 ? fmt::format("of {}", schedule.controller)
+                 : fmt::format("{} of {}", schedule.controller_threshold, schedule.controller);
     default: return "";
   }
 }
@@ -227,7 +273,7 @@ Replayed replay_one(const TracedText& text, Schedule& schedule) {
     while (drafted < limit) {
       const auto at = static_cast<std::size_t>(drafted++);
       const double entropy = at < draft.entropy.size() ? draft.entropy[at] : -1;
-      if (schedule.stop_after(draft.confidence[at], entropy)) break;
+      if (schedule.stop_after(draft.confidence[at], entropy, draft.top_of(at))) break;
     }
     const int left = static_cast<int>(count - i), accepted = std::min({drafted, draft.matching, left});
     const int emitted = std::min(accepted + 1, left);
@@ -277,11 +323,12 @@ double replayed_speedup(const Replayed& counts, const theory::Calibration& costs
   return counts.tau() * costs.t_ar / replayed_step(counts, costs).total();
 }
 
-std::string why_left_out(const Trace& trace, const ScheduleInfo& schedule, bool costs) {
-  if (!has_evidence(trace, schedule)) return "the trace lacks what this schedule looks at";
-  if (schedule.needs_costs && !costs)
+std::string why_left_out(const Trace& trace, const ScheduleOptions& schedule, bool costs) {
+  const ScheduleInfo& info = schedule.info();
+  if (!has_evidence(trace, info)) return "the trace lacks what this schedule looks at";
+  if (info.needs_costs && !costs)
     return "this schedule needs costs, and the calibration has none of the case";
-  return "";
+  return info.needs_controller ? why_no_controller(trace, schedule) : "";
 }
 
 std::shared_ptr<const StepCosts> forwards_of(const theory::Calibration& costs, int most_rows) {
@@ -310,7 +357,7 @@ json replayed(std::span<const Trace> traces, const json& calibration, const std:
     double best = 0;
     std::vector<std::vector<Replayed>> counts;  // [settings][prompts]
     for (const ScheduleOptions& schedule : schedules) {
-      const std::string reason = why_left_out(trace, schedule.info(), step_costs != nullptr);
+      const std::string reason = why_left_out(trace, schedule, step_costs != nullptr);
       if (!reason.empty()) {
         const json left = {{"schedule", std::string(schedule.info().name)}, {"reason", reason}};
         json& left_out = entry["left_out"];

@@ -60,8 +60,9 @@ theory::StepTimes replayed_step(const Replayed& counts, const theory::Calibratio
 double replayed_speedup(const Replayed& counts, const theory::Calibration& costs);
 
 /// Why a schedule cannot be replayed from a trace; "" if it can. `costs`: there are calibrated costs of the
-/// traced case.
-std::string why_left_out(const Trace& trace, const ScheduleInfo& schedule, bool costs);
+/// traced case. The controller of a schedule must fit the draft of the trace and the probabilities that the
+/// trace has.
+std::string why_left_out(const Trace& trace, const ScheduleOptions& schedule, bool costs);
 /// The calibrated times of forwards over up to `most_rows` rows, as a table of costs.
 std::shared_ptr<const StepCosts> forwards_of(const theory::Calibration& costs, int most_rows);
 

@@ -31,6 +31,7 @@ bool drafts_any_shape(const CaseData& data) {
 
 TracedDraft traced_draft(const StepRecord& step, const std::vector<Token>& text, std::size_t position) {
   TracedDraft draft;
+  draft.top = step.top;
   for (std::size_t i = 0; i < step.drafted.size(); ++i) {
     const DraftedToken& token = step.drafted[i];
     draft.confidence.push_back(token.confidence);

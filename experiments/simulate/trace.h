@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,15 @@ namespace speclab {
 struct TracedDraft {
   std::vector<double> confidence;  ///< [drafted]: the drafter's probability of each token; -1: not known
   std::vector<double> entropy{};   ///< [drafted]: entropy of the row of each token, in nats; -1: not known
-  int matching = 0;                ///< number of tokens before the first that differs from the text
+  /// [drafted, any width]: the largest probabilities of each token's row, descending; empty: not known
+  std::vector<float> top{};
+  int matching = 0;  ///< number of tokens before the first that differs from the text
   int drafted() const { return static_cast<int>(confidence.size()); }
+  /// The largest probabilities of the row of token i < drafted(); empty: not known.
+  std::span<const float> top_of(std::size_t i) const {
+    const std::size_t width = top.size() / confidence.size();
+    return std::span(top).subspan(i * width, width);
+  }
 };
 
 /// One text with the drafts at all its positions.

@@ -115,9 +115,10 @@ PlannedTrace plan_chain(const CaseSpec& spec, const json& options, const TraceWi
   if (wish.evidence == "confidence") {  // these thresholds never stop a draft
     out.entry["schedule"] = "confidence";
     out.entry["confidence_threshold"] = 0;
-  } else if (wish.evidence == "entropy") {
+  } else if (wish.evidence == "entropy" || wish.evidence == "top") {
     out.entry["schedule"] = "entropy";
     out.entry["entropy_threshold"] = 10;
+    if (wish.evidence == "top") out.entry["top_probabilities"] = kTracedTop;
   }
   return out;
 }

@@ -7,6 +7,9 @@
 
 namespace speclab {
 
+/// How many of the largest probabilities of each row a trace with the evidence "top" records.
+inline constexpr int kTracedTop = 10;
+
 /// What `speclab trace` may change in a config.
 struct TraceWish {
   std::vector<std::string> settings;  ///< --set
@@ -14,7 +17,8 @@ struct TraceWish {
   int longest = 0;                    ///< tokens of each draft; 0: the longest that a case of the config has
   int width = 8;                      ///< children of the pending token in traces of trees
   /// What schedules look at, and what the drafters of chains therefore compute for each token at temperature
-  /// 0: "confidence", "entropy" (also the confidence) or "none".
+  /// 0: "confidence", "entropy" (also the confidence), "top" (also the kTracedTop largest probabilities of
+  /// each row, for controllers) or "none".
   std::string evidence = "confidence";
 };
 

@@ -68,6 +68,7 @@ LineRecord example() {
                             .accepted = true,
                             .confidence = .5f,
                             .entropy = .75f,
+                            .predicted = .625f,
                             .p = .25,
                             .q = .5,
                             .expected = .75,
@@ -79,6 +80,7 @@ LineRecord example() {
     if (t == 1) step.parts = {{4, 800}, {5, 900}}, step.contributions = {{1, "draft"}, {2, "text"}};
     if (t == 1) step.reviews = {{"draft", "text", 5, 3}};
     if (t == 1) step.root_confidence = .375f, step.tree_number = 2;
+    if (t == 1) step.top = {.5f, .25f, 1, 0}, step.top_width = 2;
     turn.steps.push_back(step);
     line.turns.push_back(turn);
   }
@@ -107,6 +109,18 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].steps[0].drafted[1].parent, 0);
   EXPECT_EQ(back.turns[1].steps[0].drafted[0].entropy, .75f);
   EXPECT_EQ(back.turns[1].steps[0].drafted[1].entropy, -1);
+  EXPECT_EQ(back.turns[1].steps[0].drafted[0].predicted, .625f);
+  EXPECT_EQ(back.turns[1].steps[0].drafted[1].predicted, -1);
+  EXPECT_EQ(json["steps"][1]["top"], nlohmann::json::parse("[[0.5, 0.25], [1.0, 0.0]]"));
+  EXPECT_EQ(back.turns[1].steps[0].top, (std::vector<float>{.5f, .25f, 1, 0}));
+  EXPECT_EQ(back.turns[1].steps[0].top_width, 2);
+  EXPECT_FALSE(json["steps"][0].contains("top"));
+  EXPECT_TRUE(back.turns[0].steps[0].top.empty());
+  for (const char* bad : {"[[0.5, 0.25]]", "[[0.5, 0.25], [1.0]]", "[[], []]", "[[0.5], [\"x\"]]", "3"}) {
+    nlohmann::json damaged = json;
+    damaged["steps"][1]["top"] = nlohmann::json::parse(bad);
+    EXPECT_THROW(line_from_json(damaged, "x"), Error) << bad;
+  }
   EXPECT_EQ(back.turns[1].steps[0].pool_size, 41);
   ASSERT_EQ(back.turns[1].steps[0].probes.size(), 2u);
   EXPECT_EQ(back.turns[1].steps[0].probes[1].id, 8);

@@ -17,6 +17,9 @@ void Draft::reset(Token pending) {
   q_of.assign(1, kOneHot);
   confidence.assign(1, -1.0f);
   entropy.assign(1, -1.0f);
+  top.clear();
+  top_width = 0;
+  predicted.clear();
   q_used = 0;
   rests_.clear();
   taken_.clear();
@@ -50,6 +53,23 @@ int Draft::add(Token token, int parent, int q_index, float token_confidence, flo
   return node;
 }
 
+void Draft::set_top(int node, std::span<const float> probabilities) {
+  const auto width = probabilities.size(), at = static_cast<std::size_t>(node);
+  SPECLAB_CHECK(
+      node > 0 && node < tree.size() && width > 0 && (top.empty() || top_width == static_cast<int>(width)),
+      "{} probabilities of node {} of {}, where others have {}", width, node, tree.size(), top_width);
+  top_width = static_cast<int>(width);
+  top.resize(std::max(top.size(), (at + 1) * width));
+  std::ranges::copy(probabilities, top.begin() + static_cast<std::ptrdiff_t>(at * width));
+}
+
+void Draft::set_predicted(int node, float acceptance) {
+  SPECLAB_CHECK(node > 0 && node < tree.size(), "a prediction for node {} of {}", node, tree.size());
+  const auto at = static_cast<std::size_t>(node);
+  predicted.resize(std::max(predicted.size(), at + 1), -1.0f);
+  predicted[at] = acceptance;
+}
+
 void Draft::add_review(std::string_view reviewer, std::string_view source, bool kept) {
   auto found = std::ranges::find_if(
       reviews, [&](const Review& review) { return review.reviewer == reviewer && review.source == source; });
@@ -72,6 +92,9 @@ int Draft::add_probe(Token token, int parent, NodeKind kind) {
 
 void Draft::keep(std::span<const char> keep) {
   tree.keep(keep, moved_);
+  const auto width = static_cast<std::size_t>(top_width);
+  if (width > 0) top.resize(moved_.size() * width);
+  if (!predicted.empty()) predicted.resize(moved_.size(), -1.0f);
   std::size_t next = 0, left = 0;
   for (std::size_t node = 1; node < moved_.size(); ++node) {
     if (moved_[node] == 0) continue;
@@ -79,6 +102,8 @@ void Draft::keep(std::span<const char> keep) {
     q_of[to] = q_of[node];
     confidence[to] = confidence[node];
     entropy[to] = entropy[node];
+    for (std::size_t i = 0; i < width; ++i) top[to * width + i] = top[node * width + i];
+    if (!predicted.empty()) predicted[to] = predicted[node];
     while (next + 1 < contributions.size() && contributions[next + 1].first <= static_cast<int>(node)) ++next;
     if (next < contributions.size() &&
         (left == 0 || contributions[left - 1].source != contributions[next].source))
@@ -87,6 +112,8 @@ void Draft::keep(std::span<const char> keep) {
   q_of.resize(static_cast<std::size_t>(tree.size()));
   confidence.resize(static_cast<std::size_t>(tree.size()));
   entropy.resize(static_cast<std::size_t>(tree.size()));
+  if (width > 0) top.resize(static_cast<std::size_t>(tree.size()) * width);
+  if (!predicted.empty()) predicted.resize(static_cast<std::size_t>(tree.size()));
   contributions.resize(left);
   if (tree.drafted() == 0) source = {};
 }

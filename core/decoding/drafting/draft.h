@@ -54,6 +54,13 @@ struct Draft {
   /// Entropy in nats of the row that each node's token was drawn from, for the record; -1: not computed.
   /// [tree.size()]. A node's confidence and its entropy come from the same distribution.
   std::vector<float> entropy;
+  /// The largest probabilities of the row that each node's token was drawn from, descending, for the record;
+  /// 0 for nodes without them. [nodes up to the last one that has them, top_width]; empty: not computed.
+  std::vector<float> top;
+  int top_width = 0;  ///< how many probabilities each node has
+  /// The acceptance that a trained controller predicted for each node, for the record; -1: none did. [nodes
+  /// up to the last one with a prediction]
+  std::vector<float> predicted;
   /// How good the evidence for the whole draft is, in a measure of the strategy, such as the length of the
   /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each
   /// value.
@@ -66,6 +73,9 @@ struct Draft {
   /// Appends a node and returns its index. `q_index` is that of a Distribution from new_q(), which the caller
   /// has filled, or kOneHot.
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f, float entropy = -1.0f);
+  /// Sets the entries of a node in `top`. All nodes of a draft that have them have as many.
+  void set_top(int node, std::span<const float> probabilities);
+  void set_predicted(int node, float acceptance);  ///< sets the entry of a node in `predicted`
   /// Adds one test to the entry of `reviews` for this pair of names.
   void add_review(std::string_view reviewer, std::string_view source, bool kept);
   /// Appends a probe or a relay, see NodeKind. All candidates must have been added before.

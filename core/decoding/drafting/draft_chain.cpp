@@ -7,6 +7,7 @@
 #include "core/base/error.h"
 #include "core/decoding/budget/own_draft_costs.h"
 #include "core/decoding/budget/shape_budget.h"
+#include "core/decoding/drafting/schedules/controller.h"
 #include "core/decoding/rows/processors.h"
 
 namespace speclab {
@@ -74,6 +75,7 @@ DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resour
   if (for_schedule && on_target_)                             // with as many cached positions as in the table
     costs = OwnDraftCosts(costs, forward_of(*resources_.target, *on_target_), options_.gamma).table();
   const Schedule schedule(options_.schedule, options_.gamma, costs.get());
+  if (schedule.controller() != nullptr) schedule.controller()->require_draft(model_->name());
   const int longest = std::max(options_.gamma, schedule.largest());
   for (int i = 0; i < resources_.batch; ++i) {
     slots_.push_back(std::make_unique<Slot>(schedule));
@@ -95,7 +97,9 @@ DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
 }
 
 std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
-  if (on_target_ || has_budget_ || options_.schedule.schedule != ScheduleRule::constant) return std::nullopt;
+  if (on_target_ || has_budget_ || options_.schedule.schedule != ScheduleRule::constant ||
+      options_.schedule.top_probabilities > 0)
+    return std::nullopt;
   return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1),
                     options_.draft.over(target)};
 }
@@ -170,6 +174,12 @@ void DraftChain::compute_skipping() {
   }
 }
 
+void DraftChain::list_top(const Distribution& row, int count) {
+  top_.assign(static_cast<std::size_t>(count), 0.0f);
+  row.top(count, best_);
+  for (std::size_t i = 0; i < best_.size(); ++i) top_[i] = static_cast<float>(row.prob(best_[i]));
+}
+
 bool DraftChain::extend(Slot& s) {
   const ModelConfig& config = model_->config();
   std::span<const float> logits = s.logits;
@@ -192,7 +202,8 @@ bool DraftChain::extend(Slot& s) {
   // At temperature 0 the confidence is the probability at temperature 1. It costs a pass over the row.
   const Distribution* certainty = q.one_hot() ? nullptr : &q;
   const bool skips = on_target_ && on_target_->skips != nullptr;
-  if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || skips ||
+  const int top = s.schedule.needs_top();
+  if (certainty == nullptr && (want_runner_ups_ || leave_out_below_ > 0 || skips || top > 0 ||
                                s.schedule.needs_confidence() || s.schedule.needs_entropy())) {
     soft_.assign_logits(logits, kSoft, config.head_ids, config.vocab);
     certainty = &soft_;
@@ -216,11 +227,17 @@ bool DraftChain::extend(Slot& s) {
     token = (*s.substitute)(*s.sequence, depth);
     q_index = Draft::kOneHot;
   }
-  s.draft->add(token, s.depth, q_index, static_cast<float>(confidence), static_cast<float>(entropy));
+  if (top > 0) list_top(*certainty, top);
+  else top_.clear();
+  const int node =
+      s.draft->add(token, s.depth, q_index, static_cast<float>(confidence), static_cast<float>(entropy));
   s.draft->source = on_target_ ? on_target_->source : "draft";
   s.path.push_back(token);
   s.depth = s.draft->must_keep = depth;
-  const bool stop = s.schedule.stop_after(confidence, entropy);  // also learns from the last token
+  const bool stop = s.schedule.stop_after(confidence, entropy, top_);  // also learns from the last token
+  const int recorded = options_.schedule.top_probabilities;
+  if (recorded > 0) s.draft->set_top(node, std::span(top_).first(static_cast<std::size_t>(recorded)));
+  if (s.schedule.predicted() >= 0) s.draft->set_predicted(node, static_cast<float>(s.schedule.predicted()));
   if (s.depth >= s.limit) return false;
   if (stop) {
     s.draft->ended_by_schedule = true;

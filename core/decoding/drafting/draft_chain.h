@@ -52,13 +52,15 @@ class DraftChain {
 
   /// resources.draft must be set, unless the chain runs on the target. With BudgetRule::automatic, and for a
   /// schedule that needs costs, resources.costs must have times of the draft model, or for a chain on the
-  /// target the time of a layer. Throws Error if the costs lack these times.
+  /// target the time of a layer. Throws Error if the costs lack these times, and if the schedule has a
+  /// controller that was trained for another model than the one that runs the chain.
   DraftChain(const DraftChainOptions& options, const Resources& resources,
              BudgetRule budget = BudgetRule::fixed, std::optional<ChainOnTarget> on_target = std::nullopt);
   ~DraftChain();
 
   /// Describes draft() as a device plan. Returns no plan if the length of drafts may change (a budget, or a
-  /// schedule that is not constant), or if the chain runs on the target. Then the host drafts.
+  /// schedule that is not constant), if the record is to have probabilities of rows (top_probabilities), or
+  /// if the chain runs on the target. Then the host drafts.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Starts a sequence: prefills its prompt into the draft model's cache, if there is one.
   void begin(const Sequence& sequence);
@@ -95,6 +97,7 @@ class DraftChain {
   struct Slot;
   Slot& slot(const Sequence& sequence);
   bool extend(Slot& slot);  ///< adds a token from the slot's logits; false when the draft is complete
+  void list_top(const Distribution& row, int count);  ///< fills top_ and pads it with 0
   std::int64_t room(Slot& slot, const Sequence& sequence) const;
   Feed next_feed(Slot& slot);
   void compute_rows();      ///< of all active slots
@@ -113,6 +116,7 @@ class DraftChain {
   double leave_out_below_ = 0;
   Distribution soft_;  ///< scratch: the draft's distribution at temperature 1
   std::vector<Token> best_;
+  std::vector<float> top_;  ///< scratch: the largest probabilities of a row, descending
 };
 
 }  // namespace speclab

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/decoding/drafting/schedules/controller.h"
 
 namespace speclab {
 namespace {
@@ -21,8 +22,10 @@ constexpr std::array<std::string_view, 1> kEntropy{"entropy_threshold"};
 constexpr std::array<std::string_view, 4> kAdaptiveEntropy{"entropy_factor", "first_threshold",
                                                            "threshold_step", "wanted_acceptance"};
 constexpr std::array<std::string_view, 1> kBandit{"exploration"};
+constexpr std::array<std::string_view, 1> kGoodput{"goodput_memory"};
+constexpr std::array<std::string_view, 2> kController{"controller", "controller_threshold"};
 
-constexpr std::array<ScheduleInfo, 10> kSchedules{{
+constexpr std::array<ScheduleInfo, 13> kSchedules{{
     {.rule = ScheduleRule::constant,
      .name = "constant",
      .summary = "always gamma tokens",
@@ -101,6 +104,35 @@ constexpr std::array<ScheduleInfo, 10> kSchedules{{
      .source = "Hou et al. 2025, BanditSpec (arXiv 2505.15141), UCBSpec; Auer et al. 2002, UCB1",
      .options = kBandit,
      .needs_costs = true},
+    {.rule = ScheduleRule::goodput,
+     .name = "goodput",
+     .summary = "choose the length from 1 to gamma with the most expected tokens per time, by a moving "
+                "average of the "
+                "acceptance and the times of steps in the table of costs",
+     .source = "Liu et al. 2024, SmartSpec (arXiv 2406.14066)",
+     .options = kGoodput,
+     .needs_costs = true},
+    {.rule = ScheduleRule::disco,
+     .name = "disco",
+     .summary =
+         "stop after a token for which a trained classifier predicts an acceptance below a threshold; that "
+         "token is still verified",
+     .source = "Mamou et al. 2024, DISCO (arXiv 2405.04304)",
+     .options = kController,
+     .needs_confidence = true,
+     .needs_entropy = true,
+     .needs_controller = true},
+    {.rule = ScheduleRule::specdec_pp,
+     .name = "specdec_pp",
+     .summary = "stop once the predicted probability that some token of the draft is rejected is above a "
+                "threshold; a "
+                "trained network predicts the acceptance of each token",
+     .source = "Huang et al. 2024, SpecDec++ (arXiv 2405.19715); here the network reads the draft's rows in "
+               "place of its hidden states",
+     .options = kController,
+     .needs_confidence = true,
+     .needs_entropy = true,
+     .needs_controller = true},
 }};
 
 }  // namespace
@@ -144,6 +176,20 @@ void ScheduleOptions::fields(OptionVisitor& visit) {
   visit("exploration", exploration, Range<double>{0, 100},
         "schedule bandit: how strongly rarely used lengths are preferred; 2 is UCB1, 0 takes the best mean "
         "reward");
+  visit(
+      "goodput_memory", goodput_memory, Range<double>{0, 1},
+      "schedule goodput: factor by which earlier drafts lose weight in the moving average of the acceptance "
+      "at each draft");
+  visit("controller", controller,
+        "schedules disco and specdec_pp: file of a controller that was trained for the draft "
+        "(scripts/fit/fit_controller.py)");
+  visit(
+      "controller_threshold", controller_threshold, Range<double>{-1, 1},
+      "schedule disco: stop after a token with a predicted acceptance below this; schedule specdec_pp: stop "
+      "once the predicted probability of a rejection is above this; below 0: the threshold in the file");
+  visit("top_probabilities", top_probabilities, Range<int>{0, Controller::kMostTop},
+        "how many of the largest probabilities of each drafted token's row to record, for the training of "
+        "controllers; they cost a search in each row");
   visit("gamma_max", gamma_max, Range<int>{1, 64}, "heuristic schedules: longest draft");
 }
 
@@ -158,12 +204,34 @@ Schedule::Schedule(const ScheduleOptions& options, int gamma, const StepCosts* c
                  fmt::format("at most gamma_max = {}", options.gamma_max),
                  "Raise gamma_max or start with a smaller gamma."});
   }
+  if (options.info().needs_controller) read_controller();
   if (!options.info().needs_costs) return;
   if (costs == nullptr) {
     throw Error({fmt::format("schedule {}", options.info().name), "no table of costs",
                  "a table of costs (StepCosts)", "speclab run and speclab generate measure one."});
   }
-  bandit_.emplace(chain_step_ns(*costs, gamma), options.exploration);
+  if (options.schedule == ScheduleRule::goodput)
+    goodput_.emplace(chain_step_ns(*costs, gamma), options.goodput_memory);
+  else bandit_.emplace(chain_step_ns(*costs, gamma), options.exploration);
+}
+
+void Schedule::read_controller() {
+  const std::string_view name = options_.info().name;
+  if (options_.controller.empty()) {
+    throw Error({fmt::format("schedule {}", name), "no controller",
+                 "the option controller: the file of a trained controller",
+                 "Train one with scripts/fit/fit_controller.py."});
+  }
+  controller_ = std::make_shared<const Controller>(Controller::read(options_.controller));
+  if (controller_->schedule() != name) {
+    throw Error({fmt::format("{}: /schedule", options_.controller), controller_->schedule(),
+                 fmt::format("\"{}\", the schedule of the case", name),
+                 "Use the schedule that the controller was trained for."});
+  }
+}
+
+int Schedule::needs_top() const {
+  return std::max(options_.top_probabilities, controller_ ? controller_->top() : 0);
 }
 
 void Schedule::begin(int turn) {
@@ -174,15 +242,33 @@ void Schedule::begin(int turn) {
     bandit_->begin();
     gamma_ = bandit_->choose();
   }
+  if (goodput_) {
+    goodput_->begin();
+    gamma_ = goodput_->choose();
+  }
 }
 
 void Schedule::start_draft() {
   product_ = 1;
+  kept_ = 1;
+  predicted_ = -1;
+  position_ = 0;
   stopped_ = false;
   roc_.start_draft();
 }
 
-bool Schedule::stop_after(double confidence, double entropy) {
+bool Schedule::controller_stops(double confidence, double entropy, std::span<const float> top) {
+  product_ *= confidence;
+  predicted_ = controller_->acceptance({.confidence = confidence,
+                                        .entropy = entropy,
+                                        .product = product_,
+                                        .position = ++position_,
+                                        .top = top});
+  kept_ *= predicted_;
+  return options_.schedule == ScheduleRule::disco ? predicted_ < threshold() : 1 - kept_ > threshold();
+}
+
+bool Schedule::stop_after(double confidence, double entropy, std::span<const float> top) {
   switch (options_.schedule) {
     case ScheduleRule::confidence: return confidence < options_.confidence_threshold;
     case ScheduleRule::adaptive_confidence: return stopped_ = confidence < adaptive_.value();
@@ -191,11 +277,15 @@ bool Schedule::stop_after(double confidence, double entropy) {
     case ScheduleRule::entropy: return std::sqrt(entropy) > options_.entropy_threshold;
     case ScheduleRule::adaptive_entropy:
       return 1 - std::sqrt(options_.entropy_factor * entropy) < adaptive_.value();
+    case ScheduleRule::disco:
+    case ScheduleRule::specdec_pp: return controller_stops(confidence, entropy, top);
     default: return false;
   }
 }
 
 double Schedule::threshold() const {
+  if (controller_)
+    return options_.controller_threshold < 0 ? controller_->threshold() : options_.controller_threshold;
   return options_.schedule == ScheduleRule::roc_confidence ? roc_.value() : adaptive_.value();
 }
 
@@ -212,6 +302,10 @@ void Schedule::observe(int drafted, int accepted) {
     case ScheduleRule::bandit:
       bandit_->observe(gamma_, drafted, accepted);
       gamma_ = bandit_->choose();
+      break;
+    case ScheduleRule::goodput:
+      goodput_->observe(drafted, accepted);
+      gamma_ = goodput_->choose();
       break;
     default: break;
   }

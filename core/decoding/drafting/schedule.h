@@ -1,16 +1,20 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/base/options.h"
 #include "core/decoding/drafting/schedules/adaptive_threshold.h"
+#include "core/decoding/drafting/schedules/goodput_length.h"
 #include "core/decoding/drafting/schedules/length_bandit.h"
 #include "core/decoding/drafting/schedules/roc_threshold.h"
 
 namespace speclab {
 
+class Controller;
 struct StepCosts;
 
 /// The rules by which a Schedule chooses the length of drafts; schedules() says what each one does.
@@ -24,7 +28,10 @@ enum class ScheduleRule {
   product,
   entropy,
   adaptive_entropy,
-  bandit
+  bandit,
+  goodput,
+  disco,
+  specdec_pp
 };
 
 /// Describes a schedule, a rule for the length of a draft, and what it needs. `speclab list schedules` prints
@@ -38,6 +45,7 @@ struct ScheduleInfo {
   bool needs_confidence = false;                ///< looks at the probability of each drafted token
   bool needs_entropy = false;                   ///< looks at the entropy of each token's row
   bool needs_costs = false;                     ///< looks at a table of the times of steps (StepCosts)
+  bool needs_controller = false;                ///< reads the file of a trained controller
   bool exceeds_gamma = false;                   ///< a draft may be longer than gamma
 };
 std::span<const ScheduleInfo> schedules();
@@ -56,7 +64,13 @@ struct ScheduleOptions {
   double entropy_threshold = .775;   ///< entropy: stop after a row whose sqrt(entropy) is above this
   double entropy_factor = .2;        ///< adaptive_entropy: factor of the entropy in the bound
   double exploration = 2;            ///< bandit: how strongly rarely used lengths are preferred
-  int gamma_max = 32;                ///< heuristics: longest draft
+  double goodput_memory = .9;        ///< goodput: factor by which earlier drafts lose weight at each draft
+  std::string controller{};          ///< disco, specdec_pp: file of a Controller
+  double controller_threshold = -1;  ///< disco, specdec_pp: -1: the threshold in the file
+  /// How many of the largest probabilities of each drafted token's row to record, for the training of
+  /// controllers.
+  int top_probabilities = 0;
+  int gamma_max = 32;  ///< heuristics: longest draft
   const ScheduleInfo& info() const { return schedule_info(schedule); }
   void fields(OptionVisitor& visit);
 };
@@ -65,17 +79,21 @@ struct ScheduleOptions {
 /// looks only at tokens that are already drafted, at the rows that they were drawn from, and at earlier
 /// steps. Every drafted token is verified, also the one that ended the draft.
 ///
-/// Three published controllers are not rules of their own here:
-/// - SpecDec++ (Huang et al. 2024) stops once 1 - (product of the predicted acceptance of the drafted tokens)
-///   is above h. A trained head predicts the acceptance. `product` is this rule with the draft's probability
-///   as the prediction and product_threshold = 1 - h; the paper's code has h = .7.
-/// - SmartSpec (Liu et al. 2024, arXiv 2406.14066) maximises goodput, the expected tokens of a step divided
-///   by its predicted time. That is the option "budget": "auto" (core/decoding/budget/shape_budget.h).
-/// - DISCO (Mamou et al. 2024, arXiv 2405.04304) stops by a trained classifier, which is not part of SpecLab.
+/// Two rules stop by a trained network (Controller), which predicts the acceptance of each drafted token:
+/// - disco (Mamou et al. 2024, arXiv 2405.04304) stops after a token whose predicted acceptance is below the
+///   threshold. The paper's classifier reads the largest probabilities of the row, its entropy and the place
+///   of the token in the draft.
+/// - specdec_pp (Huang et al. 2024, SpecDec++, arXiv 2405.19715) stops once 1 - (product of the predicted
+///   acceptances of this draft) is above the threshold h, that is, once a rejection is likely enough. The
+///   paper's head reads the hidden state that the draft model computes when it is fed with the token. Here
+///   the network reads the row that the token was drawn from, so it judges a token before it is fed.
+/// `product` is specdec_pp with the draft's own probability as the prediction, and product_threshold = 1 - h;
+/// the paper's code has h = .7.
 class Schedule {
  public:
   /// `costs` is read only if the schedule needs it (ScheduleInfo::needs_costs), see chain_step_ns(). Throws
-  /// Error if the schedule reads gamma_max and gamma is larger, or if costs are needed and missing.
+  /// Error if the schedule reads gamma_max and gamma is larger, if costs are needed and missing, and if a
+  /// controller is needed and its file is missing, damaged or made for another schedule.
   Schedule(const ScheduleOptions& options, int gamma, const StepCosts* costs = nullptr);
   /// Starts a turn. All rules reset their state at every turn, except `heuristic`. That one keeps its state
   /// through the turns of a conversation and resets it at the next conversation. So a record does not depend
@@ -87,12 +105,18 @@ class Schedule {
   /// Whether stop_after() looks at the confidence, or at the entropy. If not, the caller may pass -1.
   bool needs_confidence() const { return options_.info().needs_confidence; }
   bool needs_entropy() const { return options_.info().needs_entropy; }
+  /// How many of the largest probabilities of a row stop_after() looks at, or are recorded.
+  int needs_top() const;
+  const Controller* controller() const { return controller_.get(); }  ///< null: the schedule has none
   void start_draft();
   /// Called for each drafted token, in order. Returns whether the token that was just drafted is the last one
-  /// of this draft. `confidence` is the token's probability, and `entropy` the entropy in nats of the row
-  /// that it was drawn from.
-  bool stop_after(double confidence, double entropy = -1);
-  /// The threshold of the next draft, of a schedule that adapts one.
+  /// of this draft. `confidence` is the token's probability. `entropy` is the entropy in nats of the row that
+  /// it was drawn from, and `top` has the needs_top() largest probabilities of this row, descending.
+  bool stop_after(double confidence, double entropy = -1, std::span<const float> top = {});
+  /// The acceptance that the controller predicted for the last token of stop_after(); -1 without a controller
+  /// and before the first token of a draft.
+  double predicted() const { return predicted_; }
+  /// The threshold of the next draft, of a schedule that adapts one or has a controller.
   double threshold() const;
   /// Adapts to the draft since start_draft(), of `drafted` > 0 tokens with `accepted` accepted tokens. The
   /// threshold of adaptive_confidence falls only after a draft of fewer than gamma tokens whose last token is
@@ -102,14 +126,22 @@ class Schedule {
   void observe(int drafted, int accepted);
 
  private:
+  void read_controller();
+  bool controller_stops(double confidence, double entropy, std::span<const float> top);
+
   ScheduleOptions options_;
   int initial_;
   int gamma_;
-  double product_ = 1;
+  double product_ = 1;  ///< product of the confidences of this draft
+  double kept_ = 1;     ///< specdec_pp: product of the predicted acceptances of this draft
+  double predicted_ = -1;
+  int position_ = 0;      ///< disco, specdec_pp: tokens of this draft so far
   bool stopped_ = false;  ///< adaptive_confidence: the threshold ended the draft
   AdaptiveThreshold adaptive_;
   RocThreshold roc_;
   std::optional<LengthBandit> bandit_;
+  std::optional<GoodputLength> goodput_;
+  std::shared_ptr<const Controller> controller_;
 };
 
 }  // namespace speclab

@@ -108,7 +108,14 @@ void record_step(RunningSequence& sequence) {
     token.parent = tree.parent(node);
     token.confidence = sequence.draft.confidence[node];
     token.entropy = sequence.draft.entropy[node];
+    if (static_cast<std::size_t>(node) < sequence.draft.predicted.size())
+      token.predicted = sequence.draft.predicted[node];
   }
+  const std::vector<float>& top = sequence.draft.top;
+  const auto width = static_cast<std::size_t>(sequence.draft.top_width);
+  step.top_width = sequence.draft.top_width;
+  step.top.assign(step.drafted.size() * width, 0.0f);
+  for (std::size_t i = 0; i < step.top.size() && i + width < top.size(); ++i) step.top[i] = top[i + width];
   for (const Acceptance::Tested& tested : acceptance.tested) {
     if (cut && tree.depth(tested.node) > sequence.emitted) continue;  // after the end of the text
     DraftedToken& token = step.drafted[tested.node - 1];

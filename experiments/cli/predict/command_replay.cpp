@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/nearest.h"
 #include "core/base/standard_streams.h"
+#include "core/decoding/drafting/schedules/controller.h"
 #include "core/measure/run_result.h"
 #include "experiments/analysis/acceptance_by_entropy.h"
 #include "experiments/analysis/case_costs.h"
@@ -59,8 +60,13 @@ const ScheduleInfo& schedule_named(const std::string& name) {
                .advice = suggest(name, known)});
 }
 
-/// The schedules to replay: the constant length, one schedule for each threshold, and the named schedules
-/// with their default options.
+std::vector<std::string> controller_files(const po::variables_map& values) {
+  if (values.count("controller") == 0) return {};
+  return values["controller"].as<std::vector<std::string>>();
+}
+
+/// The schedules to replay: the constant length, one schedule for each threshold, the named schedules with
+/// their default options, and the schedule of each controller with the threshold in its file.
 std::vector<ScheduleOptions> parse_schedules(const po::variables_map& values) {
   std::vector<ScheduleOptions> out(1);
   const auto add = [&](const char* name, ScheduleRule rule, double ScheduleOptions::* threshold) {
@@ -82,6 +88,12 @@ std::vector<ScheduleOptions> parse_schedules(const po::variables_map& values) {
       schedule.schedule = schedule_named(name).rule;
       out.push_back(schedule);
     }
+  }
+  for (const std::string& file : controller_files(values)) {
+    ScheduleOptions schedule;
+    schedule.schedule = schedule_named(Controller::read(file).schedule()).rule;
+    schedule.controller = file;
+    out.push_back(schedule);
   }
   return out;
 }
@@ -172,7 +184,8 @@ int search_settings(const po::variables_map& values, const RunData& run) {
   const std::vector<Trace> traces = read_traces(run);
   SearchWish wish{.gammas = {},
                   .thresholds = in_range(values, "thresholds", 1, 1000),
-                  .threads = in_range(values, "threads", 0, 1024)};
+                  .threads = in_range(values, "threads", 0, 1024),
+                  .controllers = controller_files(values)};
   if (wish.threads == 0) wish.threads = usable_threads();
   if (values["gamma"].defaulted()) {
     int longest = 0;
@@ -241,6 +254,9 @@ int replay_run(const Command& command, const std::vector<std::string>& arguments
       "also replay drafts that stop after a token whose row has sqrt(entropy) above a threshold")(
       "schedule", po::value<std::string>(),
       "also replay these schedules with their default options: roc_confidence,adaptive_entropy,bandit")(
+      "controller", po::value<std::vector<std::string>>()->composing(),
+      "also replay the schedule of this trained controller (scripts/fit/fit_controller.py), with --search at "
+      "many thresholds; any number of times")(
       "tree", po::value<std::vector<std::string>>()->composing(),
       "replay this tree instead: a tree file, or the number of children at each level, such as 3,2,1; any "
       "number of times. The trace needs a case that drafts trees of best tokens")(
@@ -276,7 +292,8 @@ int replay_run(const Command& command, const std::vector<std::string>& arguments
   if (!search)
     refuse_options(*values, "speclab replay without --search", {"thresholds", "device", "threads", "csv"});
   const char* const mode = check ? "--check" : trees ? "--tree" : "--search";
-  if (check || trees) refuse_options(*values, fmt::format("speclab replay with {}", mode), {"gamma"});
+  if (check || trees)
+    refuse_options(*values, fmt::format("speclab replay with {}", mode), {"gamma", "controller"});
   if (check || trees || search)
     refuse_options(*values, fmt::format("speclab replay with {}", mode),
                    {"confidence", "product", "entropy", "schedule"});

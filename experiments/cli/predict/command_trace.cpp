@@ -30,10 +30,12 @@ int number_in_range(const po::variables_map& values, const char* name, int least
 
 std::string evidence_of(const po::variables_map& values) {
   const std::string evidence = values["evidence"].as<std::string>();
-  if (evidence == "confidence" || evidence == "entropy" || evidence == "none") return evidence;
+  for (const char* known : {"confidence", "entropy", "top", "none"}) {
+    if (evidence == known) return evidence;
+  }
   throw Error({.what = "--evidence",
                .got = "\"" + evidence + "\"",
-               .expected = "confidence, entropy or none",
+               .expected = "confidence, entropy, top or none",
                .advice = ""});
 }
 
@@ -92,8 +94,8 @@ int run_trace(const Command& command, const std::vector<std::string>& arguments)
       "children of the pending token in a trace of trees; a replay can take trees whose nodes have as many")(
       "evidence", po::value<std::string>()->default_value("confidence"),
       "what drafts record for schedules at temperature 0, though it costs time in each step: confidence, "
-      "entropy (both), or none")("set", po::value<std::vector<std::string>>()->composing(),
-                                 setting_help().c_str())(
+      "entropy (both), top (also the ten largest probabilities of each row, for controllers), or none")(
+      "set", po::value<std::vector<std::string>>()->composing(), setting_help().c_str())(
       "filter", po::value<std::string>(),
       "trace only the cases of the config whose id matches this regular expression (RE2)")(
       "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(

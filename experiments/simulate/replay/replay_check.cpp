@@ -105,7 +105,7 @@ std::optional<CheckedReplay> chain_replay(std::span<const Trace> traces, const C
   const ReplaySetting setting = setting_of(data);
   for (const Trace& trace : traces) {
     if (!same_drafter(*trace.data, data, {})) continue;
-    if (!why_left_out(trace, setting.schedule.info(), false).empty()) continue;
+    if (!why_left_out(trace, setting.schedule, false).empty()) continue;
     if (Schedule(setting.schedule, setting.gamma).largest() > longest_draft(trace)) continue;
     auto texts = texts_of_prompts(trace.texts, data);
     if (!texts) return std::nullopt;

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/thread_pool.h"
 #include "core/decoding/budget/step_costs.h"
+#include "core/decoding/drafting/schedules/controller.h"
 #include "core/measure/clock.h"
 #include "experiments/analysis/table.h"
 #include "experiments/simulate/replay/step_prices.h"
@@ -93,6 +94,7 @@ json result_json(std::span<const Trace> traces, const Search& search, const Sear
   const SearchedSchedule& schedule = search.schedules[result.trace][result.schedule];
   return {{"case", traces[result.trace].data->id()},
           {"schedule", std::string(schedule.options.info().name)},
+          {"controller", schedule.options.controller.empty() ? json() : json(schedule.options.controller)},
           {"gamma", result.gamma},
           {"parameter", schedule.parameter},
           {"value", schedule.parameter.empty() ? json() : json(schedule.value)},
@@ -108,10 +110,10 @@ std::vector<SearchedSchedule> searched_schedules(const Trace& trace, const Searc
   std::vector<SearchedSchedule> out;
   const int longest = longest_draft(trace);
   for (const ScheduleInfo& info : schedules()) {
-    if (!why_left_out(trace, info, costs).empty()) continue;
     ScheduleOptions base;
     base.schedule = info.rule;
     base.gamma_max = std::min(base.gamma_max, longest);
+    if (!info.needs_controller && !why_left_out(trace, base, costs).empty()) continue;
     const auto add = [&](const char* name, double ScheduleOptions::* parameter, double most) {
       for (const double value : middles(wish.thresholds, most)) {
         SearchedSchedule& one = out.emplace_back(SearchedSchedule{base, name, value});
@@ -132,6 +134,16 @@ std::vector<SearchedSchedule> searched_schedules(const Trace& trace, const Searc
         add("wanted_acceptance", &ScheduleOptions::wanted_acceptance, 1);
         break;
       case ScheduleRule::bandit: add("exploration", &ScheduleOptions::exploration, 2); break;
+      case ScheduleRule::goodput: add("goodput_memory", &ScheduleOptions::goodput_memory, 1); break;
+      case ScheduleRule::disco:
+      case ScheduleRule::specdec_pp:
+        for (const std::string& file : wish.controllers) {
+          if (Controller::read(file).schedule() != info.name) continue;
+          base.controller = file;
+          if (!why_left_out(trace, base, costs).empty()) continue;
+          add("controller_threshold", &ScheduleOptions::controller_threshold, 1);
+        }
+        break;
       case ScheduleRule::heuristic:
       case ScheduleRule::heuristic_transient:
         for (const int most : wish.gammas) {
@@ -204,15 +216,17 @@ std::vector<SearchResult> fastest(const Search& search, std::size_t device, std:
 std::string search_csv(std::span<const Trace> traces, std::span<const SearchDevice> devices,
                        const Search& search) {
   std::string text =
-      "device,simulated,case,schedule,gamma,parameter,value,tau,drafted_per_step,ms_per_token,speedup\n";
+      "device,simulated,case,schedule,gamma,parameter,value,tau,drafted_per_step,ms_per_token,speedup,"
+      "controller\n";
   for (const SearchResult& result : search.results) {
     const SearchedSchedule& schedule = search.schedules[result.trace][result.schedule];
     const SearchDevice& device = devices[result.device];
-    text += fmt::format("{},{},{},{},{},{},{},{:.7g},{:.7g},{:.7g},{:.7g}\n", csv_field(device.name),
+    text += fmt::format("{},{},{},{},{},{},{},{:.7g},{:.7g},{:.7g},{:.7g},{}\n", csv_field(device.name),
                         device.simulated ? "yes" : "no", csv_field(traces[result.trace].data->id()),
                         schedule.options.info().name, result.gamma, schedule.parameter,
                         schedule.parameter.empty() ? std::string() : fmt::format("{:.7g}", schedule.value),
-                        result.tau, result.drafted_per_step, 1e-6 * result.ns_per_token, result.speedup);
+                        result.tau, result.drafted_per_step, 1e-6 * result.ns_per_token, result.speedup,
+                        csv_field(schedule.options.controller));
   }
   return text;
 }
@@ -246,7 +260,9 @@ std::string search_text(const json& search) {
                 .right = {false, false, true, false, true, true, true, true}};
     for (const json& row : device["best"]) {
       const std::string name = row["parameter"];
-      table.rows.push_back({row["case"], row["schedule"], row["gamma"].dump(),
+      std::string rule = row["schedule"];
+      if (row["controller"].is_string()) rule += " " + row["controller"].get<std::string>();
+      table.rows.push_back({row["case"], rule, row["gamma"].dump(),
                             name.empty() ? name : fmt::format("{} {}", name, number_text(row["value"])),
                             number_text(row["tau"]), number_text(row["drafted_per_step"]),
                             number_text(row["speedup"]), number_text(row["ms_per_token"])});

@@ -29,6 +29,7 @@ struct SearchWish {
   std::vector<int> gammas;  ///< draft lengths; those above the longest draft of a trace are left out for it
   int thresholds = 20;      ///< number of values of each parameter of a schedule, at least 1
   int threads = 1;
+  std::vector<std::string> controllers{};  ///< files for the schedules that need a controller
 };
 
 /// A schedule with one value of the parameter that the search varies.
@@ -40,8 +41,10 @@ struct SearchedSchedule {
 /// All schedules that can be replayed from the trace, with the values of their parameter:
 ///   confidence_threshold (confidence, roc_confidence), product_threshold (product): the middles of equal
 ///   parts of [0, 1]; entropy_threshold: the middles of equal parts of [0, root of the largest entropy in the
-///   trace]; wanted_acceptance (adaptive_confidence, adaptive_entropy): as confidence_threshold; exploration
-///   (bandit): the middles of equal parts of [0, 2]; gamma_max (heuristics): the draft lengths.
+///   trace]; wanted_acceptance (adaptive_confidence, adaptive_entropy), goodput_memory (goodput),
+///   controller_threshold (disco, specdec_pp, with each of wish.controllers that was made for them): as
+///   confidence_threshold; exploration (bandit): the middles of equal parts of [0, 2]; gamma_max
+///   (heuristics): the draft lengths.
 /// Other parameters have their defaults. `costs`: whether the schedule may look at costs.
 std::vector<SearchedSchedule> searched_schedules(const Trace& trace, const SearchWish& wish, bool costs);
 
@@ -71,8 +74,8 @@ std::vector<SearchResult> fastest(const Search& search, std::size_t device, std:
 std::string search_csv(std::span<const Trace> traces, std::span<const SearchDevice> devices,
                        const Search& search);
 /// The fastest `count` configurations of each device as JSON: {"configurations", "seconds", "devices":
-/// [{"device", "simulated": bool, "best": [{"case", "schedule", "gamma", "parameter", "value" | null, "tau",
-/// "drafted_per_step", "ms_per_token", "speedup"}]}]}.
+/// [{"device", "simulated": bool, "best": [{"case", "schedule", "controller" | null, "gamma", "parameter",
+/// "value" | null, "tau", "drafted_per_step", "ms_per_token", "speedup"}]}]}.
 nlohmann::json search_json(std::span<const Trace> traces, std::span<const SearchDevice> devices,
                            const Search& search, std::size_t count);
 std::string search_text(const nlohmann::json& search);  ///< tables for people

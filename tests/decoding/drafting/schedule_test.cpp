@@ -275,21 +275,48 @@ TEST(Schedule, BanditWithoutExplorationTakesTheBestMean) {
 
 TEST(Schedule, BanditNeedsCosts) {
   EXPECT_THROW(Schedule({.schedule = ScheduleRule::bandit}, 3), Error);
+  EXPECT_THROW(Schedule({.schedule = ScheduleRule::goodput}, 3), Error);
   EXPECT_NO_THROW(Schedule({.schedule = ScheduleRule::entropy}, 3));
+}
+
+// Liu et al. 2024, SmartSpec: the most of (1 + a + ... + a^n) / time, where steps of 1, 2 and 3 drafted
+// tokens take 13, 16 and 19.
+TEST(Schedule, GoodputFollowsTheMovingAcceptance) {
+  Schedule schedule = make(ScheduleRule::goodput, 3);
+  EXPECT_EQ(schedule.largest(), 3);
+  EXPECT_EQ(schedule.limit(), 1);  // a = .6: 1.6 / 13 = .1231, 1.96 / 16 = .1225, 2.176 / 19 = .1145
+  EXPECT_FALSE(schedule.stop_after(0));
+  schedule.observe(1, 1);
+  EXPECT_EQ(schedule.limit(), 3);  // a = (1 + .6) / 2 = .8: .1385, .1525, .1554
+  schedule.observe(3, 0);
+  EXPECT_EQ(schedule.limit(), 1);  // a = (.9 + .6) / (1.9 + 1) = .517: .1167, .1115, .1012
+  schedule.observe(1, 1);
+  EXPECT_EQ(schedule.limit(), 2);  // a = (1.81 + .6) / (2.71 + 1) = .650: .1269, .1295, .1235
+  schedule.begin(1);
+  EXPECT_EQ(schedule.limit(), 1);
+
+  Schedule forgetful = make(ScheduleRule::goodput, 3, {.goodput_memory = 0});
+  for (int i = 0; i < 5; ++i) forgetful.observe(3, 0);
+  forgetful.observe(1, 1);
+  EXPECT_EQ(forgetful.limit(), 3) << "only the last draft counts: .8";
 }
 
 TEST(Schedule, ListNamesTheOptionsThatEachReads) {
   ScheduleOptions options;
   std::vector<std::string> names;
   for (const OptionInfo& info : describe_options(option_fields(options))) names.push_back(info.name);
-  ASSERT_EQ(schedules().size(), 10u);
+  ASSERT_EQ(schedules().size(), 13u);
   for (const ScheduleInfo& info : schedules()) {
     EXPECT_FALSE(info.summary.empty() || info.source.empty()) << info.name;
     for (const std::string_view option : info.options)
       EXPECT_THAT(names, ::testing::Contains(std::string(option)));
     EXPECT_EQ(&schedule_info(info.rule), &info);
     EXPECT_EQ(recorded_schedule(info.name), &info);
-    make(info.rule, 3);
+    if (info.needs_controller) {
+      EXPECT_THROW(make(info.rule, 3), Error) << info.name << " without a controller";
+    } else {
+      make(info.rule, 3);
+    }
   }
   EXPECT_EQ(recorded_schedule("unheard of"), nullptr);
 }

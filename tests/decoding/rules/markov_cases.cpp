@@ -9,6 +9,7 @@
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/drafting/trees_by_confidence.h"
 #include "core/measure/run_result.h"
+#include "tests/decoding/drafting/small_controller.h"
 #include "tests/decoding/rules/independent_tree.h"
 
 namespace speclab::markov {
@@ -73,6 +74,14 @@ std::string some_trees(const std::string& name, const std::vector<json>& trees) 
   whole["trees"] = ranges;
   write_json_file(path, whole);
   return path;
+}
+
+/// The options of a chain with a controller that predicts logistic((confidence - .4) / .2). The rows of the
+/// draft model have tokens on both sides of .4, so drafts end early or not by what was drawn.
+json controlled(const std::string& schedule, int gamma) {
+  const std::string path = file(schedule);
+  if (!std::filesystem::exists(path)) write_json_file(path, small_controller(schedule, .5, .4, .2));
+  return {{"gamma", gamma}, {"schedule", schedule}, {"controller", path}};
 }
 
 json lists(const std::vector<int>& parents, const std::vector<int>& ranks) {
@@ -156,6 +165,12 @@ std::vector<Case> small_cases() {
                                                            {"least_samples", 2}})}));
   all.push_back(of_chains(
       {"speculative bandit", choose("speculative_sampling", {{"gamma", 2}, {"schedule", "bandit"}})}));
+  all.push_back(of_chains(
+      {"speculative goodput", choose("speculative_sampling", {{"gamma", 2}, {"schedule", "goodput"}})}));
+  all.push_back(
+      of_chains({"speculative classifier", choose("speculative_sampling", controlled("disco", 2))}));
+  all.push_back(of_chains(
+      {"speculative predicted rejection", choose("speculative_sampling", controlled("specdec_pp", 2))}));
   all.push_back(of_chains(
       {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})}));
   all.push_back({"draft tree", choose("tree_speculation", {{"widths", {2, 1}}})});
@@ -457,6 +472,8 @@ std::vector<Case> all_cases() {
                            chain({{"gamma", 4}, {"schedule", "entropy"}, {"entropy_threshold", .9}})}));
   all.push_back(of_chains({"speculative gamma 4, threshold of the least cost",
                            chain({{"gamma", 4}, {"schedule", "roc_confidence"}, {"least_samples", 2}})}));
+  all.push_back(of_chains({"speculative gamma 4, classifier", chain(controlled("disco", 4))}));
+  all.push_back(of_chains({"speculative gamma 4, predicted rejection", chain(controlled("specdec_pp", 4))}));
   all.push_back(
       of_chains({"n-grams of the text, adaptive entropy",
                  choose("ngram_model", {{"gamma", 4}, {"schedule", "adaptive_entropy"}, {"known", 0}}),

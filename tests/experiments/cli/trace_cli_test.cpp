@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "tests/decoding/drafting/small_controller.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
 namespace speclab {
@@ -151,7 +152,7 @@ TEST_F(TraceCli, WhatIsNoTraceIsRefusedOrLeftOut) {
                {"lossy rule \"typical\"", "lossless"});
   expect_error(run({"trace", "a.json", "--filter", "^autoregressive$"}), {"no case that can be traced"});
   expect_error(run({"trace", "a.json", "--evidence", "doubt"}),
-               {"--evidence", "confidence, entropy or none"});
+               {"--evidence", "confidence, entropy, top or none"});
   const Result noted =
       run({"trace", "a.json", "--dry-run", "--set", "children=independent", "--set", "calibration=false"});
   EXPECT_EQ(noted.code, 0) << noted.err;
@@ -171,6 +172,56 @@ TEST_F(TraceCli, TheLengthAndTheEvidenceCanBeChosen) {
   EXPECT_EQ(out["traces"][0]["settings"][1]["schedule"], "entropy");
   EXPECT_EQ(out["traces"][0]["settings"][1]["gamma"], 6);
   EXPECT_EQ(out["traces"][0]["left_out"][0]["schedule"], "bandit") << "no calibration";
+}
+
+TEST_F(TraceCli, AControllerIsReplayedAsItRuns) {
+  for (const char* schedule : {"disco", "specdec_pp"}) {
+    json file = small_controller(schedule, .5, .1, .1);
+    file["features"] = {"confidence", "top_2"};
+    file["mean"].push_back(.05);
+    file["scale"].push_back(.05);
+    file["layers"] = json::parse(R"([{"weights": [[1, -0.5]], "bias": [0.5]}])");
+    write_json_file(dir() / (std::string(schedule) + ".json"), file);
+  }
+  json config = Speclab::config();
+  config["calibration"] = false;
+  config["cases"] = json::parse(R"([
+    {"strategy": "autoregressive"},
+    {"strategy": "speculative_sampling", "draft": "skip", "gamma": 5, "schedule": "disco", "controller": "disco.json"},
+    {"strategy": "speculative_sampling", "draft": "skip", "gamma": 5, "schedule": "specdec_pp", "controller": "specdec_pp.json"}])");
+  write(config);
+  record("run", "run");
+  record("trace", "trace", {"--evidence", "top"});
+  const json out = print({"replay", "trace", "--check", "run"});
+  ASSERT_EQ(out["cases"].size(), 2u);
+  for (const json& row : out["cases"]) EXPECT_EQ(row["tau"], row["replayed_tau"]) << row["case"];
+  const json settings = print(
+      {"replay", "trace", "--gamma", "5", "--controller", "disco.json", "--controller", "specdec_pp.json"});
+  ASSERT_EQ(settings["traces"].size(), 1u) << "the two cases are one trace";
+  ASSERT_EQ(settings["traces"][0]["settings"].size(), 3u);
+  EXPECT_EQ(settings["traces"][0]["settings"][1]["threshold"], "of disco.json");
+  EXPECT_THAT(run({"replay", "trace", "--schedule", "disco"}).out, HasSubstr("--controller FILE"));
+  expect_error(run({"replay", "trace", "--controller", "none.json"}), {"none.json"});
+  expect_error(run({"replay", "trace", "--check", "run", "--controller", "disco.json"}),
+               {"with --check", "--controller"});
+  // The record of a run has the predictions and their calibration; the trace has the rows.
+  const json line = read_json_lines(find_case_file(
+      dir() / "run", "speculative_sampling/draft=skip/gamma=5/schedule=disco/controller=disco.json"))[0];
+  EXPECT_TRUE(line["steps"][0]["tokens"][0].contains("predicted"));
+  EXPECT_FALSE(line["steps"][0].contains("top"));
+  const json summary = read_json_file(dir() / "run" / "summary.json");
+  for (const json& one : summary["cases"]) {
+    const bool controlled = one["options"].value("controller", "") != "";
+    EXPECT_EQ(one["metrics"]["predicted_ece"].is_number(), controlled) << one["id"];
+  }
+  // Bad files are refused before anything is decoded.
+  expect_error(run({"run", "a.json", "--out", "bad", "--set", "cases.1.controller=none.json"}),
+               {"none.json"});
+  json other = read_json_file(dir() / "disco.json");
+  other["draft"] = {{"name", "another"}, {"sha256", "12"}};
+  write_json_file(dir() / "other.json", other);
+  expect_error(run({"run", "a.json", "--out", "bad", "--set", "cases.1.controller=other.json"}),
+               {"other.json", "of the draft another"});
 }
 
 TEST_F(TraceCli, SearchesAllConfigurations) {

@@ -106,6 +106,35 @@ TEST_F(Record, ConfidenceIsComparedWithAcceptance) {
   EXPECT_NEAR(m["confidence_brier"].get<double>(), (3 * .36 + 3 * .16 + 6 * .04 + 3 * .64) / 15, 1e-6);
 }
 
+// The controller's predictions are another forecast of the same tokens.
+TEST_F(Record, PredictionsOfAControllerAreComparedWithAcceptance) {
+  const auto path = write_run("run", 1'600'000);
+  const std::vector<const char*> names = {"predicted_ece", "predicted_brier", "predicted_bins",
+                                          "accepted_by_predicted"};
+  const json before = summarise_run(path)["cases"][1]["metrics"];
+  for (const char* name : names) EXPECT_TRUE(before[name].is_null()) << name << " without predictions";
+  rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
+    for (StepRecord& step : line.turns[0].steps) {
+      for (std::size_t i = 0; i < 2; ++i) {
+        step.drafted[i].confidence = .9f;
+        step.drafted[i].predicted = i == 0 ? .75f : .25f;
+      }
+    }
+  });
+  // In one repeat: 9 first tokens, 6 of them accepted; 6 second ones were tested, 3 of them accepted.
+  const json m = summarise_run(path)["cases"][1]["metrics"];
+  ASSERT_EQ(m["predicted_bins"].size(), 2u);
+  EXPECT_DOUBLE_EQ(m["predicted_bins"][0], .25);
+  EXPECT_DOUBLE_EQ(m["predicted_bins"][1], .75);
+  EXPECT_DOUBLE_EQ(m["accepted_by_predicted"][0], .5);
+  EXPECT_DOUBLE_EQ(m["accepted_by_predicted"][1], 2. / 3);
+  EXPECT_NEAR(m["predicted_ece"].get<double>(), (6 * .25 + 9 * (.75 - 2. / 3)) / 15, 1e-12);
+  EXPECT_NEAR(m["predicted_brier"].get<double>(), (3 * .5625 + 3 * .0625 + 6 * .0625 + 3 * .5625) / 15,
+              1e-12);
+  ASSERT_EQ(m["confidence_bins"].size(), 1u) << "the confidences are not mixed with the predictions";
+  EXPECT_NEAR(m["confidence_bins"][0].get<double>(), .9, 1e-6);
+}
+
 TEST_F(Record, EveryPromptHasItsCopiedShare) {
   const auto path = write_run("run", 1'600'000);
   LineRecord line = read_case_file(path / "cases" / "spec.jsonl").front();

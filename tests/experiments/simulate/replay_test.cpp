@@ -10,6 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/decoding/budget/step_costs.h"
+#include "core/measure/run_result.h"
+#include "tests/decoding/drafting/small_controller.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
 namespace speclab {
@@ -78,6 +80,7 @@ TracedText traced(const GenerationRecord& record) {
       one.confidence.push_back(token.confidence);
       one.entropy.push_back(token.entropy);
     }
+    one.top = record.steps[position].top;
   }
   return out;
 }
@@ -94,14 +97,25 @@ TEST(ReplayOne, TakesTheStepsOfARealRun) {
   const json base = {{"gamma", 5},           {"gamma_max", 12},         {"first_threshold", .5},
                      {"threshold_step", .5}, {"product_threshold", .3}, {"entropy_threshold", 1},
                      {"least_samples", 3},   {"wanted_acceptance", .3}};
-  decode.strategy = tiny::choose("speculative_sampling",
-                                 {{"gamma", 12}, {"schedule", "entropy"}, {"entropy_threshold", 10}});
+  decode.strategy = tiny::choose(
+      "speculative_sampling",
+      {{"gamma", 12}, {"schedule", "entropy"}, {"entropy_threshold", 10}, {"top_probabilities", 3}});
   const TracedText trace = traced(decode.run());
   decode.options["emit_at_most"] = 0;
   std::set<theory::DraftLengths> different;
+  const tiny::TempDir dir;
   for (const ScheduleInfo& schedule : schedules()) {
     json options = base;
     options["schedule"] = schedule.name;
+    if (schedule.needs_controller) {
+      json file = tiny::small_controller(std::string(schedule.name), .5);
+      file["features"] = {"margin", "top_3"};
+      file["mean"] = {.05, .05};
+      file["scale"] = {.05, .05};
+      file["layers"] = json::parse(R"([{"weights": [[1, 0.5]], "bias": [0.25]}])");
+      options["controller"] = (dir.path() / "controller.json").string();
+      write_json_file(dir.path() / "controller.json", file);
+    }
     decode.strategy = tiny::choose("speculative_sampling", options);
     const GenerationRecord real = decode.run();
     theory::DraftLengths lengths;
@@ -117,7 +131,7 @@ TEST(ReplayOne, TakesTheStepsOfARealRun) {
     EXPECT_EQ(replayed.accepted, tiny::total(real, &StepRecord::accepted)) << schedule.name;
     different.insert(lengths);
   }
-  EXPECT_GE(different.size(), schedules().size() - 1) << "most schedules draft other lengths than the others";
+  EXPECT_GE(different.size(), schedules().size() - 4) << "most schedules draft other lengths than the others";
 }
 
 class ReplayTrace : public ::testing::Test {
@@ -242,6 +256,61 @@ TEST_F(ReplayTrace, SchedulesThatLookAtMoreThanTheTraceHasAreNamed) {
   const json all = of(calibration());
   EXPECT_TRUE(all["left_out"].empty());
   EXPECT_THAT(names(all), ElementsAre("constant", "entropy", "adaptive_entropy", "product", "bandit"));
+}
+
+TEST_F(ReplayTrace, AControllerStopsTheDraftAndItsThresholdIsNamed) {
+  const fixtures::TempDir dir;
+  const std::string path = (dir.path() / "c.json").string();
+  ScheduleOptions stop = scheduled(ScheduleRule::disco);
+  stop.controller = path;
+  const auto of = [&](const json& file) {
+    write_json_file(path, file);
+    return replayed({&trace_, 1}, calibration(), {3}, {ScheduleOptions{}, stop})["traces"][0];
+  };
+  json file = fixtures::small_controller("disco", .5, .6);
+  EXPECT_EQ(of(file)["left_out"][0]["reason"], "the trace lacks what this schedule looks at")
+      << "no entropies";
+  for (TracedText& each : trace_.texts) {
+    for (TracedDraft& one : each.drafts) one.entropy = {.1, .9, 2};
+  }
+  // The confidences are .9, .5 and .2, so the second token is the last one. Steps: from 0 to 3, 5 and 6.
+  const json out = of(file);
+  ASSERT_EQ(out["settings"].size(), 2u);
+  EXPECT_EQ(out["settings"][1]["schedule"], "disco");
+  EXPECT_EQ(out["settings"][1]["threshold"], "of " + path);
+  EXPECT_DOUBLE_EQ(out["settings"][1]["tau"], 2);
+  EXPECT_DOUBLE_EQ(out["settings"][1]["draft_utilization"], 3. / 6);
+  EXPECT_FALSE(out["settings"][1]["regret"]["step"].is_null());
+  stop.controller_threshold = .25;
+  EXPECT_EQ(of(file)["settings"][1]["threshold"], "0.25 of " + path);
+  const auto reason = [&](const json& bad) {
+    const json left = of(bad)["left_out"];
+    return left.empty() ? std::string("replayed") : left[0]["reason"].get<std::string>();
+  };
+  EXPECT_EQ(reason(file), "replayed");
+  json wide = file;
+  wide["features"] = json::array({"top_3"});
+  EXPECT_THAT(reason(wide), HasSubstr("the 3 largest probabilities of a row, of which the trace has 0"));
+  for (TracedText& each : trace_.texts) {
+    for (TracedDraft& one : each.drafts) one.top = {.9f, .1f, 0, .5f, .3f, .1f, .2f, .2f, .2f};
+  }
+  EXPECT_EQ(reason(wide), "replayed");
+  json damaged = file;
+  damaged["version"] = 7;
+  EXPECT_THAT(reason(damaged), HasSubstr("/version"));
+  json other = file;
+  other["draft"] = {{"name", "large"}, {"sha256", "12"}};
+  EXPECT_EQ(reason(other), "replayed") << "the record does not say which draft it was";
+  auto data = std::make_shared<CaseData>(*trace_.data);
+  data->environment = {{"models", {{"d", {{"name", "small"}, {"sha256", "12"}}}}}};
+  trace_.data = data;
+  EXPECT_THAT(reason(other), HasSubstr("of the draft large"));
+  other["draft"]["name"] = "small";
+  EXPECT_EQ(reason(other), "replayed");
+  other["draft"]["sha256"] = "34";
+  EXPECT_THAT(reason(other), HasSubstr("34"));
+  stop.controller = "";
+  EXPECT_THAT(reason(file), HasSubstr("--controller FILE"));
 }
 
 TEST_F(ReplayTrace, AHeuristicGoesOnFromTurnToTurn) {

@@ -8,8 +8,12 @@
 #include <random>
 #include <set>
 
+#include "core/base/error.h"
 #include "core/decoding/budget/step_costs.h"
 #include "core/measure/clock.h"
+#include "core/measure/run_result.h"
+#include "tests/decoding/drafting/small_controller.h"
+#include "tests/model/files/model_files.h"
 
 namespace speclab {
 namespace {
@@ -71,7 +75,14 @@ TEST(SearchReplay, EveryResultIsThatOfASingleReplay) {
   const std::vector<Trace> traces = {searched_trace("one", 200, 6, 1), searched_trace("two", 150, 3, 2)};
   std::vector<SearchDevice> devices = two_devices(2);
   devices[1].costs[1].reset();  // this device cannot price the second trace
-  const SearchWish wish{.gammas = {1, 3, 6}, .thresholds = 3, .threads = 1};
+  const fixtures::TempDir dir;
+  const SearchWish wish{
+      .gammas = {1, 3, 6},
+      .thresholds = 3,
+      .threads = 1,
+      .controllers = {(dir.path() / "disco").string(), (dir.path() / "specdec_pp").string()}};
+  for (const char* schedule : {"disco", "specdec_pp"})
+    write_json_file(dir.path() / schedule, fixtures::small_controller(schedule, .5));
   const Search search = search_replay(traces, devices, wish);
   std::set<std::string> schedules_seen;
   std::set<std::vector<double>> configurations;
@@ -90,9 +101,35 @@ TEST(SearchReplay, EveryResultIsThatOfASingleReplay) {
   }
   EXPECT_EQ(schedules_seen.size(), schedules().size()) << "every schedule can be replayed from these traces";
   EXPECT_EQ(configurations.size(), search.results.size()) << "no configuration twice";
-  // constant, 7 schedules with 3 thresholds, and 2 heuristics with each gamma_max that is not below gamma.
-  const std::size_t first = 3 * (1 + 7 * 3) + 2 * (1 + 2 + 3), second = 2 * (1 + 7 * 3) + 2 * (1 + 2);
+  // constant, 10 schedules with 3 thresholds, and 2 heuristics with each gamma_max that is not below gamma.
+  const std::size_t first = 3 * (1 + 10 * 3) + 2 * (1 + 2 + 3), second = 2 * (1 + 10 * 3) + 2 * (1 + 2);
   EXPECT_EQ(search.results.size(), 2 * first + second);
+}
+
+TEST(SearchReplay, ControllersHaveTheirNameInTheResults) {
+  const fixtures::TempDir dir;
+  const std::string file = (dir.path() / "c.json").string();
+  write_json_file(file, fixtures::small_controller("disco", .5));
+  const std::vector<Trace> traces = {searched_trace("one", 200, 3, 6)};
+  const std::vector<SearchDevice> devices = two_devices(1);
+  SearchWish wish{.gammas = {3}, .thresholds = 2, .threads = 1, .controllers = {file}};
+  const Search search = search_replay(traces, devices, wish);
+  const json out = search_json(traces, devices, search, search.results.size());
+  int named = 0;
+  for (const json& row : out["devices"][0]["best"]) {
+    if (row["schedule"] != "disco") {
+      EXPECT_TRUE(row["controller"].is_null());
+      continue;
+    }
+    EXPECT_EQ(row["controller"], file);
+    EXPECT_EQ(row["parameter"], "controller_threshold");
+    ++named;
+  }
+  EXPECT_EQ(named, 2) << "one for each threshold";
+  EXPECT_NE(search_text(out).find("disco " + file), std::string::npos);
+  EXPECT_NE(search_csv(traces, devices, search).find("," + file + "\n"), std::string::npos);
+  wish.controllers = {(dir.path() / "none").string()};
+  EXPECT_THROW(search_replay(traces, devices, wish), Error);
 }
 
 TEST(SearchReplay, ResultsDoNotDependOnTheThreads) {
