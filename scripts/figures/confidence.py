@@ -1,4 +1,5 @@
-"""Does the draft know when it is right? Plots how often a drafted token was accepted against the probability that the draft gave it."""
+"""Does the draft know when it is right? Plots how often a drafted token was accepted against the forecast of its acceptance:
+the probability that the draft gave it, or the prediction of the controller that stops drafts."""
 
 import math
 
@@ -20,14 +21,14 @@ def wilson(k, n, z=1.96):
 
 
 def tally(case):
-    """[tested, accepted, sum of confidence] per bin of confidence, over the lines of repeat 0."""
+    """[tested, accepted, sum of forecasts] per bin of the forecast, over the lines of repeat 0."""
     bins = [[0, 0, 0.0] for _ in range(BINS)]
     for line in case.lines():
         if line["repeat"] != 0:
             continue
         for step in line["steps"]:
             for token in step["tokens"]:
-                confidence = token.get("confidence", -1)
+                confidence = token.get("predicted", token.get("confidence", -1))
                 if token["tested"] and 0 <= confidence <= 1:
                     entry = bins[min(BINS - 1, int(confidence * BINS))]
                     entry[0] += 1
@@ -68,7 +69,9 @@ def draw(run):
         bottom.stairs([entry[0] / total for entry in bins], edges, color=look["color"], linestyle=look["linestyle"])
     top.plot([0, 1], [0, 1], color="#888888", linewidth=0.7)
     top.set(ylabel="share accepted", ylim=(0, 1.03))
-    bottom.set(xlabel="draft probability of the drafted token", ylabel="share of\ntested tokens", xlim=(0, 1))
+    bottom.set(
+        xlabel="draft probability (or prediction) of the drafted token", ylabel="share of\ntested tokens", xlim=(0, 1)
+    )
     style.legend_below(figure, *top.get_legend_handles_labels(), columns=1 if len(counted) < 4 else 2)
     return figure
 
@@ -77,7 +80,8 @@ FIGURES = [
     Figure(
         "confidence",
         "Draft confidence against acceptance",
-        "Top: share of tested tokens that were accepted, by the draft's probability for them, with 95 % intervals. "
+        "Top: share of tested tokens that were accepted, by the draft's probability for them or, "
+        "with a controller, by its prediction, with 95 % intervals. "
         "Bins with fewer than 5 tokens are not shown. Grey line: share accepted = probability. Bottom: how the tested "
         "tokens are spread over all bins.",
         draw,

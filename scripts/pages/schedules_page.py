@@ -19,6 +19,9 @@ The page then shows the speedups that only hindsight allows, and for each case t
 its regret: the time that a token takes longer than with the best length of each step. These numbers are computed from
 the trace and not measured.
 
+A schedule that stops drafts by a forecast of acceptance, the draft's probability or the prediction of a controller, also has
+the calibration of this forecast on the page: ECE, Brier score, and the share accepted in bins of equal numbers of tokens.
+
 Uses the standard library only.
 """
 
@@ -48,7 +51,14 @@ DEFAULTS = {
     "adaptive_confidence": {"threshold_step": 0.01, "wanted_acceptance": 0.9},
     "adaptive_entropy": {"threshold_step": 0.01, "wanted_acceptance": 0.9, "entropy_factor": 0.2},
     "bandit": {"exploration": 2},
+    "goodput": {"goodput_memory": 0.9},
 }
+# What a schedule takes for the probability that a token is accepted: the beginning of the names of its metrics.
+FORECASTS = {
+    **dict.fromkeys(("confidence", "product", "roc_confidence", "adaptive_confidence"), "confidence"),
+    **dict.fromkeys(("disco", "specdec_pp"), "predicted"),
+}
+FORECAST_NAMES = {"confidence": "the draft's probability", "predicted": "the controller's prediction"}
 HEURISTICS = ("heuristic", "heuristic_transient")  # a replay limits their gamma_max to the drafts of the trace
 SELECTION = "selection"  # the strategy that chooses among drafters
 STEP = "step"  # the oracle that knows the best length of each step
@@ -143,6 +153,9 @@ def traces_of(traces, key):
 
 def threshold_of(options):
     """The text by which `speclab replay` names the threshold of these options."""
+    if FORECASTS.get(options.get("schedule")) == "predicted":
+        own = options["controller_threshold"]
+        return ("" if own < 0 else f"{own:g} ") + f"of {options['controller']}"
     name, before = THRESHOLDS.get(options.get("schedule"), (None, ""))
     return "" if name is None else f"{before}{options[name]:g}"
 
@@ -186,6 +199,28 @@ def rows_of(measured, cases, best, traces):
             row.append("" if regret is None else f"{regret:.3f}")
         rows.append(row)
     return rows, verdicts
+
+
+def calibration_lines(cases):
+    """How far the forecasts by which schedules stop drafts agree with the acceptance."""
+    rows = []
+    for case in cases:
+        forecast = FORECASTS.get(case.options.get("schedule"))
+        if forecast is None or case.metric(f"{forecast}_ece") is None:
+            continue
+        bins = zip(case.metric(f"{forecast}_bins"), case.metric(f"accepted_by_{forecast}"))
+        rows.append(
+            [
+                case.label(without=()),
+                FORECAST_NAMES[forecast],
+                f"{case.metric(f'{forecast}_ece'):.3f}",
+                f"{case.metric(f'{forecast}_brier'):.3f}",
+                ", ".join(f"{mean:.2f} → {share:.2f}" for mean, share in bins),
+            ]
+        )
+    if not rows:
+        return []
+    return ["", *table(["case", "forecast of acceptance", "ECE", "Brier", "forecast → share accepted"], rows)]
 
 
 def oracle_lines(traces):
@@ -232,7 +267,8 @@ def page(measured, chosen=None, traces=()):
         header += ["replayed speedup", "replayed regret"] if own else []
         rows, verdicts = rows_of(measured, [*measured.constants(key), *measured.others(key)], best, own)
         found += verdicts
-        lines += [f"## {key[0]}, draft {key[1]}", "", *table(header, rows), *oracle_lines(own), ""]
+        lines += [f"## {key[0]}, draft {key[1]}", "", *table(header, rows), *oracle_lines(own)]
+        lines += [*calibration_lines(measured.others(key)), ""]
     if measured.selections:
         best = case_named(measured, chosen.fastest_alone().id, chosen) if chosen else measured.fastest_alone()
         rows, verdicts = rows_of(measured, [best, *measured.selections], best, [])

@@ -15,7 +15,11 @@ PYTHON = ROOT / ".venv/bin/python"
 
 
 def has_packages():
-    probe = [str(PYTHON), "-c", "import matplotlib, jinja2, pandas, nanobind, scikit_build_core, pyarrow, ruptures"]
+    probe = [
+        str(PYTHON),
+        "-c",
+        "import matplotlib, jinja2, pandas, nanobind, scikit_build_core, pyarrow, ruptures, sklearn",
+    ]
     return PYTHON.exists() and subprocess.run(probe, capture_output=True).returncode == 0
 
 

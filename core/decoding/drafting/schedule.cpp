@@ -107,8 +107,7 @@ constexpr std::array<ScheduleInfo, 13> kSchedules{{
     {.rule = ScheduleRule::goodput,
      .name = "goodput",
      .summary = "choose the length from 1 to gamma with the most expected tokens per time, by a moving "
-                "average of the "
-                "acceptance and the times of steps in the table of costs",
+                "average of the acceptance and a table of the times of steps",
      .source = "Liu et al. 2024, SmartSpec (arXiv 2406.14066)",
      .options = kGoodput,
      .needs_costs = true},
@@ -125,8 +124,7 @@ constexpr std::array<ScheduleInfo, 13> kSchedules{{
     {.rule = ScheduleRule::specdec_pp,
      .name = "specdec_pp",
      .summary = "stop once the predicted probability that some token of the draft is rejected is above a "
-                "threshold; a "
-                "trained network predicts the acceptance of each token",
+                "threshold; a trained network predicts the acceptance of each token",
      .source = "Huang et al. 2024, SpecDec++ (arXiv 2405.19715); here the network reads the draft's rows in "
                "place of its hidden states",
      .options = kController,

@@ -134,6 +134,7 @@ def on_small_run(test, laboratory, text):
 def on_small_trace(test, laboratory, text):
     """Makes a trace with short drafts, and for --check a run of the same prompts. The tiny model is no target for a verdict."""
     laboratory.need_run(re.search(r"results/runs/[\w-]+", text)[0], "trace")
+    write_controllers(laboratory)
     check = re.search(r"--check (results/runs/[\w-]+)", text)
     if check:
         text = text.replace(check[1], "results/runs/checked")
@@ -352,6 +353,25 @@ def with_skip_file_and_small_run(test, laboratory, text):
     test.succeeds(laboratory.run(text + SMALL + " --filter 'skip_file|gamma=2'"), text)
 
 
+def write_controllers(laboratory):
+    """Small controllers for any draft in place of trained ones."""
+    for schedule in ("disco", "specdec_pp"):
+        network = {
+            "features": ["confidence"],
+            "mean": [0.5],
+            "scale": [0.2],
+            "layers": [{"weights": [[1]], "bias": [0]}],
+        }
+        file = {"format": "speclab controller", "version": 1, "schedule": schedule, "draft": None, "threshold": 0.5}
+        (laboratory.folder / f"build/{schedule}.json").write_text(json.dumps(file | network))
+
+
+def with_controllers_and_small_run(test, laboratory, text):
+    """Runs the command on few prompts, with small controllers."""
+    write_controllers(laboratory)
+    small_run(test, laboratory, text)
+
+
 def run_of_one_context(test, laboratory, text):
     """Runs the loop for one context, on few prompts."""
     short = text.replace("512 1k 2k 4k 7k", "512").replace("; done", SMALL + " --filter 'gamma=2'; done")
@@ -436,6 +456,7 @@ COMMANDS = [
     (r"speclab run configs/lookahead_ablation\.json$", small_run_of_all_prompts),
     (r"speclab run configs/.*trees?\.json", case_with_a_tree),
     (r"speclab run configs/layer_skip_search\.json$", with_skip_file_and_small_run),
+    (r"speclab run configs/schedules\.json", with_controllers_and_small_run),
     (r"speclab run configs/budget_best_fixed\.json .*budget_page\.py", budget_pages),
     (r"speclab run configs/budget_best_fixed\.json ", best_fixed_settings),
     (r"speclab run configs/toys\.json", small_run_of_toys),

@@ -21,6 +21,7 @@ QUICK, SLOW = f"{BASE}12/schedule=product/product_threshold=0.3", f"{BASE}12/sch
 EQUAL, AUTO = f"{BASE}2/schedule=heuristic", f"{BASE}8/budget=auto"
 DEFAULTS = {"confidence_threshold": 0.4, "exploration": 2, "first_threshold": 0.8, "gamma_max": 32}
 DEFAULTS |= {"product_threshold": 0.3, "least_samples": 6, "budget": "fixed", "schedule": "constant"}
+DEFAULTS |= {"controller": "", "controller_threshold": -1, "goodput_memory": 0.9}
 OPTIONS = {
     SHORT: {"gamma": 2},
     LONG: {"gamma": 6},
@@ -133,6 +134,32 @@ class SchedulesPage(unittest.TestCase):
         self.assertEqual(auto[4:], ["", ""])
         self.assertIn("| the best length of each step | 3.25 | 2.500 |", out)
         self.assertNotIn("99", out)
+
+    def test_forecasts_that_stop_drafts_have_their_calibration(self):
+        disco = f"{BASE}12/schedule=disco/controller=c.json"
+        metrics = {
+            QUICK: {"confidence_ece": 0.125, "confidence_brier": 0.25, "predicted_ece": None}
+            | {"confidence_bins": [0.25, 0.75], "accepted_by_confidence": [0.5, 0.625]},
+            disco: {"confidence_ece": 0.5, "predicted_ece": 0.0625, "predicted_brier": 0.1875}
+            | {"predicted_bins": [0.5], "accepted_by_predicted": [0.4375]},
+            SLOW: {"confidence_ece": 0.75, "confidence_brier": 0.5},
+        }
+        options = {**OPTIONS, disco: DEFAULTS | {"gamma": 12, "schedule": "disco", "controller": "c.json"}}
+        times = {**TIMES, disco: {"a": 5, "b": 5}}
+        folder = write_run(self.folder / "controlled", times, PROMPTS, options=options, metrics=metrics)
+        code, out, err = self.call(folder)
+        self.assertEqual((code, err), (0, ""))
+        part = out.split("| forecast of acceptance |")[1]
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines() if "|" in line][2:]
+        self.assertEqual(len(rows), 2, "a bandit stops by no forecast")
+        self.assertEqual(rows[0][1:], ["the draft's probability", "0.125", "0.250", "0.25 → 0.50, 0.75 → 0.62"])
+        self.assertEqual(rows[1][1:], ["the controller's prediction", "0.062", "0.188", "0.50 → 0.44"])
+        self.assertNotIn("forecast of acceptance", self.call(self.write("run"))[1])
+
+    def test_the_threshold_of_a_controller_is_that_of_its_file_unless_an_option_replaces_it(self):
+        own = DEFAULTS | {"schedule": "disco", "controller": "build/c.json"}
+        self.assertEqual(schedules_page.threshold_of(own), "of build/c.json")
+        self.assertEqual(schedules_page.threshold_of(own | {"controller_threshold": 0.25}), "0.25 of build/c.json")
 
     def test_a_selection_is_compared_with_the_best_drafter_alone(self):
         copies, bandit = "suffix_decoding/length=4", "selection/drafts=d+e/choose=bandit"

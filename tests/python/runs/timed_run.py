@@ -9,9 +9,9 @@ PLAIN = "autoregressive"
 TOKENS = 5  # of each line
 
 
-def write_run(folder, times, prompts, noise=0.02, target="t", draft="d", options=None):
+def write_run(folder, times, prompts, noise=0.02, target="t", draft="d", options=None, metrics=None):
     """A run in which a token of a case takes `times` ns in each category. times: {case: {category: ns}}; prompts: {id: category}.
-    options: {case: its options}; a case without them has the budget that its id names."""
+    options: {case: its options}; a case without them has the budget that its id names. metrics: {case: its metrics}."""
     (folder / "cases").mkdir(parents=True)
     cases = []
     for number, (case, by_category) in enumerate(times.items()):
@@ -28,6 +28,7 @@ def write_run(folder, times, prompts, noise=0.02, target="t", draft="d", options
         cases.append(
             {"id": case, "file": f"cases/{number}.jsonl", "strategy": case.split("/")[0], "options": own}
             | {"draft": "d" if "draft=" in case else None, "gamma": own.get("gamma"), "reference": PLAIN}
+            | {"metrics": (metrics or {}).get(case, {})}
         )
     environment = {
         "models": {"target": {"sha256": target, "name": "tiny"}, "d": {"sha256": draft}},
