@@ -288,6 +288,7 @@ nlohmann::json to_json(const LineRecord& line) {
     out["error"] = line.error;
     return out;
   }
+  for (const ProbeTimes& probe : line.probes) out["probes"].push_back({probe.memory_ns, probe.arithmetic_ns});
   for (const TimedForward& forward : line.drift) out["drift"].push_back({forward.rows, forward.ns});
   json turns = json::array(), steps = json::array();
   Work target_prefill, target, draft_prefill, draft;
@@ -386,6 +387,12 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   if (value.contains("calibration_rounds")) read(value, "calibration_rounds", line.calibration_rounds, 0);
   line.error = value.value("error", "");
   if (!line.error.empty()) return line;
+  if (const auto probes = value.find("probes"); probes != value.end()) {
+    for (const json& probe : *probes) {
+      line.probes.push_back({whole<std::int64_t>(probe.at(0), "probes", 1, kMostOf<std::int64_t>),
+                             whole<std::int64_t>(probe.at(1), "probes", 1, kMostOf<std::int64_t>)});
+    }
+  }
   if (const auto drift = value.find("drift"); drift != value.end()) {
     for (const json& forward : *drift)
       line.drift.push_back({whole<int>(forward.at(0), "drift", 1, kMostOf<int>),

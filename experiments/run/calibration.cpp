@@ -15,8 +15,7 @@ using nlohmann::json;
 
 constexpr int kStepTokens = 24;  ///< tokens of a short text
 /// Measurements of each narrow size in a round. Every prediction depends on t(1) and a few narrow sizes.
-/// Fewer measurements are needed when the lines time forwards between their steps (drift_every).
-constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
+constexpr int kNarrowTurns = 5;
 
 /// Forwards of up to kNarrow rows are measured in every round, those of up to kUsual rows in every other
 /// round. Wider ones are rare in usual cases, so a few measurements in the whole run are enough. Trees choose
@@ -123,17 +122,24 @@ ForwardTimer& Calibration::timer(const std::string& draft) {
   return timers_.try_emplace(draft, model, context_, most).first->second;
 }
 
-bool Calibration::watches_drift() const {
-  return rounds_ > 0 && experiment_.calibration.drift_every > 0 && models_.backend().host_memory();
+bool Calibration::runs_probes() const {
+  return rounds_ > 0 && experiment_.calibration.probe_every > 0 && models_.backend().host_memory();
 }
 
-std::function<void(const StepRecord&)> Calibration::drift_watch(std::vector<TimedForward>& drift) {
-  if (!watches_drift()) return nullptr;
-  return
-      [this, &drift, every = experiment_.calibration.drift_every, count = 0](const StepRecord& step) mutable {
-        if (count++ % every != every / 2 || step.rows > rows_) return;
-        drift.push_back({step.rows, std::llround(timer("").time(step.rows).host_ns)});
-      };
+void Calibration::probe(std::vector<ProbeTimes>& probes) {
+  if (!runs_probes()) return;
+  if (!probes_) {
+    probes_.emplace(models_.backend().threads());
+    probes_->run();  // warms up
+  }
+  probes.push_back(probes_->run());
+}
+
+std::function<void(const StepRecord&)> Calibration::probe_steps(std::vector<ProbeTimes>& probes) {
+  if (!runs_probes()) return nullptr;
+  return [this, &probes, every = experiment_.calibration.probe_every, count = 0](const StepRecord&) mutable {
+    if (++count % every == 0) probe(probes);
+  };
 }
 
 void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>& interrupted) {
@@ -145,8 +151,9 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
     int forwards = 0;
   };
   std::map<int, Sum> sums;  // by number of rows
-  const int turns = watches_drift() ? kNarrowTurnsBesideDrift : kNarrowTurns;
-  for (const PlannedForward& forward : planned_forwards(done_, rounds_, rows_, turns)) {
+  std::vector<ProbeTimes> probes;
+  probe(probes);
+  for (const PlannedForward& forward : planned_forwards(done_, rounds_, rows_, kNarrowTurns)) {
     if (interrupted()) return;
     const ForwardTime time = timer("").time(forward.rows);
     if (!forward.timed) continue;
@@ -160,6 +167,8 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
     if (sum.time.device_ns) mean.device_ns = *sum.time.device_ns / sum.forwards;
     put(round["t_n_ns"], on_device, n, mean);
   }
+  probe(probes);
+  for (const ProbeTimes& one : probes) round["probes"].push_back({one.memory_ns, one.arithmetic_ns});
   int index = 0;
   for (const CaseSpec& spec : experiment_.cases) {
     if (interrupted()) return;

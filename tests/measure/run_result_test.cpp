@@ -37,6 +37,7 @@ LineRecord example() {
   line.repeat = 1;
   line.order = 7;
   line.calibration_rounds = 3;
+  line.probes = {{1500000, 600000}, {1600000, 500000}};
   line.drift = {{1, 9000000}, {3, 8500000}};
   for (int t = 0; t < 2; ++t) {
     GenerationRecord turn;
@@ -133,6 +134,9 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].steps[0].parts[1].ns, 900);
   EXPECT_EQ(back.turns[1].steps[0].drafted[0].parent, 0);
   EXPECT_EQ(back.seed, 18446744073709551615u);
+  ASSERT_EQ(back.probes.size(), 2u);
+  EXPECT_EQ(back.probes[1].memory_ns, 1600000);
+  EXPECT_EQ(back.probes[1].arithmetic_ns, 500000);
   EXPECT_EQ(back.drift.size(), 2u);
   EXPECT_EQ(back.drift[1].rows, 3);
   EXPECT_EQ(back.drift[1].ns, 8500000);

@@ -123,6 +123,33 @@ TEST(MachineDrift, OfALine) {
   }
 }
 
+TEST(MachineDrift, OfALineWithProbes) {
+  const theory::RowTimes target(std::map<int, double>{{1, 20}, {2, 40}});
+  const auto drift_of = [](double first_memory, double first_arithmetic) {
+    std::vector<json> rounds = {round_of(16, 32), round_of(24, 48)};  // .8 and 1.2 times the mean
+    rounds[0]["probes"] = {{first_memory, first_arithmetic}};
+    rounds[1]["probes"] = {{2000 - first_memory, 1000 - first_arithmetic}};  // the means are 1000 and 500
+    return MachineDrift(rounds);
+  };
+  LineRecord line;
+  line.calibration_rounds = 1;
+  line.drift = {{1, 99}};                    // probes win over it
+  line.probes = {{1200, 500}, {1400, 600}};  // 1.3 times and 1.1 times the mean
+  EXPECT_DOUBLE_EQ(drift_of(800, 500).memory_share().value(), 1) << "forwards follow the memory";
+  EXPECT_DOUBLE_EQ(drift_of(800, 500).during(line, target).value(), 1.3);
+  EXPECT_DOUBLE_EQ(drift_of(1000, 400).memory_share().value(), 0) << "forwards follow the arithmetic";
+  EXPECT_DOUBLE_EQ(drift_of(1000, 400).during(line, target).value(), 1.1);
+  // a = .9, m = .7, forwards .8: half of each
+  EXPECT_NEAR(drift_of(700, 450).memory_share().value(), .5, 1e-12);
+  EXPECT_NEAR(drift_of(700, 450).during(line, target).value(), 1.2, 1e-12);
+  EXPECT_EQ(drift_of(700, 450).source(line), theory::DriftSource::probes);
+  const MachineDrift without(std::vector<json>{round_of(16, 32), round_of(24, 48)});
+  EXPECT_FALSE(without.memory_share());
+  EXPECT_EQ(without.source(line), theory::DriftSource::lines) << "an older record";
+  line.drift.clear();
+  EXPECT_EQ(without.source(line), theory::DriftSource::rounds);
+}
+
 TEST(CalibrationCosts, StepsAreCorrectedForTheSpeedOfTheMachine) {
   std::vector<json> rounds = {round_of(10, 20),
                               round_of(30, 60)};  // half of the mean time, and 1.5 times of it
