@@ -7,6 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/nearest.h"
+#include "core/base/utf8.h"
 #include "experiments/metrics/best_chain.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
@@ -292,6 +294,25 @@ RunData load_run(const std::filesystem::path& folder) {
                  .advice = "See results/SCHEMA.md."});
   }
   return run;
+}
+
+RunData run_of_category(const RunData& run, const std::string& category) {
+  std::set<std::string> known;
+  for (const auto& data : run.cases) known.insert(data->categories.begin(), data->categories.end());
+  known.erase("");  // prompts without a category
+  if (!known.contains(category)) {
+    const std::vector<std::string> names(known.begin(), known.end());
+    throw Error({.what = "category of prompts",
+                 .got = "\"" + printable(category, 80) + "\"",
+                 .expected = "a category of the prompts of the run",
+                 .advice = names.empty() ? "Its prompts have no categories." : suggest(category, names)});
+  }
+  RunData part = run;
+  for (std::shared_ptr<CaseData>& data : part.cases) {
+    data = data->of_category(category);
+    data->intervals = true;
+  }
+  return part;
 }
 
 void require_lines(const RunData& run, const std::filesystem::path& folder) {
