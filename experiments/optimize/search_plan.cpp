@@ -203,9 +203,10 @@ json SearchPlan::setting(const std::string& id, int length, const std::string& t
   const bool copies = options.contains("length"), drafts = options.contains("gamma");
   if (!copies && !drafts) return nullptr;
   // Without a draft model, "gamma" is that of an unused fallback. With one, copies and chains are both
-  // drafts.
-  if (copies) entry["length"] = length;
-  if (drafts && (!copies || !found->drafts.empty())) entry["gamma"] = length;
+  // drafts, and the trace has no longer ones than its own case allows.
+  if (copies) entry["length"] = std::min(length, options["length"].get<int>());
+  if (drafts && (!copies || !found->drafts.empty()))
+    entry["gamma"] = std::min(length, options["gamma"].get<int>());
   return entry;
 }
 

@@ -120,9 +120,11 @@ TEST(SearchPlan, CopiesThatADraftContinuesAreShortenedWithIt) {
     return spec.strategy.info().name == "prompt_lookup" && !spec.drafts.empty();
   });
   ASSERT_NE(hybrid, trace.cases.end());
-  const json entry = plan.setting(hybrid->id, 2, "");
+  const json entry = plan.setting(hybrid->id, 2, ""), longer = plan.setting(hybrid->id, 7, "");
   EXPECT_EQ(entry["gamma"], 2);
   EXPECT_EQ(entry["length"], 2);
+  EXPECT_EQ(longer["gamma"], 7);
+  EXPECT_EQ(longer["length"], 5) << "the trace has no longer copies";
 }
 
 TEST(SearchPlan, TheMeasurementHasTheOtherPrompts) {
