@@ -161,7 +161,11 @@ std::optional<json> all_drafts(const Experiment& experiment) {
 }  // namespace
 
 TracePlan plan_trace(const std::string& config, const TraceWish& wish) {
-  Experiment experiment = std::move(load_experiments(config, wish.settings).front());
+  return plan_trace(read_json_file(config), std::filesystem::path(config).lexically_normal().string(), wish);
+}
+
+TracePlan plan_trace(json config, const std::string& name, const TraceWish& wish) {
+  Experiment experiment = std::move(configure_experiments(std::move(config), name, wish.settings).front());
   if (!wish.filter.empty()) filter_cases(experiment, wish.filter);
   TracePlan plan{.settings = wish.settings, .notes = {}};
   std::vector<PlannedTrace> traces;
@@ -171,7 +175,13 @@ TracePlan plan_trace(const std::string& config, const TraceWish& wish) {
   for (const CaseSpec& spec : experiment.cases) {
     if (spec.strategy.info().is_baseline) continue;
     std::string note;
-    std::optional<PlannedTrace> planned = plan_case(spec, wish, note);
+    std::optional<PlannedTrace> planned;
+    try {
+      planned = plan_case(spec, wish, note);
+    } catch (const Error& error) {
+      if (!wish.leave_out) throw;
+      note = error.what();
+    }
     if (!planned) {
       plan.notes.push_back("left out: " + note);
       continue;
@@ -192,7 +202,7 @@ TracePlan plan_trace(const std::string& config, const TraceWish& wish) {
   }
   if (traces.empty()) {
     throw Error(
-        {.what = config,
+        {.what = name,
          .got = "no case that can be traced",
          .expected = "a case that drafts chains, or trees of the draft's best tokens",
          .advice = plan.notes.empty() ? "configs/trace.json is an example." : plan.notes.front() + "."});

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ struct TraceWish {
   /// What schedules look at, and what the drafters of chains therefore compute for each token at temperature
   /// 0: "confidence", "entropy" (also the confidence) or "none".
   std::string evidence = "confidence";
+  /// A case that cannot be traced, such as one with a lossy rule, is left out with a note. false: it is an
+  /// error.
+  bool leave_out = false;
 };
 
 /// How a config becomes a trace.
@@ -34,6 +38,8 @@ struct TracePlan {
 /// can be traced, and as load_experiments() does. A case is left out with a note if its strategy drafts trees
 /// of another kind, or if its trees have children that are not the draft's best tokens.
 TracePlan plan_trace(const std::string& config, const TraceWish& wish);
+/// Does the same for a config that is in memory already. Messages call the config `name`.
+TracePlan plan_trace(nlohmann::json config, const std::string& name, const TraceWish& wish);
 
 /// Throws Error unless the folder holds a trace that this version may resume.
 void require_trace_folder(const std::string& folder);

@@ -298,6 +298,16 @@ def optimized_tree(test, laboratory, text):
         test.assertIn(result.returncode, (0, 1), result.stderr)
 
 
+def optimized_config(test, laboratory, text):
+    """Runs the command on the two prompts of one category. Exit code 1: no setting is faster with the tiny model."""
+    short = (
+        " --set 'prompts.categories=[\"code\"]' --set max_tokens=8 --longest 2 --nodes 4 --depth 2 --lookahead-rows 8"
+    )
+    result = laboratory.run(text + short + " --repeats 1 --threads 1 -q")
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
+
+
 def grid_of_trees(test, laboratory, text):
     """Runs the command on few prompts. Exit code 1: no tree is worth its time with the tiny model."""
     result = laboratory.run(text + SMALL + " -q")
@@ -444,6 +454,7 @@ COMMANDS = [
     (r"speclab optimize tree .* --by-confidence ", trees_by_confidence),
     (r"(\.venv/bin/python )?scripts/tree_grid\.py (pick|check) |speclab run build/cells/", cells_of_a_grid),
     (r"speclab optimize tree ", optimized_tree),
+    (r"speclab optimize config ", optimized_config),
     (
         r"speclab optimize layers ",
         with_options(" --limit 2 --tokens 8 --gamma 2 --evaluations 3 --threads 1 --backend cpu"),
@@ -476,7 +487,7 @@ COMMANDS = [
     (r"speclab bench --model", with_options(" --threads 1")),
     (r"speclab describe NAME$", describe_any),
     (r"speclab describe \w+$", as_it_stands),
-    (r"speclab (\w+|datastore build|ngram build|optimize layers|optimize tree)$", mention),
+    (r"speclab (\w+|datastore build|ngram build|optimize layers|optimize tree|optimize config)$", mention),
     (r"speclab_bench ", benchmark),
     (r"(cmake|ctest) ", presets),
     (r"(\.venv/bin/python )?scripts/history\.py", history_of_runs),
