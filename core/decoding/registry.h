@@ -52,6 +52,9 @@ struct StrategyInfo {
   /// With a constant schedule and a fixed budget, every draft is a chain of "gamma" tokens, drawn from the
   /// draft model alone. Exact expectations on toys are for such drafts (core/theory/toys).
   bool drafts_model_chains = false;
+  /// Drafts on a thread of its own while the target verifies. The decode loop then divides the threads of the
+  /// backend between the two models (core/decoding/ahead/divided_models.h).
+  bool drafts_ahead = false;
   bool skips_layers = false;  ///< drafts with the target, but skips the layers that the file of the option
                               ///< "skip_file" names (`speclab optimize layers` writes such files)
   /// Drafts with forwards of the target itself. A table of costs then has the time of a layer and of a cached

@@ -110,6 +110,26 @@ DraftedToken drafted_from_json(const json& value, int node) {
   return token;
 }
 
+json to_json(const AheadWork& work) {
+  return {{"forwards", work.forwards},
+          {"drafted", work.drafted},
+          {"right", work.right},
+          {"ns", work.ns},
+          {"overlapped_ns", work.overlapped_ns},
+          {"waited_ns", work.waited_ns}};
+}
+
+AheadWork ahead_from_json(const json& value) {
+  AheadWork work;
+  read(value, "forwards", work.forwards);
+  read(value, "drafted", work.drafted);
+  value.at("right").get_to(work.right);
+  read(value, "ns", work.ns);
+  read(value, "overlapped_ns", work.overlapped_ns, 0, work.ns);
+  read(value, "waited_ns", work.waited_ns);
+  return work;
+}
+
 json to_json(const StepRecord& step) {
   json tokens = json::array();
   for (std::size_t i = 0; i < step.drafted.size(); ++i)
@@ -127,6 +147,7 @@ json to_json(const StepRecord& step) {
   if (step.pool_size >= 0) value["pool"] = step.pool_size;
   if (step.root_confidence >= 0) value["root_confidence"] = shortened(step.root_confidence);
   if (step.tree_number >= 0) value["tree"] = step.tree_number;
+  if (step.ahead) value["ahead"] = to_json(*step.ahead);
   for (const ProbedToken& probe : step.probes)
     value["probes"].push_back({probe.id, probe.parent, probe.best});
   for (const Contribution& part : step.contributions) value["sources"].push_back({part.first, part.source});
@@ -179,6 +200,7 @@ StepRecord step_from_json(const json& value) {
   if (value.contains("pool")) read(value, "pool", step.pool_size);
   step.root_confidence = value.value("root_confidence", -1.0f);
   if (value.contains("tree")) read(value, "tree", step.tree_number, 0, kMostTreeNumber);
+  if (const auto ahead = value.find("ahead"); ahead != value.end()) step.ahead = ahead_from_json(*ahead);
   if (const auto probes = value.find("probes"); probes != value.end()) {
     const auto at = [](const json& probe, std::size_t i) {
       return whole<int>(probe.at(i), "probes", -1, std::numeric_limits<int>::max());

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/backend/backend_choice.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {
@@ -26,6 +27,9 @@ std::optional<double> number(const json& object, const char* name) {
 /// always had their processors. Forwards use all threads. Drafting without a model, the acceptance rule and
 /// the bookkeeping use one.
 std::optional<double> share_of_threads(const json& entry, double threads) {
+  const StrategyInfo* strategy = recorded_strategy(entry.value("strategy", ""));
+  if (strategy != nullptr && strategy->drafts_ahead)
+    return std::nullopt;  // the draft has a thread of its own
   const json& metrics = entry.at("metrics");
   const auto draft = number(metrics, "time_draft"), target = number(metrics, "time_target"),
              accept = number(metrics, "time_accept"), other = number(metrics, "time_other");

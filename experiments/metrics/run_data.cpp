@@ -262,11 +262,17 @@ RunData load_run(const std::filesystem::path& folder) {
       data->config = entry;
       data->environment = run.environment;
       const RowsStay own = stay[data->id()], reference = stay[reference_of[data->id()]];
-      data->calibration = costs_as_paid(run.calibration, own, reference);
+      const auto paid_by_case = [&](const json& table) {
+        const json& draft = entry.at("draft");
+        return costs_beside_drafting(costs_as_paid(table, own, reference), data->id(),
+                                     draft.is_string() ? draft.get<std::string>() : "");
+      };
+      data->calibration = paid_by_case(run.calibration);
       data->resampled_calibrations = resampled;
-      if (run.calibration.contains("device")) {  // without device times all cases share one table
+      // Without device times, all cases share one table, except those that draft ahead.
+      if (run.calibration.contains("device") || data->calibration != run.calibration) {
         auto paid = std::make_shared<std::vector<json>>();
-        for (const json& table : *resampled) paid->push_back(costs_as_paid(table, own, reference));
+        for (const json& table : *resampled) paid->push_back(paid_by_case(table));
         data->resampled_calibrations = paid;
       }
       data->drift = drift;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/decoding/drafting/draft_model.h"
 #include "core/measure/run_result.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -57,6 +58,13 @@ json as_json(const StepRecord& step) {
             {"accept", step.times[Phase::accept]},
             {"other", step.times[Phase::other]},
             {"step", step.times.total()}}}};
+}
+
+json as_json(const OverlapTimes& times) {
+  json out = {
+      {"t_n_ns", json::object()}, {"draft_ns", times.draft_ns}, {"draft_alone_ns", times.draft_alone_ns}};
+  for (const auto& [n, ns] : times.target_ns) out["t_n_ns"][std::to_string(n)] = ns;
+  return out;
 }
 
 /// Adds the time of a forward of n rows to the times by the host's clock and, if there is a device, to the
@@ -122,6 +130,24 @@ ForwardTimer& Calibration::timer(const std::string& draft) {
   return timers_.try_emplace(draft, model, context_, most).first->second;
 }
 
+OverlapTimer& Calibration::overlap_timer(const CaseSpec& spec) {
+  const auto found = overlap_timers_.find(spec.id);
+  if (found != overlap_timers_.end()) return found->second;
+  const json options = spec.options();
+  const DraftSampling of_draft{.temperature = options.value("draft_temperature", -1.0),
+                               .top_k = options.value("draft_top_k", -1),
+                               .top_p = options.value("draft_top_p", -1.0)};
+  const OverlapTimer::Setting setting{
+      .context = context_,
+      .most_rows = std::clamp(options.value("gamma", 1) + 1, 1, models_.target()->config().context - 1),
+      .sampling = of_draft.over(spec.generation.sampling),
+      .coupled = spec.generation.coins == CoinUse::gumbel};
+  return overlap_timers_
+      .try_emplace(spec.id, models_.target(), models_.draft(spec.drafts.front()), spec.strategy.info().name,
+                   setting)
+      .first->second;
+}
+
 bool Calibration::runs_probes() const {
   return rounds_ > 0 && experiment_.calibration.probe_every > 0 && models_.backend().host_memory();
 }
@@ -182,6 +208,13 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
       }
       round["drafts"][name] = std::move(host);
       if (!device.empty()) drafts_on_device[name] = std::move(device);
+    }
+    if (spec.strategy.info().drafts_ahead) {
+      try {
+        round["ahead"][spec.id] = as_json(overlap_timer(spec).measure());
+      } catch (const Error&) {
+        // The lines of this case will record the error.
+      }
     }
     const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
     if (measured_in(done_, rounds_, experiment_.calibration.texts, phase))

@@ -14,6 +14,7 @@
 #include "experiments/config/experiment.h"
 #include "experiments/run/forward_times.h"
 #include "experiments/run/model_set.h"
+#include "experiments/run/overlap/overlap_timer.h"
 #include "experiments/run/run_plan.h"
 
 namespace speclab {
@@ -25,10 +26,11 @@ namespace speclab {
 ///
 /// A round times forwards after as many cached tokens as the run has on average, or as
 /// CalibrationOptions::context says: the target over n rows (planned_forwards) and each draft model over 1
-/// and 2 rows, and over more with CalibrationOptions::draft_rows. Over all rounds together, each case also
-/// decodes a few short texts that are not lines. These texts show what a step costs besides the target's
-/// forward. The rounds are written to calibration.jsonl (results/SCHEMA.md). The function calibration_costs
-/// computes one table from them.
+/// and 2 rows, and over more with CalibrationOptions::draft_rows. For a case that drafts ahead
+/// (StrategyInfo::drafts_ahead) it also times forwards of both models while both work (OverlapTimer). Over
+/// all rounds together, each case also decodes a few short texts that are not lines. These texts show what a
+/// step costs besides the target's forward. The rounds are written to calibration.jsonl (results/SCHEMA.md).
+/// The function calibration_costs computes one table from them.
 class Calibration {
  public:
   /// Takes the ids of an autoregressive case and of a prompt, and a seed. Returns the finished line, or null.
@@ -56,6 +58,7 @@ class Calibration {
  private:
   bool runs_probes() const;
   ForwardTimer& timer(const std::string& draft);
+  OverlapTimer& overlap_timer(const CaseSpec& spec);
   nlohmann::json steps(const CaseSpec& spec, const PromptSpec& prompt,
                        const std::function<bool()>& interrupted) const;
 
@@ -70,7 +73,8 @@ class Calibration {
   int context_ = 0, rows_ = 0;
   std::vector<int> draft_sizes_;                ///< rows of the measured draft forwards, the largest first
   std::map<std::string, ForwardTimer> timers_;  ///< by draft; "": the target
-  std::optional<MachineProbes> probes_;         ///< made for the first probe
+  std::map<std::string, OverlapTimer> overlap_timers_;  ///< by case, of the cases that draft ahead
+  std::optional<MachineProbes> probes_;                 ///< made for the first probe
 };
 
 /// Whether forwards of n rows are measured, if the largest measured one has `most` rows: all n up to 128,

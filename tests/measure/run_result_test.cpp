@@ -79,6 +79,7 @@ LineRecord example() {
     step.probes = {{7, 0, -1}, {8, 3, 12}};
     if (t == 1) step.parts = {{4, 800}, {5, 900}}, step.contributions = {{1, "draft"}, {2, "text"}};
     if (t == 1) step.reviews = {{"draft", "text", 5, 3}};
+    if (t == 1) step.ahead = AheadWork{3, 2, true, 900, 700, 200};
     if (t == 1) step.root_confidence = .375f, step.tree_number = 2;
     turn.steps.push_back(step);
     line.turns.push_back(turn);
@@ -126,6 +127,16 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_FALSE(json["steps"][0].contains("root_confidence"));  // as in older records
   EXPECT_EQ(back.turns[0].steps[0].root_confidence, -1);
   EXPECT_EQ(back.turns[0].steps[0].tree_number, -1);
+  EXPECT_FALSE(back.turns[0].steps[0].ahead);
+  ASSERT_TRUE(back.turns[1].steps[0].ahead);
+  EXPECT_EQ(back.turns[1].steps[0].ahead->forwards, 3);
+  EXPECT_EQ(back.turns[1].steps[0].ahead->drafted, 2);
+  EXPECT_TRUE(back.turns[1].steps[0].ahead->right);
+  EXPECT_EQ(back.turns[1].steps[0].ahead->overlapped_ns, 700);
+  EXPECT_EQ(back.turns[1].steps[0].ahead->waited_ns, 200);
+  nlohmann::json longer = json;
+  longer["steps"][1]["ahead"]["overlapped_ns"] = 901;
+  EXPECT_THROW(line_from_json(longer, "x"), Error) << "a part that is longer than the whole";
   EXPECT_TRUE(back.turns[0].steps[0].reviews.empty());
   ASSERT_EQ(back.turns[1].steps[0].reviews.size(), 1u);
   EXPECT_EQ(back.turns[1].steps[0].reviews[0].source, "text");

@@ -76,7 +76,14 @@ OptionInfo describe(const std::string& strategy, const std::string& option) {
 
 class Conformance : public ::testing::TestWithParam<std::string> {
  protected:
-  ModelPtr target = tiny_target(3);
+  /// Two models that work at the same time need two threads.
+  static ModelPtr target_of(const std::string& strategy) {
+    if (!find_strategy(strategy).info.drafts_ahead) return tiny_target(3);
+    static const std::shared_ptr<Backend> two_threads = make_cpu_backend({2, "f32"});
+    return load_tiny_on(two_threads, random_llama(tiny_shape(), 3));
+  }
+
+  ModelPtr target = target_of(GetParam());
   ModelPtr draft = Model::with_layers(target, {0});
 
   /// The strategy with everything that it needs. A new kind of needed file must be made here.

@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "core/base/error.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/machine_drift.h"
 
@@ -203,6 +204,31 @@ TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
   EXPECT_TRUE(costs["cases"]["c"].is_null()) << "no step, no cost";
   EXPECT_EQ(costs["cases"]["d"]["steps"], 1);
   EXPECT_TRUE(calibration_costs({}).is_null());
+}
+
+// A case that drafts ahead pays for forwards that run beside those of the other model.
+TEST(CalibrationCosts, TimesOfTwoModelsThatWorkAtTheSameTime) {
+  // The first round takes half of the mean time, the second one 1.5 times of it.
+  std::vector<json> rounds = {round_of(10, 12), round_of(30, 36)};
+  for (json& round : rounds) round["drafts"] = {{"small", {{"1", 1}, {"2", 2}}}};
+  rounds[0]["ahead"] = {{"a", {{"t_n_ns", {{"1", 15}, {"3", 20}}}, {"draft_ns", 2}, {"draft_alone_ns", 1}}}};
+  rounds[1]["ahead"] = {{"a", {{"t_n_ns", {{"1", 45}, {"3", 60}}}, {"draft_ns", 6}, {"draft_alone_ns", 3}}}};
+  const json costs = calibration_costs(rounds);
+  EXPECT_DOUBLE_EQ(costs["ahead"]["a"]["t_n_ns"]["3"].get<double>(), 40);
+  EXPECT_DOUBLE_EQ(costs["ahead"]["a"]["draft_ns"].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(costs["ahead"]["a"]["draft_alone_ns"].get<double>(), 2);
+  const json paid = costs_beside_drafting(costs, "a", "small");
+  EXPECT_DOUBLE_EQ(paid["t_n_ns"]["1"].get<double>(), 30);
+  EXPECT_DOUBLE_EQ(paid["t_n"]["3"].get<double>(), 40 / 30.);
+  EXPECT_DOUBLE_EQ(paid["drafts"]["small"]["c"].get<double>(), 4 / 30.);
+  EXPECT_DOUBLE_EQ(paid["reference_ns"].get<double>(), 20) << "the reference works alone";
+  EXPECT_DOUBLE_EQ(calibrated_row_times(paid).at(2), 35);
+  EXPECT_EQ(costs_beside_drafting(costs, "b", "small"), costs) << "another case";
+  EXPECT_TRUE(costs_beside_drafting(nullptr, "a", "small").is_null());
+  rounds.front().erase("ahead");
+  EXPECT_TRUE(calibration_costs(rounds).contains("ahead")) << "a case that some rounds measured";
+  rounds.back()["ahead"]["a"]["t_n_ns"].erase("1");
+  EXPECT_THROW(calibration_costs(rounds), Error);
 }
 
 json round_on_device(double host, double device) {

@@ -186,8 +186,16 @@ def merged_shards(test, laboratory, text):
 
 
 def small_run_of_toys(test, laboratory, text):
-    """Without a calibration, whose times mean nothing on a toy. The datastore comes from the commands before it on the page."""
-    short = text + " --set prompts.limit=2 --set seeds=1 --set max_tokens=8 --threads 1 --backend cpu"
+    """Without a calibration, whose times mean nothing on a toy. The datastore comes from the commands before it on the page. One
+    strategy needs two threads."""
+    short = text + " --set prompts.limit=2 --set seeds=1 --set max_tokens=8 --threads 2 --backend cpu"
+    test.succeeds(laboratory.run(short), short)
+
+
+def small_run_on_two_threads(test, laboratory, text):
+    """For cases that draft while the target verifies."""
+    short = text + SMALL.replace("--threads 1", "--threads 2")
+    test.assertIn("--threads 2", short)
     test.succeeds(laboratory.run(short), short)
 
 
@@ -449,6 +457,7 @@ COMMANDS = [
     (r"speclab run configs/budget_best_fixed\.json .*budget_page\.py", budget_pages),
     (r"speclab run configs/budget_best_fixed\.json ", best_fixed_settings),
     (r"speclab run configs/toys\.json", small_run_of_toys),
+    (r"speclab run configs/overlap\.json", small_run_on_two_threads),
     (r"speclab run configs/", small_run),
     (r"speclab optimize tree .* --grid ", grid_of_trees),
     (r"speclab optimize tree .* --by-confidence ", trees_by_confidence),
