@@ -28,8 +28,7 @@ namespace {
 using nlohmann::json;
 
 /// "times_note" of a case of StrategyInfo::needs_program.
-constexpr const char* kOutsideTimes =
-    "a proposer outside the engine (Python) drafted: times are not a claim";
+constexpr const char* kOutsideTimes = "a proposer outside the engine (Python) drafted: times are not a claim";
 
 json or_null(const json& object, const char* key) {
   return object.contains(key) ? object[key] : json(nullptr);

@@ -203,8 +203,8 @@ std::vector<std::string> rules_of_verdicts() {
 INSTANTIATE_TEST_SUITE_P(Rules, VerifiedRule, ::testing::ValuesIn(rules_of_verdicts()),
                          [](const auto& info) { return info.param; });
 
-// Every strategy that needs no file and no other program. The device verifies those that have no plan of whole steps and read no
-// rows.
+// Every strategy that needs no file and no other program. The device verifies those that have no plan of
+// whole steps and read no rows.
 TEST(VerifiedLoop, EveryStrategyGivesTheTextOfTheHost) {
   const ModelPtr target = table_on_device(30, 3), draft = table_on_device(30, 3, 1.6);
   int verified = 0;

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -85,6 +86,8 @@ class Measured(unittest.TestCase):
         found = self.expect_copies(self.toy(Lookup(), cases=[lookup]))
         self.assertGreater(found.tau, 1.5)
         self.assertGreater(found.alpha, 0.5)
+        report = subprocess.run([BINARY, "report", self.folder / "run"], capture_output=True, text=True)
+        self.assertIn("/gamma=4: a proposer outside the engine (Python) drafted: times are not a claim.", report.stdout)
         write_tiny_model(self.folder / "model", layers=2)
         run = speclab.measure_proposer(
             Lookup(),

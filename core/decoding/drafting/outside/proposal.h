@@ -27,6 +27,8 @@ struct Proposal {
   }
 };
 
+inline constexpr double kRowTolerance = 1e-3;  ///< of the sum of a row
+
 /// The largest number of bytes of a proposal.
 std::size_t most_bytes(int vocab, int depth);
 
@@ -34,7 +36,6 @@ std::size_t most_bytes(int vocab, int depth);
 /// tree has this depth and Proposal::kMostTokens tokens at most. Ids are below `vocab`. The entries of a row
 /// are finite and not negative, their sum is 1 within kRowTolerance, and the row gives its proposed token a
 /// probability above 0. Throws Error that begins with `where` if one of this does not hold.
-inline constexpr double kRowTolerance = 1e-3;
 void read_proposal(std::string_view bytes, int vocab, int depth, const std::string& where, Proposal& out);
 
 }  // namespace speclab::outside
