@@ -70,6 +70,9 @@ struct StrategyInfo {
                                       ///< decoding); the metric misplaced_ngrams is computed then
   bool shows_recording_cost = false;  ///< `speclab bench` decodes with it to measure
                                       ///< what the record of a step (times, counts, tokens) costs
+  /// Another program proposes the tokens and must be running (core/decoding/drafting/outside/message.h). The
+  /// times of its cases are not a claim, and the record says so.
+  bool needs_program = false;
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
 

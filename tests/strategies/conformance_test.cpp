@@ -4,13 +4,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/datastore.h"
+#include "core/decoding/drafting/outside/proposer_link.h"
 #include "core/decoding/registry.h"
 #include "tests/decoding/loop/loop_fixture.h"
+#include "tests/strategies/outside/proposer_peer.h"
 
 namespace speclab {
 namespace {
@@ -66,6 +69,12 @@ std::string tiny_datastore(const Model& target) {
   return path.string();
 }
 
+/// Starts a program that proposes copies of the text, once, and makes strategies connect to it.
+void use_copying_program() {
+  static const ProposerPeer peer(propose_copies);
+  peer.use();
+}
+
 OptionInfo describe(const std::string& strategy, const std::string& option) {
   StrategyChoice choice(find_strategy(strategy));
   for (const OptionInfo& info : describe_options(choice.fields())) {
@@ -89,6 +98,7 @@ class Conformance : public ::testing::TestWithParam<std::string> {
   /// The strategy with everything that it needs. A new kind of needed file must be made here.
   StrategyChoice chosen(json options = json::object()) const {
     const std::string_view file = find_strategy(GetParam()).info.needs_file;
+    if (find_strategy(GetParam()).info.needs_program) use_copying_program();
     if (file == "datastore") {
       options["datastore"] = tiny_datastore(*target);
     } else {
@@ -147,6 +157,10 @@ TEST_P(Conformance, RefusesToRunWithoutWhatItNeeds) {
   }
   if (!info.needs_file.empty()) {
     EXPECT_THAT(error_of(choose(GetParam()), draft), ::testing::HasSubstr(std::string(info.needs_file)));
+  }
+  if (info.needs_program) {
+    ::unsetenv(outside::kSocketVariable);
+    EXPECT_THAT(error_of(choose(GetParam()), draft), ::testing::HasSubstr(outside::kSocketVariable));
   }
 }
 

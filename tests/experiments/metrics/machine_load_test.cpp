@@ -59,6 +59,13 @@ TEST(MachineLoad, WorkOfOneThreadIsNoSignOfABusyMachine) {
       << "the processor waits for the device";
 }
 
+TEST(MachineLoad, ACaseThatWaitsForAnotherProgramIsNotJudged) {
+  json outside = timed_case("outside", .3, 10, 0);
+  EXPECT_EQ(judge_machine(json::array({outside}), kTwoThreads, {})["busy"], true);
+  outside["times_note"] = "times are not a claim";
+  EXPECT_EQ(judge_machine(json::array({outside}), kTwoThreads, {})["busy"], false);
+}
+
 TEST(MachineLoad, ShardsFromSeveralKindsOfCpuMakeTimesDoubtful) {
   json merged = kTwoThreads;
   merged["other_machines"] = {"cpu/model: \"A\" in a; \"B\" in b", "device: \"A\" in a; \"B\" in b"};

@@ -190,6 +190,10 @@ class Report(Scratch):
             'class="bad">Busy machine: cpu_share 0.21 of &lt;a&gt;.', (self.folder / "report.html").read_text()
         )
 
+    def test_times_that_are_not_a_claim_are_marked(self):
+        self.edit("summary.json", lambda summary: summary["cases"][1].update(times_note="drafted <elsewhere>"))
+        self.assertIn("drafted &lt;elsewhere&gt;.</p>", self.html())
+
     def test_bad_runs_are_refused_with_advice(self):
         self.edit("summary.json", lambda summary: summary.update(schema_version=99))
         status, _, err = self.main()
