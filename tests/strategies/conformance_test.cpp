@@ -11,6 +11,7 @@
 #include "core/decoding/drafting/datastore.h"
 #include "core/decoding/registry.h"
 #include "tests/decoding/loop/loop_fixture.h"
+#include "tests/model/heads/random_heads.h"
 
 namespace speclab {
 namespace {
@@ -66,6 +67,17 @@ std::string tiny_datastore(const Model& target) {
   return path.string();
 }
 
+/// Makes random heads for the target, once for each strategy. The heads of Hydra have prefix attention.
+std::string tiny_head(const std::string& strategy, const Model& target) {
+  static const TempDir dir;
+  const std::filesystem::path path = dir.path() / strategy;
+  if (!std::filesystem::exists(path))
+    write_random_head(
+        path, strategy, target.config(),
+        {.prefix = strategy == "hydra", .tree = {{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 0, 0}}});
+  return path.string();
+}
+
 OptionInfo describe(const std::string& strategy, const std::string& option) {
   StrategyChoice choice(find_strategy(strategy));
   for (const OptionInfo& info : describe_options(choice.fields())) {
@@ -84,6 +96,8 @@ class Conformance : public ::testing::TestWithParam<std::string> {
     const std::string_view file = find_strategy(GetParam()).info.needs_file;
     if (file == "datastore") {
       options["datastore"] = tiny_datastore(*target);
+    } else if (file == "head") {
+      options["head"] = tiny_head(GetParam(), *target);
     } else {
       EXPECT_EQ(file, "") << "this test cannot make what the strategy needs";
     }
