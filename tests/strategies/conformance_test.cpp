@@ -13,6 +13,7 @@
 #include "core/decoding/drafting/outside/proposer_link.h"
 #include "core/decoding/registry.h"
 #include "tests/decoding/loop/loop_fixture.h"
+#include "tests/model/heads/random_heads.h"
 #include "tests/strategies/outside/proposer_peer.h"
 
 namespace speclab {
@@ -75,6 +76,17 @@ void use_copying_program() {
   peer.use();
 }
 
+/// Makes random heads for the target, once for each strategy. The heads of Hydra have prefix attention.
+std::string tiny_head(const std::string& strategy, const Model& target) {
+  static const TempDir dir;
+  const std::filesystem::path path = dir.path() / strategy;
+  if (!std::filesystem::exists(path))
+    write_random_head(
+        path, strategy, target.config(),
+        {.prefix = strategy == "hydra", .tree = {{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 0, 0}}});
+  return path.string();
+}
+
 OptionInfo describe(const std::string& strategy, const std::string& option) {
   StrategyChoice choice(find_strategy(strategy));
   for (const OptionInfo& info : describe_options(choice.fields())) {
@@ -101,6 +113,8 @@ class Conformance : public ::testing::TestWithParam<std::string> {
     if (find_strategy(GetParam()).info.needs_program) use_copying_program();
     if (file == "datastore") {
       options["datastore"] = tiny_datastore(*target);
+    } else if (file == "head") {
+      options["head"] = tiny_head(GetParam(), *target);
     } else {
       EXPECT_EQ(file, "") << "this test cannot make what the strategy needs";
     }

@@ -48,6 +48,10 @@ ALLOWED = {
     ("core/simulate/timelines/overlap.cpp", "lookahead"),
     ("experiments/cli/predict/command_simulate.cpp", "lookahead"),
     ("experiments/simulate/replay/search.cpp", "simulated"),  # a device that is simulated
+    # The format of a head has the name of the strategy that drafts with it.
+    ("core/model/heads/head_card.cpp", "medusa"),
+    ("core/model/heads/head_card.cpp", "hydra"),
+    ("core/model/heads/head_card.cpp", "mlp_speculator"),
 }
 
 
