@@ -67,6 +67,10 @@ struct StrategyInfo {
                                       ///< decoding); the metric misplaced_ngrams is computed then
   bool shows_recording_cost = false;  ///< `speclab bench` decodes with it to measure
                                       ///< what the record of a step (times, counts, tokens) costs
+  /// What it drafts depends on how the steps before went: on the target's rows of these steps, on the tokens
+  /// that they accepted, or on their number. So it drafts something else if steps begin at other positions,
+  /// and a trace (experiments/simulate/trace.h) cannot tell what it would draft.
+  bool follows_steps = false;
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
 
