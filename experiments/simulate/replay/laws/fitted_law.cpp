@@ -173,7 +173,8 @@ json FittedLaw::options_with(const json& setting) const {
 
 bool FittedLaw::about(const CaseData& data) const {
   const CaseData& own = *cells.front().data;
-  if (kind_of(data) != kind || !kind->covers(data.options()) || data.config["rule"] != own.config["rule"])
+  if (kind_of(data) != kind || !kind->covers(data.options()) ||
+      data.config.value("rule", json()) != own.config.value("rule", json()))
     return false;
   json first = other_options(*kind, own), second = other_options(*kind, data);
   for (const char* name : {"max_tokens", "ignore_eos", "min_length"}) first.erase(name);
@@ -195,7 +196,7 @@ std::vector<FittedLaw> fitted_laws(std::span<const std::shared_ptr<CaseData>> ca
     const StepSums sums = step_sums(*data, all_prompts);
     if (sums.steps == 0 || sums.tokens == 0) continue;
     const std::string key = std::string(kind->strategy) + other_options(*kind, *data).dump() +
-                            data->config["rule"].dump() + data->config.value("verify", "");
+                            data->config.value("rule", json()).dump() + data->config.value("verify", "");
     kinds[key] = kind;
     groups[key].push_back({.data = data,
                            .tau = sums.tokens / sums.steps,
