@@ -73,6 +73,10 @@ struct StrategyInfo {
   /// Another program proposes the tokens and must be running (core/decoding/drafting/outside/message.h). The
   /// times of its cases are not a claim, and the record says so.
   bool needs_program = false;
+  /// What it drafts depends on how the steps before went: on the target's rows of these steps, on the tokens
+  /// that they accepted, or on their number. So it drafts something else if steps begin at other positions,
+  /// and a trace (experiments/simulate/trace.h) cannot tell what it would draft.
+  bool follows_steps = false;
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
 

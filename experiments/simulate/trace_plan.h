@@ -34,9 +34,13 @@ struct TracePlan {
 /// become one case. Chains get the longest length and a schedule that never stops them. Trees get one level
 /// of wish.width children, see replay/rank_trace.h. The autoregressive references are added as always.
 ///
-/// Throws Error for a lossy rule, for independent coins above temperature 0, for a config without a case that
-/// can be traced, and as load_experiments() does. A case is left out with a note if its strategy drafts trees
-/// of another kind, or if its trees have children that are not the draft's best tokens.
+/// Above temperature 0 with independent coins the replays of the trace are expectations (certainty.h).
+///
+/// Throws Error for a lossy rule, for independent coins above temperature 0 with a rule that does not judge
+/// token by token, for a config without a case that can be traced, and as load_experiments() does. A case is
+/// left out with a note if its drafts depend on earlier steps, if its strategy drafts trees of another kind,
+/// if its trees have children that are not the draft's best tokens, and for the reasons of
+/// why_not_replayed().
 TracePlan plan_trace(const std::string& config, const TraceWish& wish);
 /// Does the same for a config that is in memory already. Messages call the config `name`.
 TracePlan plan_trace(nlohmann::json config, const std::string& name, const TraceWish& wish);

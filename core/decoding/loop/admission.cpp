@@ -174,17 +174,9 @@ void DecodeLoop::check(const Request& request) const {
                    "Use the tokenizer of the target."});
     }
   }
-  if (request.options.emit_at_most > 0) {
-    const bool sampled = request.options.sampling.temperature > 0;
-    if (sampled && request.options.coins != CoinUse::gumbel) {
-      throw Error({"option emit_at_most", "temperature above 0 with independent coins",
-                   "temperature 0, or coins \"gumbel\"",
-                   "With other coins the text depends on where steps begin."});
-    }
-    if (request.options.device_loop != DeviceLoop::off) {
-      throw Error(
-          {"option emit_at_most", "device_loop", "device_loop off", "A device emits all accepted tokens."});
-    }
+  if (request.options.emit_at_most > 0 && request.options.device_loop != DeviceLoop::off) {
+    throw Error(
+        {"option emit_at_most", "device_loop", "device_loop off", "A device emits all accepted tokens."});
   }
   if (options_.row_details && request.options.device_loop != DeviceLoop::off) {
     throw Error({"row_details", "device_loop", "device_loop off",

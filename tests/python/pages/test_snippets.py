@@ -134,10 +134,11 @@ def on_small_run(test, laboratory, text):
 def on_small_trace(test, laboratory, text):
     """Makes a trace with short drafts, and for --check a run of the same prompts. The tiny model is no target for a verdict."""
     laboratory.need_run(re.search(r"results/runs/[\w-]+", text)[0], "trace")
-    check = re.search(r"--check (results/runs/[\w-]+)", text)
-    if check:
-        text = text.replace(check[1], "results/runs/checked")
-        laboratory.need_run("results/runs/checked", "quickstart")
+    for option in ("check", "costs"):
+        other = re.search(rf"--{option} (results/runs/[\w-]+)", text)
+        if other:
+            text = text.replace(other[1], "results/runs/checked")
+            laboratory.need_run("results/runs/checked", "quickstart")
     test.succeeds(laboratory.run(text), text)
 
 
@@ -481,6 +482,8 @@ COMMANDS = [
     (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
     (r"speclab simulate results/runs/.* --wng", on_small_grid),
     (r"speclab replay results/runs/.* --tree", on_small_ranks),
+    (r"speclab replay results/runs/.* --fitted", on_small_grid),
+    (r"speclab replay results/runs/.* --mix", own_test),  # TraceCli in tests/experiments/cli/trace_cli_test.cpp
     (r"speclab replay results/runs/", on_small_trace),
     (r"speclab trace CONFIG$", trace_of_any),
     (r"speclab trace configs/", small_run),
