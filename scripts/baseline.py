@@ -62,8 +62,8 @@ Written by `scripts/baseline.py pages` from the records in `results/baselines/`;
 - **accepted at a position**: share of the visited positions at which a drafted child was emitted. **at most**: the largest such share of a lossless rule that decides one position after the other. A rule over whole paths, such as `block`, may pass it.
 - **speed / best chain**: tokens per second of a case with trees, divided by those of the fastest chain of the same draft in the run.
 - **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, the unexplained part is no more than noise.
-- **with forwards timed again**: the part that is still unexplained after a correction for the machine's speed at that moment. Other forwards measured this speed: forwards between the steps of the lines, or in the calibration rounds next to
-  the lines. Forwards between the steps have the case's own row counts, so they also correct errors of the calibration.
+- **without machine drift**: the part that is still unexplained after a correction for the machine's speed at that moment. Probes in the lines measured this speed, or the calibration rounds next to the lines. In older records forwards
+  between the steps of the lines measured it. Those have the case's own row counts, so they also correct errors of the calibration.
 """
 FRONT_ROWS = 5  # rows of the table in README.md
 FRONT_WIDTH = 160  # longest line of README.md
@@ -84,7 +84,7 @@ DETAILS = [
     ("at most", lambda case: report.shown(case.metric("position_bound"), "{:.3f}")),
     ("speed / best chain [95 %]", lambda case: report.with_interval(case, "speed_over_chain", "{:.2f}")),
     ("unexplained, % of a step", report.unexplained),
-    ("with forwards timed again, %", report.left_by_drift),
+    ("without machine drift, %", report.left_by_drift),
 ]
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks the golden files and the engine against the oracles: PyTorch, Hugging Face and llama.cpp.
 # - Computes the committed golden files again. Dequantised blocks, token ids and chat templates must be equal. Logits and hidden states of
-#   tiny models, and logits of the target, must be equal up to rounding.
+#   tiny models, logits of tiny heads, and logits of the target, must be equal up to rounding.
 # - Compares whole logits rows of the engine with those of PyTorch on 20 prompts. The largest error must be at most 1e-4 of a row's largest
 #   logit.
 # - Audits the verifier of transformers (docs/audit.md), and the rule of optimal transport.
@@ -68,6 +68,7 @@ dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/gol
 tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
 families() { "$python" scripts/oracle/families.py && unchanged tests/golden/families; }
 hidden_states() { "$python" scripts/oracle/hidden_states.py --check; }
+heads() { "$python" scripts/oracle/heads.py --check; }
 pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
 llama_cpp() { "$python" scripts/oracle/llama_cpp.py --check; }
 vocabulary_holes() { "$python" scripts/oracle/vocabulary_holes.py --check; }
@@ -94,6 +95,7 @@ check "dequantisation" dequantisation
 check "tokenizer and chat template" tokenizer
 check "families" families
 check "hidden states" hidden_states
+check "heads" heads
 check "Unicode tables" unicode_tables
 check "chat templates" chat_templates
 check "bounds for verifiers" verifier_bounds

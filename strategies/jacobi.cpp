@@ -156,6 +156,7 @@ const RegisterStrategy<Options, Jacobi> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
     .guesses_whole_blocks = true,
+    .follows_steps = true,
 }};
 
 }  // namespace

@@ -325,6 +325,7 @@ const RegisterStrategy<Options, Lookahead> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
     .divides_over_devices = true,
+    .follows_steps = true,
     .benchmarks = kBenchmarks,
 }};
 

@@ -294,6 +294,7 @@ const RegisterStrategy<Options, Selection> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "small models with the target's vocabulary; nothing for copies",
     .most_drafts = kMostDrafts,
+    .follows_steps = true,
 }};
 
 }  // namespace

@@ -223,6 +223,7 @@ const RegisterStrategy<Options, Simulated> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
     .needs_reference = true,
+    .follows_steps = true,
 }};
 
 }  // namespace

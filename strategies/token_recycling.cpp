@@ -178,6 +178,7 @@ const RegisterStrategy<Options, TokenRecycling> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
+    .follows_steps = true,
     .benchmarks = kBenchmarks,
 }};
 

@@ -18,6 +18,8 @@ Buffer<float> Backend::keep(std::vector<float> numbers) {
   return buffer;
 }
 
+std::shared_ptr<Backend> Backend::beside(int) const { return nullptr; }
+
 const std::int32_t* Backend::stage(std::span<const std::int32_t> numbers, Buffer<std::int32_t>& buffer) {
   if (host_memory()) return numbers.data();
   std::int32_t* copy = room(buffer, numbers.size());

@@ -158,6 +158,11 @@ class Backend {
   virtual std::string_view numerics_class() const = 0;
   virtual std::string_view device_name() const = 0;
   virtual int threads() const = 0;
+  /// Makes another backend for the same device and the same arithmetic, with `threads` threads of its own.
+  /// Its operations may run while operations of this backend run, and it computes the same bits. Both read
+  /// the same packed weights, and a KV store of one is a KV store of the other. Null if the device cannot be
+  /// divided in this way (the default).
+  virtual std::shared_ptr<Backend> beside(int threads) const;
   /// Measures the speed limits of the device. Takes about half a second.
   virtual DeviceSpeed measure_speed() = 0;
   /// Bytes per number in the KV cache.

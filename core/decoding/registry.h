@@ -52,6 +52,9 @@ struct StrategyInfo {
   /// With a constant schedule and a fixed budget, every draft is a chain of "gamma" tokens, drawn from the
   /// draft model alone. Exact expectations on toys are for such drafts (core/theory/toys).
   bool drafts_model_chains = false;
+  /// Drafts on a thread of its own while the target verifies. The decode loop then divides the threads of the
+  /// backend between the two models (core/decoding/ahead/divided_models.h).
+  bool drafts_ahead = false;
   bool skips_layers = false;  ///< drafts with the target, but skips the layers that the file of the option
                               ///< "skip_file" names (`speclab optimize layers` writes such files)
   /// Drafts with forwards of the target itself. A table of costs then has the time of a layer and of a cached
@@ -67,6 +70,13 @@ struct StrategyInfo {
                                       ///< decoding); the metric misplaced_ngrams is computed then
   bool shows_recording_cost = false;  ///< `speclab bench` decodes with it to measure
                                       ///< what the record of a step (times, counts, tokens) costs
+  /// Another program proposes the tokens and must be running (core/decoding/drafting/outside/message.h). The
+  /// times of its cases are not a claim, and the record says so.
+  bool needs_program = false;
+  /// What it drafts depends on how the steps before went: on the target's rows of these steps, on the tokens
+  /// that they accepted, or on their number. So it drafts something else if steps begin at other positions,
+  /// and a trace (experiments/simulate/trace.h) cannot tell what it would draft.
+  bool follows_steps = false;
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
 

@@ -76,4 +76,6 @@ void Strategy::observe_prompt(const Sequence&, const PromptStates&) {}
 
 void Strategy::observe(std::span<const Sequence* const>, std::span<const Outcome>) {}
 
+void Strategy::halt() {}
+
 }  // namespace speclab

@@ -161,11 +161,15 @@ class Strategy {
   virtual void begin(const Sequence& sequence) = 0;
   /// Fills drafts[i] for sequences[i]. drafts[i].tree already contains the pending
   /// token. If nothing is added, the step is autoregressive decoding. No candidate may be deeper than
-  /// depth_limit, and no probe deeper than probe_limit.
+  /// depth_limit, and no probe deeper than probe_limit. Sequences and drafts stay where they are until
+  /// observe() or halt().
   virtual void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) = 0;
   /// Called after acceptance. Strategies roll back the draft model's KV cache, refill pools or adapt
   /// gamma here.
   virtual void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes);
+  /// Called in place of observe() when a step fails after draft(). A strategy that goes on drafting on a
+  /// thread of its own during the verification waits for that thread. By default it does nothing.
+  virtual void halt();
 };
 
 }  // namespace speclab

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,6 +96,17 @@ struct DevicePart {
   std::int64_t ns = 0;  ///< time of its forward
 };
 
+/// The work of a draft model that drafted for the next step while the target verified this one (draft ahead).
+struct AheadWork {
+  int forwards = 0;  ///< of the draft model, for the draft ahead
+  int drafted = 0;   ///< tokens of the draft ahead
+  bool right =
+      false;  ///< the text went on as assumed: the draft of the next step is ready; otherwise it is dropped
+  std::int64_t ns = 0;             ///< time of the draft ahead, on a thread of its own
+  std::int64_t overlapped_ns = 0;  ///< the part of it before the end of this step's verification
+  std::int64_t waited_ns = 0;  ///< how long the step waited for it afterwards; a part of the phase `draft`
+};
+
 /// The record of one decoding step: one target forward and everything around it.
 struct StepRecord {
   std::string source;  ///< who drafted: "draft", "lookup", ...; empty when nothing was drafted
@@ -110,6 +122,7 @@ struct StepRecord {
   float root_confidence = -1;
   int tree_number = -1;  ///< which of several trees was drafted, from 0; -1: the strategy has no such choice
   PhaseTimes times;
+  std::optional<AheadWork> ahead;     ///< absent when nothing was drafted ahead in this step
   std::vector<DraftedToken> drafted;  ///< in node order
   /// The largest probabilities of the row that each drafted token was drawn from, descending, [drafted,
   /// top_width]; empty unless the drafter recorded them.

@@ -112,6 +112,26 @@ DraftedToken drafted_from_json(const json& value, int node) {
   return token;
 }
 
+json to_json(const AheadWork& work) {
+  return {{"forwards", work.forwards},
+          {"drafted", work.drafted},
+          {"right", work.right},
+          {"ns", work.ns},
+          {"overlapped_ns", work.overlapped_ns},
+          {"waited_ns", work.waited_ns}};
+}
+
+AheadWork ahead_from_json(const json& value) {
+  AheadWork work;
+  read(value, "forwards", work.forwards);
+  read(value, "drafted", work.drafted);
+  value.at("right").get_to(work.right);
+  read(value, "ns", work.ns);
+  read(value, "overlapped_ns", work.overlapped_ns, 0, work.ns);
+  read(value, "waited_ns", work.waited_ns);
+  return work;
+}
+
 json to_json(const StepRecord& step) {
   json tokens = json::array();
   for (std::size_t i = 0; i < step.drafted.size(); ++i)
@@ -129,6 +149,7 @@ json to_json(const StepRecord& step) {
   if (step.pool_size >= 0) value["pool"] = step.pool_size;
   if (step.root_confidence >= 0) value["root_confidence"] = shortened(step.root_confidence);
   if (step.tree_number >= 0) value["tree"] = step.tree_number;
+  if (step.ahead) value["ahead"] = to_json(*step.ahead);
   for (const ProbedToken& probe : step.probes)
     value["probes"].push_back({probe.id, probe.parent, probe.best});
   for (const Contribution& part : step.contributions) value["sources"].push_back({part.first, part.source});
@@ -207,6 +228,7 @@ StepRecord step_from_json(const json& value) {
   step.root_confidence = value.value("root_confidence", -1.0f);
   if (value.contains("tree")) read(value, "tree", step.tree_number, 0, kMostTreeNumber);
   if (const auto top = value.find("top"); top != value.end()) read_top(*top, node, step);
+  if (const auto ahead = value.find("ahead"); ahead != value.end()) step.ahead = ahead_from_json(*ahead);
   if (const auto probes = value.find("probes"); probes != value.end()) {
     const auto at = [](const json& probe, std::size_t i) {
       return whole<int>(probe.at(i), "probes", -1, std::numeric_limits<int>::max());
@@ -316,6 +338,7 @@ nlohmann::json to_json(const LineRecord& line) {
     out["error"] = line.error;
     return out;
   }
+  for (const ProbeTimes& probe : line.probes) out["probes"].push_back({probe.memory_ns, probe.arithmetic_ns});
   for (const TimedForward& forward : line.drift) out["drift"].push_back({forward.rows, forward.ns});
   json turns = json::array(), steps = json::array();
   Work target_prefill, target, draft_prefill, draft;
@@ -414,6 +437,12 @@ LineRecord line_from_json(const nlohmann::json& value, const std::string& where)
   if (value.contains("calibration_rounds")) read(value, "calibration_rounds", line.calibration_rounds, 0);
   line.error = value.value("error", "");
   if (!line.error.empty()) return line;
+  if (const auto probes = value.find("probes"); probes != value.end()) {
+    for (const json& probe : *probes) {
+      line.probes.push_back({whole<std::int64_t>(probe.at(0), "probes", 1, kMostOf<std::int64_t>),
+                             whole<std::int64_t>(probe.at(1), "probes", 1, kMostOf<std::int64_t>)});
+    }
+  }
   if (const auto drift = value.find("drift"); drift != value.end()) {
     for (const json& forward : *drift)
       line.drift.push_back({whole<int>(forward.at(0), "drift", 1, kMostOf<int>),

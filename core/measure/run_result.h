@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/measure/machine_probes.h"
 #include "core/measure/recorder.h"
 
 namespace speclab {
@@ -38,8 +39,9 @@ struct LineRecord {
   int repeat = 0;
   int order = 0;                ///< number of the line in the order planned for the whole run
   int calibration_rounds = -1;  ///< calibration rounds measured before this line; -1: not recorded
-  std::vector<TimedForward>
-      drift;  ///< calibration forwards between the steps of this line (calibration/drift_every), in order
+  /// Speed of the machine before, during and after this line (calibration/probe_every), in order.
+  std::vector<ProbeTimes> probes;
+  std::vector<TimedForward> drift;      ///< of older records: forwards timed between the steps of this line
   std::string error;                    ///< not empty: the line failed and has no numbers
   std::vector<GenerationRecord> turns;  ///< one for each turn of the prompt
   std::vector<std::string> pieces;      ///< text of each token of all turns; repeat 0 only

@@ -20,11 +20,12 @@ double percent(double share) { return 100 * share; }
 
 std::string drift_name(DriftSource source) {
   switch (source) {
+    case DriftSource::probes: return "machine drift by probes";
     case DriftSource::lines: return "forwards timed again in the line";
     case DriftSource::rounds: return "calibration rounds next to the line";
     case DriftSource::both: break;
   }
-  return "forwards timed again, in the line or next to it";
+  return "machine drift, measured in several ways";
 }
 
 std::string drift_text(const Drift& drift) {
@@ -34,14 +35,12 @@ std::string drift_text(const Drift& drift) {
   const std::string with_t =
       "; these forwards have the case's own row counts, so an error of t(n) is in this term too";
   switch (drift.source) {
-    case DriftSource::lines:
-      return fmt::format("by forwards timed inside the lines (drift_every), {}{}", slower, with_t);
+    case DriftSource::probes: return fmt::format("by probes in the lines (probe_every), {}", slower);
+    case DriftSource::lines: return fmt::format("by forwards timed inside the lines, {}{}", slower, with_t);
     case DriftSource::rounds: return fmt::format("by the calibration rounds next to the lines, {}", slower);
     case DriftSource::both: break;
   }
-  return fmt::format(
-      "by forwards timed inside some lines (drift_every) and the calibration rounds next to the others, {}{}",
-      slower, with_t);
+  return fmt::format("by other means for some lines than for others, {}", slower);
 }
 
 std::string unexplained_text(double share, const std::optional<stats::Interval>& interval,
@@ -263,7 +262,13 @@ Waterfall explain_rows(const RowsExplainInput& input) {
 }
 
 std::string_view to_string(DriftSource source) {
-  return source == DriftSource::lines ? "lines" : source == DriftSource::rounds ? "rounds" : "both";
+  switch (source) {
+    case DriftSource::probes: return "probes";
+    case DriftSource::rounds: return "rounds";
+    case DriftSource::lines: return "lines";
+    case DriftSource::both: break;
+  }
+  return "both";
 }
 
 std::string to_text(const Waterfall& waterfall) {

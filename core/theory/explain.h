@@ -37,13 +37,14 @@ struct Calibration {
 /// measured_cost_speedup and the waterfall use the result. Throws Error for negative or infinite times.
 StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& lengths, double tau);
 
-/// Which forwards measured the machine's speed during the lines of the case and of its reference.
+/// What measured the machine's speed during the lines of the case and of its reference.
 enum class DriftSource {
-  lines,   ///< forwards timed between the steps of the lines, with as many rows as those steps
+  probes,  ///< fixed work before, during and after the lines, the same for all cases
   rounds,  ///< the calibration rounds next to the lines
-  both,    ///< `lines` for some lines, `rounds` for the others
+  lines,   ///< older records: forwards between the steps of the lines, with as many rows as those steps
+  both,    ///< more than one of these
 };
-std::string_view to_string(DriftSource source);  ///< "lines", "rounds", "both"
+std::string_view to_string(DriftSource source);  ///< "probes", "rounds", "lines", "both"
 
 /// How much slower the machine ran during the reference's lines than during those of the case. This is a
 /// factor of the speedup.
@@ -102,9 +103,9 @@ struct WaterfallTerm {
 /// - sampling and bookkeeping: accept + other of a speculative step replace t_ar - t(1), the time that an
 ///   autoregressive step takes besides its forward
 /// - drift of the machine (if it was measured): the machine's speed during this case's lines and during the
-///   reference's lines replaces its mean speed during the run. If the drift was measured by forwards between
-///   the steps of the lines, this term also contains the errors of the calibrated t(n) at the numbers of rows
-///   of those steps. The residual then says little about the calibration: quote `unexplained_share` first.
+///   reference's lines replaces its mean speed during the run. In older records the drift was measured by
+///   forwards between the steps of the lines. There this term also contains the errors of the calibrated t(n)
+///   at the numbers of rows of those steps, and the residual says little about the calibration.
 /// - residual: the measured speedup replaces the modelled one. This term contains noise and everything that
 ///   is not calibrated.
 struct Waterfall {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 
 #include "experiments/analysis/case_costs.h"
 #include "experiments/metrics/metrics_detail.h"
@@ -34,20 +35,19 @@ struct DriftedSteps {
 
 std::optional<DriftedSteps> drifted_steps(const CaseData& data, const theory::RowTimes& target) {
   if (!data.drift) return std::nullopt;
-  bool known = true, in_lines = false, in_rounds = false;
+  bool known = true;
+  std::set<theory::DriftSource> sources;
   const auto steps = [](const LineRecord& line) { return std::max(1.0, step_count(line)); };
   const auto slowed = [&](const LineRecord& line) {
     const std::optional<double> factor = data.drift->during(line, target);
     known = known && factor;
-    (line.drift.empty() ? in_rounds : in_lines) = true;
+    sources.insert(data.drift->source(line));
     return steps(line) * factor.value_or(1);
   };
   DriftedSteps drifted{paired_values(*data.reference, data, steps),
                        paired_values(*data.reference, data, slowed)};
   if (!known || drifted.plain.test.empty()) return std::nullopt;
-  drifted.source = in_lines && in_rounds ? theory::DriftSource::both
-                   : in_lines            ? theory::DriftSource::lines
-                                         : theory::DriftSource::rounds;
+  drifted.source = sources.size() == 1 ? *sources.begin() : theory::DriftSource::both;
   return drifted;
 }
 

@@ -10,6 +10,7 @@
 #include "core/theory/alpha_estimators.h"
 #include "experiments/analysis/cascade_theory.h"
 #include "experiments/analysis/case_costs.h"
+#include "experiments/analysis/overlap_theory.h"
 #include "experiments/analysis/toy_theory.h"
 #include "experiments/analysis/trees/tree_acceptance.h"
 #include "experiments/metrics/calibration_costs.h"
@@ -50,6 +51,12 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
     // The formulas that choose a setting need a t(n) that never falls. The costs of a step stay as measured.
     inputs.target = calibration->target.monotone().after_drafting(done);
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
+  }
+  if (drafts_ahead(data)) {  // the formulas with c add the times of both models; see overlap_theory.h instead
+    inputs.c.reset();
+    inputs.c_hat.reset();
+    inputs.target.reset();
+    inputs.resampled.clear();
   }
   return inputs;
 }
@@ -93,6 +100,8 @@ json case_predictions(const CaseData& data, const json& metrics) {
     for (const theory::Prediction& prediction : matrix_predictions(data))
       out[prediction.name] = prediction_json(prediction, metrics);
     for (const theory::Prediction& prediction : toy_predictions(data))
+      out[prediction.name] = prediction_json(prediction, metrics);
+    for (const theory::Prediction& prediction : overlap_predictions(data, metrics))
       out[prediction.name] = prediction_json(prediction, metrics);
   } catch (const Error&) {
     return json::object();  // a measured value is outside the domain of the formulas, such as tau below 1

@@ -203,6 +203,16 @@ std::string chains_text(const json& summary) {
   return text;
 }
 
+/// Names the cases whose times are not a claim.
+std::string times_text(const json& summary) {
+  std::string text;
+  for (const json& entry : summary.at("cases")) {
+    const std::string note = entry.value("times_note", "");
+    if (!note.empty()) text += fmt::format("{}: {}.\n", entry.at("id").get<std::string>(), note);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string notes_text(const json& summary) {
@@ -212,7 +222,7 @@ std::string notes_text(const json& summary) {
              others ? "* The texts of this case differ from those of its reference: the speedup compares "
                       "the time per emitted token of different texts.\n"
                     : "") +
-         chains_text(summary) + wrong_rules_text(summary) + noise_text(summary);
+         times_text(summary) + chains_text(summary) + wrong_rules_text(summary) + noise_text(summary);
 }
 
 Table summary_table(const json& summary) {

@@ -10,6 +10,7 @@
 #include "experiments/analysis/case_iid.h"
 #include "experiments/analysis/case_match.h"
 #include "experiments/analysis/case_waterfall.h"
+#include "experiments/analysis/overlap_theory.h"
 #include "experiments/cli/command.h"
 #include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/metrics.h"
@@ -91,13 +92,15 @@ int explain(const Command& command, const std::vector<std::string>& arguments) {
     }
     json& entry = out[one->id()] = {{"waterfall", waterfall_json(explanation->waterfall)},
                                     {"sensitivity", sensitivity_json(*explanation, metrics)}};
-    const json iid = iid_tests(*one), device = device_of(*one);
+    const json iid = iid_tests(*one), device = device_of(*one), overlap = overlap_summary(*one, metrics);
     if (!iid.is_null()) entry["iid"] = iid;
+    if (!overlap.is_null()) entry["ahead"] = overlap;
     if (!device.is_null()) entry["device"] = device;
     if (values->count("json") == 0) {
       fmt::print("{}{}\n{}\n{}\n", out.size() > 1 ? "\n" : "", one->id(),
                  theory::to_text(explanation->waterfall), theory::sensitivity_text(explanation->sensitivity));
       if (!iid.is_null()) fmt::print("{}\n", iid_text(iid));
+      if (!overlap.is_null()) fmt::print("{}\n", overlap_text(overlap));
       if (!device.is_null()) fmt::print("{}\n", device_text(device));
     }
   }

@@ -15,6 +15,7 @@
 #include "experiments/analysis/trees/mixture_choice.h"
 #include "experiments/analysis/trees/tree_choice.h"
 #include "experiments/cli/command.h"
+#include "experiments/cli/predict/optimize_config.h"
 #include "experiments/cli/row_times_text.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/run_data.h"
@@ -156,7 +157,32 @@ int optimize_layers(const po::variables_map& values, const Command& command, con
   return kOk;
 }
 
-/// Refuses options that only the other search reads.
+/// Reads the command line of `speclab optimize config`. An option that `tree` also has keeps the default of
+/// ConfigWish unless it was given.
+OptimizeConfigWords words_of_config(const po::variables_map& values, const fs::path& source,
+                                    const std::string& out, const BackendChoice& backend) {
+  OptimizeConfigWords words;
+  words.config = source;
+  words.out = out;
+  words.backend = backend;
+  if (values.count("set") > 0) words.settings = values["set"].as<std::vector<std::string>>();
+  words.folder = values.count("run") > 0 ? fs::path(values["run"].as<std::string>()) : fs::path(out + ".run");
+  const auto shared = [&](const char* name, int least, int most, int& value) {
+    if (!values[name].defaulted()) value = whole_number(values, name, least, most);
+  };
+  shared("width", 2, 64, words.wish.width);
+  shared("nodes", 2, TreeShape::kMostDrafted + 1, words.wish.nodes);
+  shared("depth", 1, TreeShape::kMostDrafted, words.wish.depth);
+  words.wish.longest = whole_number(values, "longest", 1, 31);
+  words.wish.lookahead_rows = whole_number(values, "lookahead-rows", 0, 1024);
+  words.wish.repeats = whole_number(values, "repeats", 1, 1000);
+  words.resume = values.count("resume") > 0;
+  words.as_json = values.count("json") > 0;
+  words.quiet = values.count("quiet") > 0;
+  return words;
+}
+
+/// Refuses options that only the other searches read.
 void refuse(const po::variables_map& values, const std::string& what,
             std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -174,8 +200,16 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   BackendChoice backend;
   TreeWish wish;
   const LayerWish layers;
-  po::options_description options("tree and layers");
+  const ConfigWish config;
+  po::options_description options("tree, layers and config");
   options.add_options()("out", po::value(&out), "the file to write");
+  po::options_description of_config("config");
+  of_config.add_options()("longest", po::value<int>()->default_value(config.longest),
+                          "longest chain that is searched, 1 to 31")(
+      "lookahead-rows", po::value<int>()->default_value(config.lookahead_rows),
+      "rows of the largest step of lookahead decoding that is searched; below 8: none")(
+      "repeats", po::value<int>()->default_value(config.repeats),
+      "timed decodings of each prompt in the measurement of the three best settings");
   po::options_description of_layers("layers");
   of_layers.add_options()("model", po::value<std::string>(), "target: a GGUF file or a directory")(
       "prompts", po::value<std::string>(), "JSONL file of prompts; only first turns are used")(
@@ -193,16 +227,23 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "per-layer", po::value<double>(),
       "choose for a machine with this ratio: time of one layer / time of a forward of one row. Default: "
       "it is measured");
-  po::options_description of_tree("tree");
+  po::options_description of_tree("tree and config");
+  const auto shared_help = [](const char* text, int usual) {
+    return fmt::format("{}; config: default {}", text, usual);
+  };
+  const std::string
+      width_help = shared_help("number of children of a node whose acceptance is measured", config.width),
+      nodes_help =
+          shared_help("largest number of rows of a target forward: the pending token and the drafted tokens",
+                      config.nodes),
+      depth_help = shared_help("largest number of levels of the tree", config.depth);
   of_tree.add_options()("draft", po::value(&wish.draft),
                         "name of the draft in the config; default: its only draft")(
-      "width", po::value<int>()->default_value(wish.width),
-      "number of children of a node whose acceptance is measured")(
+      "width", po::value<int>()->default_value(wish.width), width_help.c_str())(
       "measured-depth", po::value<int>()->default_value(wish.measured_depth),
       "largest depth at which acceptance is measured; it stands for all greater depths")(
-      "nodes", po::value<int>()->default_value(wish.nodes),
-      "largest number of rows of a target forward: the pending token and the drafted tokens")(
-      "depth", po::value<int>()->default_value(wish.depth), "largest number of levels of the tree")(
+      "nodes", po::value<int>()->default_value(wish.nodes), nodes_help.c_str())(
+      "depth", po::value<int>()->default_value(wish.depth), depth_help.c_str())(
       "by-confidence", po::value<int>(),
       "choose a tree for each of this many ranges of the draft model's confidence after the pending token; 2 "
       "to "
@@ -211,20 +252,20 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
             "row each")(
       "grid", po::value<std::string>(),
       "also write the best tree of every size and depth to this file, with its predicted speedup")(
-      "run", po::value<std::string>(), "folder for the run that measures; default FILE.run")(
+      "run", po::value<std::string>(), "folder for the runs that measure; default FILE.run")(
       "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts.limit=3");
   options.add_options()("t", po::value<std::string>(),
                         "choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
       "resume", "resume an interrupted measurement")("json", "print JSON")("quiet,q", "show no progress");
   add_backend_options(options, backend);
-  options.add(of_tree).add(of_layers);
+  options.add(of_tree).add(of_layers).add(of_config);
   const auto values = parse_arguments(command, arguments, options, {"WHAT", "SOURCE"});
   if (!values) return kOk;
   const std::string what = required(*values, "WHAT", command);
-  if (what != "tree" && what != "layers") {
+  if (what != "tree" && what != "layers" && what != "config") {
     throw Error({.what = "speclab optimize",
                  .got = fmt::format("\"{}\"", what),
-                 .expected = "tree or layers",
+                 .expected = "tree, layers or config",
                  .advice = fmt::format("For example: {}", command.example)});
   }
   if (out.empty()) {
@@ -233,6 +274,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
                  .expected = "--out FILE, the file to write",
                  .advice = ""});
   }
+  if (what != "config") refuse(*values, what, {"longest", "lookahead-rows", "repeats"});
   if (what == "layers") {
     refuse(*values, what,
            {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c", "grid",
@@ -243,20 +285,32 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
          {"model", "prompts", "limit", "split", "tokens", "gamma", "temperature", "evaluations", "tries",
           "seed", "per-layer"});
   const fs::path source = required(*values, "SOURCE", command);
+  if (what == "config") {
+    refuse(*values, what, {"draft", "measured-depth", "by-confidence", "c", "grid", "t"});
+    const OptimizeConfigWords words = words_of_config(*values, source, out, backend);
+    return reading_records(command, [&] { return optimize_config(words); });
+  }
   return reading_records(command, [&] { return optimize_tree(*values, source, out, backend, wish); });
 }
 
 }  // namespace
 
 const Command kOptimizeCommand = {
-    "optimize", "tree CONFIG|RUN --out FILE | layers --model PATH --prompts FILE --out FILE [options]",
+    "optimize",
+    "tree CONFIG|RUN --out FILE | layers --model PATH --prompts FILE --out FILE | config CONFIG --out FILE "
+    "[options]",
     "tree: chooses the tree of drafted tokens that is predicted to be fastest on this machine (Sequoia) and "
     "writes it to a file. With a CONFIG, first measures t(n), c and, on the config's prompts, the acceptance "
     "by rank and depth; with a RUN, takes these numbers from the run. With --by-confidence, chooses "
     "several trees, one for each range of the draft model's confidence. Exit code 1: no tree is faster "
     "than autoregressive decoding, or lines of the run failed or differ from their reference. layers: "
     "searches the layers that a draft on the target's own cache should skip (Draft & Verify), and writes "
-    "them to a file.",
+    "them to a file. config: searches drafter, draft length, tree and W, N, G of lookahead decoding on half "
+    "of the config's prompts, by replay of a trace and by the fitted law of lookahead decoding; measures the "
+    "three best settings beside autoregressive decoding on the other prompts; and writes a config with the "
+    "best one. Exit code 1: none is faster than autoregressive decoding, or lines failed or differ from "
+    "their "
+    "reference.",
     "speclab optimize tree configs/quickstart.json --draft distilled --out tree.json", run_optimize};
 
 }  // namespace speclab

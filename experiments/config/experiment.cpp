@@ -44,10 +44,10 @@ void CalibrationOptions::fields(OptionVisitor& visit) {
   visit("texts", texts, Range<int>{1, 100000},
         "number of short texts that each case decodes, at most one per round; they show what a step costs "
         "besides the target's forward");
-  visit("drift_every", drift_every, Range<int>{0, 1 << 20},
-        "number of steps of a line between two timed forwards, which show how slow the machine is at that "
-        "moment; such a forward has as many rows as the step and is not part of the line's time (CPU only); "
-        "0: only the rounds show it");
+  visit("probe_every", probe_every, Range<int>{0, 1 << 20},
+        "number of steps of a line between two probes, which show how slow the machine is at that moment; a "
+        "probe reads memory and computes for a few milliseconds, always the same, and is not part of the "
+        "line's time (CPU only); 0: no probes, only the rounds show it");
 }
 
 const CaseSpec& Experiment::case_by_id(const std::string& id) const {

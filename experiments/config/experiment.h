@@ -49,8 +49,8 @@ struct CalibrationOptions {
   int context = 0;   ///< committed positions before the measured rows; 0: the mean context of the run
   int rounds = 160;  ///< number of short rounds, spread over the run; at most one between two lines
   int texts = 12;    ///< number of short texts that each case decodes, for the costs of its steps
-  /// Number of steps of a line between two forwards that time the machine; 0: only the rounds time it.
-  int drift_every = 0;
+  /// Number of steps of a line between two probes of the machine's speed (MachineProbes); 0: no probes.
+  int probe_every = 0;
   void fields(OptionVisitor& visit);
 };
 

@@ -113,6 +113,33 @@ json forward_costs(const std::vector<const json*>& rounds, const std::vector<dou
   return out;
 }
 
+/// The costs of cases that draft ahead: {case: {"t_n_ns", "draft_ns", "draft_alone_ns"}}. Empty without any.
+json overlap_costs(const std::vector<const json*>& rounds, const std::vector<double>& factors) {
+  struct Samples {
+    Times target;
+    std::vector<double> draft, alone;
+  };
+  std::map<std::string, Samples> cases;
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    if (!rounds[i]->contains("ahead")) continue;
+    const double slow = factors[i] > 0 ? factors[i] : 1;
+    for (const auto& [id, times] : rounds[i]->at("ahead").items()) {
+      Samples& samples = cases[id];
+      add(samples.target, times.at("t_n_ns"), slow);
+      samples.draft.push_back(times.at("draft_ns").get<double>() / slow);
+      samples.alone.push_back(times.at("draft_alone_ns").get<double>() / slow);
+    }
+  }
+  json out = json::object();
+  for (const auto& [id, samples] : cases) {
+    of_one_row(samples.target);  // throws if there is no such time
+    out[id] = {{"t_n_ns", means(samples.target)},
+               {"draft_ns", mean_of(samples.draft)},
+               {"draft_alone_ns", mean_of(samples.alone)}};
+  }
+  return out;
+}
+
 json costs_of(const std::vector<const json*>& rounds) {
   std::map<std::string, std::vector<StepsOfRound>> cases;
   const std::vector<double> factors = round_factors(rounds);
@@ -127,6 +154,7 @@ json costs_of(const std::vector<const json*>& rounds) {
   out["rounds"] = rounds.size();
   out["cases"] = json::object();
   for (const auto& [id, of_rounds] : cases) out["cases"][id] = step_costs(of_rounds);
+  if (json ahead = overlap_costs(rounds, factors); !ahead.empty()) out["ahead"] = std::move(ahead);
   if (device) out["device"] = forward_costs(rounds, round_factors(rounds, true), true);
   return out;
 }
@@ -184,6 +212,22 @@ json costs_as_paid(const json& table, const RowsStay& own, const RowsStay& refer
   const auto one = [](const json& times) { return times.at("1").get<double>(); };
   for (auto& [name, draft] : paid["drafts"].items()) draft["c"] = one(draft["n_ns"]) / one(paid["t_n_ns"]);
   paid["reference_ns"] = one(reference.target ? device["t_n_ns"] : table["t_n_ns"]);
+  return paid;
+}
+
+json costs_beside_drafting(const json& table, const std::string& case_id, const std::string& draft) {
+  if (table.is_null() || !table.contains("ahead") || !table.at("ahead").contains(case_id)) return table;
+  const json& ahead = table.at("ahead").at(case_id);
+  const double one = ahead.at("t_n_ns").at("1").get<double>();
+  json paid = table;
+  if (!paid.contains("reference_ns")) paid["reference_ns"] = table.at("t_n_ns").at("1");
+  paid["t_n_ns"] = ahead.at("t_n_ns");
+  paid["t_n"] = json::object();
+  for (const auto& [n, ns] : ahead.at("t_n_ns").items()) paid["t_n"][n] = ns.get<double>() / one;
+  if (paid["drafts"].contains(draft)) {
+    const double token = ahead.at("draft_ns").get<double>();
+    paid["drafts"][draft] = {{"n_ns", {{"1", token}}}, {"c", token / one}};
+  }
   return paid;
 }
 

@@ -45,6 +45,13 @@ struct RowsStay {
 /// times are the host's.
 nlohmann::json costs_as_paid(const nlohmann::json& table, const RowsStay& own, const RowsStay& reference);
 
+/// Returns the table with the costs of a case that drafts ahead: times of the forwards of both models while
+/// both work, in place of the times of each one alone. "t_n_ns", "t_n" and the entry of the draft model in
+/// "drafts" change, and "reference_ns" keeps what the reference pays for a forward of one row. Returns the
+/// same table for other cases, and if the calibration did not measure the case.
+nlohmann::json costs_beside_drafting(const nlohmann::json& table, const std::string& case_id,
+                                     const std::string& draft);
+
 /// Returns c of a case that drafts on the target itself, without a draft model: the calibrated time of
 /// drafting one token, sampling included, divided by the time of a target forward of one row. Absent when the
 /// table is null or lacks the case.

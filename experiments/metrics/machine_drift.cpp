@@ -36,6 +36,46 @@ MachineDrift::MachineDrift(std::span<const json> rounds) {
     all.push_back(&round);
   }
   factors_ = round_factors(all);
+  read_probes(all);
+}
+
+void MachineDrift::read_probes(std::span<const json* const> rounds) {
+  std::vector<MeanProbe> means;  // [rounds]
+  for (const json* round : rounds) {
+    const auto found = round->find("probes");
+    if (found == round->end() || found->empty()) return;
+    MeanProbe mean;
+    for (const json& probe : *found) {
+      mean.memory += probe.at(0).get<double>() / static_cast<double>(found->size());
+      mean.arithmetic += probe.at(1).get<double>() / static_cast<double>(found->size());
+    }
+    means.push_back(mean);
+  }
+  if (means.empty()) return;
+  MeanProbe run;
+  for (const MeanProbe& one : means) {
+    run.memory += one.memory / static_cast<double>(means.size());
+    run.arithmetic += one.arithmetic / static_cast<double>(means.size());
+  }
+  if (!(run.memory > 0) || !(run.arithmetic > 0)) return;
+  probes_ = run;
+  // Least squares: factor = a + w (m - a). The factors and the ratios m and a have mean 1 over the rounds.
+  double product = 0, square = 0;
+  for (std::size_t i = 0; i < means.size(); ++i) {
+    const double m = means[i].memory / run.memory, a = means[i].arithmetic / run.arithmetic;
+    product += (factors_[i] - a) * (m - a);
+    square += (m - a) * (m - a);
+  }
+  memory_share_ = square > 0 ? std::clamp(product / square, 0.0, 1.0) : .5;
+}
+
+theory::DriftSource MachineDrift::source(const LineRecord& line) const {
+  if (!line.probes.empty() && probes_) return theory::DriftSource::probes;
+  return line.drift.empty() ? theory::DriftSource::rounds : theory::DriftSource::lines;
+}
+
+std::optional<double> MachineDrift::memory_share() const {
+  return probes_ ? std::optional(memory_share_) : std::nullopt;
 }
 
 std::optional<double> MachineDrift::across_run() const {
@@ -51,7 +91,18 @@ std::optional<double> MachineDrift::across_run() const {
 }
 
 std::optional<double> MachineDrift::during(const LineRecord& line, const theory::RowTimes& target) const {
-  if (!line.drift.empty()) {
+  const theory::DriftSource from = source(line);
+  if (from == theory::DriftSource::probes) {
+    double memory = 0, arithmetic = 0;
+    for (const ProbeTimes& probe : line.probes) {
+      memory += static_cast<double>(probe.memory_ns);
+      arithmetic += static_cast<double>(probe.arithmetic_ns);
+    }
+    const auto count = static_cast<double>(line.probes.size());
+    return memory_share_ * memory / count / probes_->memory +
+           (1 - memory_share_) * arithmetic / count / probes_->arithmetic;
+  }
+  if (from == theory::DriftSource::lines) {
     double sum = 0;
     for (const TimedForward& forward : line.drift)
       sum += static_cast<double>(forward.ns) / target.at(forward.rows);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/measure/run_result.h"
+#include "core/theory/explain.h"
 #include "core/theory/step_costs.h"
 
 namespace speclab {
@@ -18,8 +19,14 @@ std::vector<double> round_factors(std::span<const nlohmann::json* const> rounds,
 
 /// Tells how slow the machine was while a line was measured. On a shared host, a forward can take twice as
 /// long in one second as in another. A case whose lines fell into slow seconds looks slow, and no mean over
-/// the run shows that. The answer comes from the forwards that were timed between the steps of the line, or
-/// from the calibration rounds next to it.
+/// the run shows that. The answer comes from the probes in the line (MachineProbes), else from the
+/// calibration rounds next to it. In older records it comes from forwards that were timed between the steps
+/// of the line.
+///
+/// A forward reads memory and computes. With share w of memory, probes that take m times and a times as long
+/// as their mean over the calibration rounds give the factor w m + (1 - w) a. The share is one number for the
+/// whole run. It is fitted to the calibration rounds: w in [0, 1] makes the sum of squared differences from
+/// round_factors() smallest. So neither the lines nor t(n) of any case enter the factor of a line.
 class MachineDrift {
  public:
   /// `rounds`: the lines of calibration.jsonl. If the run was measured in several shards (parts, see Shard in
@@ -29,15 +36,28 @@ class MachineDrift {
   /// How much longer the rounds took in the slowest third of the run than in the fastest third: 0.1 means
   /// 10 % longer. Absent with fewer than two rounds in each third.
   std::optional<double> across_run() const;
-  /// Returns the factor of a line. If forwards were timed between the steps of the line, each time is divided
-  /// by the time that `target` (ns) gives for as many rows, and the factor is the mean of these ratios.
-  /// Otherwise it is the mean factor of two rounds, the last one before the line and the next one. Absent
-  /// when no forwards were timed and either the rounds tell nothing or the line does not say how many rounds
+  /// What the factor of a line comes from: `probes` if the line and the rounds have probes; `lines` if
+  /// forwards were timed between the steps of the line; else `rounds`.
+  theory::DriftSource source(const LineRecord& line) const;
+  /// Returns the factor of a line, by source(). `probes`: see above. `lines`: the time of each forward is
+  /// divided by the time that `target` (ns) gives for as many rows, and the factor is the mean of these
+  /// ratios. `rounds`: the mean factor of two rounds, the last one before the line and the next one. Absent
+  /// when the source is `rounds` and either the rounds tell nothing or the line does not say how many rounds
   /// came before it.
   std::optional<double> during(const LineRecord& line, const theory::RowTimes& target) const;
+  /// The share w of memory; absent when the rounds have no probes.
+  std::optional<double> memory_share() const;
 
  private:
-  std::vector<double> factors_;  ///< [rounds]
+  /// Mean times of the probes, in ns.
+  struct MeanProbe {
+    double memory = 0, arithmetic = 0;
+  };
+  void read_probes(std::span<const nlohmann::json* const> rounds);
+
+  std::vector<double> factors_;      ///< [rounds]
+  std::optional<MeanProbe> probes_;  ///< over all rounds
+  double memory_share_ = 0;
 };
 
 }  // namespace speclab

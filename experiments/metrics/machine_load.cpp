@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/backend/backend_choice.h"
+#include "core/decoding/registry.h"
 
 namespace speclab {
 namespace {
@@ -26,6 +27,9 @@ std::optional<double> number(const json& object, const char* name) {
 /// always had their processors. Forwards use all threads. Drafting without a model, the acceptance rule and
 /// the bookkeeping use one.
 std::optional<double> share_of_threads(const json& entry, double threads) {
+  const StrategyInfo* strategy = recorded_strategy(entry.value("strategy", ""));
+  if (strategy != nullptr && strategy->drafts_ahead)
+    return std::nullopt;  // the draft has a thread of its own
   const json& metrics = entry.at("metrics");
   const auto draft = number(metrics, "time_draft"), target = number(metrics, "time_target"),
              accept = number(metrics, "time_accept"), other = number(metrics, "time_other");
@@ -43,7 +47,7 @@ json reason(const char* kind, const json& case_id, double value, double limit, s
 
 /// Returns the reason with the case whose cpu_share is lowest compared with share_of_threads(). Null when no
 /// case is too low. Only the CPU backend is judged, because with another one the processor waits for the
-/// device.
+/// device. A case whose times are not a claim is not judged: its processor waits for another program.
 json low_share(const json& cases, const json& environment) {
   const double threads = environment.value("threads", 0.0);
   const std::string backend = environment.value("backend", "cpu");
@@ -52,6 +56,7 @@ json low_share(const json& cases, const json& environment) {
   int below = 0;
   json found;
   for (const json& entry : cases) {
+    if (entry.contains("times_note")) continue;
     const auto share = number(entry.at("metrics"), "cpu_share");
     const auto expected = share_of_threads(entry, threads);
     if (!share || !expected || !(*share / *expected < kLeastShare)) continue;

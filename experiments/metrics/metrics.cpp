@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/decoding/registry.h"
 #include "experiments/metrics/metrics_detail.h"
 
 namespace speclab {
@@ -55,6 +56,11 @@ bool any_step(const CaseData& data, const std::function<bool(const StepRecord&)>
     for (const GenerationRecord& turn : line.turns) any = any || std::ranges::any_of(turn.steps, predicate);
   });
   return any;
+}
+
+bool drafts_ahead(const CaseData& data) {
+  const StrategyInfo* strategy = recorded_strategy(data.config.value("strategy", ""));
+  return strategy != nullptr && strategy->drafts_ahead;
 }
 
 std::size_t draft_depth(const StepRecord& step) {

@@ -54,6 +54,9 @@ bool any_step(const CaseData& data, const std::function<bool(const StepRecord&)>
 /// True if the rule of the case judges whole paths (AcceptanceRule::judges_whole_paths). Such a case has no
 /// alpha. False for a rule that this version does not know.
 bool judges_whole_paths(const CaseData& data);
+/// True if the strategy of the case drafts while the target verifies (StrategyInfo::drafts_ahead). False for
+/// a strategy that this version does not know.
+bool drafts_ahead(const CaseData& data);
 /// Depth of a draft: the length of a chain, or of the longest path of a tree.
 std::size_t draft_depth(const StepRecord& step);
 double emitted_tokens(const LineRecord& line);  ///< without the first token of each turn, which prefill gives

@@ -111,6 +111,27 @@ MetricValue time_of(const CaseData& data) {
       step_count);
 }
 
+/// The sum of a time over the steps of a line that drafted ahead, in ms.
+template <std::int64_t AheadWork::* time>
+double ahead_ms(const LineRecord& line) {
+  double ms = 0;
+  for (const GenerationRecord& turn : line.turns) {
+    for (const StepRecord& step : turn.steps) {
+      if (step.ahead) ms += static_cast<double>((*step.ahead).*time) * 1e-6;
+    }
+  }
+  return ms;
+}
+
+MetricValue ahead_overlapped(const CaseData& data) {
+  return median_ratio(data, ahead_ms<&AheadWork::overlapped_ns>, ahead_ms<&AheadWork::ns>);
+}
+
+MetricValue time_waited(const CaseData& data) {
+  if (!any_step(data, [](const StepRecord& step) { return step.ahead.has_value(); })) return {};
+  return median_ratio(data, ahead_ms<&AheadWork::waited_ns>, step_count);
+}
+
 MetricValue overhead_share(const CaseData& data) {
   const auto ms = [](const LineRecord& line, std::initializer_list<Phase> phases) {
     double sum = 0;
@@ -222,6 +243,13 @@ const std::array kTimeMetrics = {
            estimator::kMedianRatio, kLow, true, time_of<Phase::accept>},
     Metric{"time_other", "ms/step", "bookkeeping, cuts at the end of the text, commit, recording",
            estimator::kMedianRatio, kLow, true, time_of<Phase::other>},
+    Metric{
+        "time_waited", "ms/step",
+        "the part of time_draft in which a step waited for the draft that was made during its verification",
+        estimator::kMedianRatio, kLow, true, time_waited},
+    Metric{"ahead_overlapped", "",
+           "share of the time of such drafts in which the target verified at the same time",
+           estimator::kMedianRatio, kHigh, true, ahead_overlapped},
     Metric{"overhead_share", "",
            "share of the steps' time that is neither drafting nor the target's forward: the rule, trees, "
            "masks, commit, "

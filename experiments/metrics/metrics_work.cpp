@@ -2,6 +2,7 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "core/theory/cost.h"
 #include "experiments/metrics/calibration_costs.h"
@@ -34,6 +35,39 @@ MetricValue target_rows(const CaseData& data) {
 MetricValue wasted_rows(const CaseData& data) {
   return per_token(data, static_cast<double>(target_work(data).rows) - total_tokens(data));
 }
+/// Calls `visit` for each step of repeat 0 in which something was drafted ahead.
+template <class Visit>
+void for_each_ahead(const CaseData& data, Visit visit) {
+  for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) {
+        if (step.ahead) visit(prompt, *step.ahead);
+      }
+    }
+  });
+}
+
+MetricValue ahead_right(const CaseData& data) {
+  std::vector<double> right(data.lines.size(), 0.0), all = right;
+  for_each_ahead(data, [&](std::size_t prompt, const AheadWork& work) {
+    right[prompt] += work.right ? 1 : 0;
+    ++all[prompt];
+  });
+  return ratio_of_sums(data, right, all);
+}
+
+MetricValue ahead_dropped(const CaseData& data) {
+  double dropped = 0, steps = 0;
+  bool any = false;
+  for_each_ahead(data, [&](std::size_t, const AheadWork& work) {
+    any = true;
+    if (!work.right) dropped += work.drafted;
+  });
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) { steps += step_count(line); });
+  if (!any) return {};
+  return {dropped / steps, nullptr};
+}
+
 MetricValue rows_per_step(const CaseData& data) {
   const Work work = target_work(data);
   if (work.calls == 0) return {};
@@ -147,6 +181,10 @@ const std::array kWorkMetrics = {
            kLow, false, target_rows},
     Metric{"wasted_rows", "1/token", "tokens fed to the target beyond those emitted, per emitted token",
            estimator::kRatioOfCounts, kLow, false, wasted_rows},
+    Metric{"ahead_right", "", "share of the drafts made during a verification that the next step could use",
+           estimator::kRatioOfSums, kHigh, false, ahead_right},
+    Metric{"ahead_dropped", "tokens/step", "tokens of such drafts that were dropped, per step",
+           estimator::kRatioOfCounts, kLow, false, ahead_dropped},
     Metric{"rows_per_step", "rows", "tokens fed to the target in a forward", estimator::kRatioOfCounts, kNone,
            false, rows_per_step},
     Metric{"flops", "1/token", "operations of target and draft per emitted token", estimator::kRatioOfCounts,

@@ -7,6 +7,8 @@
 
 #include "core/base/error.h"
 #include "core/base/files.h"
+#include "core/base/nearest.h"
+#include "core/base/utf8.h"
 #include "experiments/metrics/best_chain.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
@@ -260,11 +262,17 @@ RunData load_run(const std::filesystem::path& folder) {
       data->config = entry;
       data->environment = run.environment;
       const RowsStay own = stay[data->id()], reference = stay[reference_of[data->id()]];
-      data->calibration = costs_as_paid(run.calibration, own, reference);
+      const auto paid_by_case = [&](const json& table) {
+        const json& draft = entry.at("draft");
+        return costs_beside_drafting(costs_as_paid(table, own, reference), data->id(),
+                                     draft.is_string() ? draft.get<std::string>() : "");
+      };
+      data->calibration = paid_by_case(run.calibration);
       data->resampled_calibrations = resampled;
-      if (run.calibration.contains("device")) {  // without device times all cases share one table
+      // Without device times, all cases share one table, except those that draft ahead.
+      if (run.calibration.contains("device") || data->calibration != run.calibration) {
         auto paid = std::make_shared<std::vector<json>>();
-        for (const json& table : *resampled) paid->push_back(costs_as_paid(table, own, reference));
+        for (const json& table : *resampled) paid->push_back(paid_by_case(table));
         data->resampled_calibrations = paid;
       }
       data->drift = drift;
@@ -292,6 +300,25 @@ RunData load_run(const std::filesystem::path& folder) {
                  .advice = "See results/SCHEMA.md."});
   }
   return run;
+}
+
+RunData run_of_category(const RunData& run, const std::string& category) {
+  std::set<std::string> known;
+  for (const auto& data : run.cases) known.insert(data->categories.begin(), data->categories.end());
+  known.erase("");  // prompts without a category
+  if (!known.contains(category)) {
+    const std::vector<std::string> names(known.begin(), known.end());
+    throw Error({.what = "category of prompts",
+                 .got = "\"" + printable(category, 80) + "\"",
+                 .expected = "a category of the prompts of the run",
+                 .advice = names.empty() ? "Its prompts have no categories." : suggest(category, names)});
+  }
+  RunData part = run;
+  for (std::shared_ptr<CaseData>& data : part.cases) {
+    data = data->of_category(category);
+    data->intervals = true;
+  }
+  return part;
 }
 
 void require_lines(const RunData& run, const std::filesystem::path& folder) {

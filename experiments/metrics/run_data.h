@@ -75,6 +75,10 @@ struct RunData {
 /// when a line is in the file of another case, or when a line is not planned in config.json.
 RunData load_run(const std::filesystem::path& folder);
 
+/// The part of a run with the prompts of one category, as if nothing else had been measured; `config` stays
+/// whole. Throws Error for a category that no finished line has.
+RunData run_of_category(const RunData& run, const std::string& category);
+
 /// Throws Error for a run without a finished line, for commands that have nothing to show without one. The
 /// message says why there is none: nothing was measured yet, every line failed, or the record keeps no lines.
 /// `folder` is the folder of the run.

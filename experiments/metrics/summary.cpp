@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/decoding/drafting/schedule.h"
+#include "core/decoding/registry.h"
 #include "core/measure/run_result.h"
 #include "core/theory/alpha_estimators.h"
 #include "experiments/analysis/case_theory.h"
@@ -25,6 +26,9 @@ namespace speclab {
 namespace {
 
 using nlohmann::json;
+
+/// "times_note" of a case of StrategyInfo::needs_program.
+constexpr const char* kOutsideTimes = "a proposer outside the engine (Python) drafted: times are not a claim";
 
 json or_null(const json& object, const char* key) {
   return object.contains(key) ? object[key] : json(nullptr);
@@ -155,6 +159,8 @@ json case_summary(const CaseData& data, const std::string& file, std::size_t rep
               {"categories", categories(data)},
               {"alpha_by_prompt", alpha_by_prompt(data)},
               {"by_prompt", by_prompt(data)}};
+  const StrategyInfo* strategy = recorded_strategy(config["strategy"].get<std::string>());
+  if (strategy != nullptr && strategy->needs_program) out["times_note"] = kOutsideTimes;
   if (data.branches) out["best_chain"] = data.best_chain ? json(data.best_chain->id()) : json(nullptr);
   out["predictions"].update(theory_predictions(theory, data.id(), or_null(metrics, "tau")));
   out["published"] = published(published_rows, data.id(), metrics, out["predictions"], out["categories"]);

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
 #include "experiments/config/config_file.h"
+#include "experiments/config/prompt_halves.h"
 
 namespace speclab {
 namespace {
@@ -15,12 +15,27 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kLengths[] = {"gamma", "length"};  // options that set the length of a draft
+constexpr int kNgramLength = 8;                          // of n-gram drafts, if no case has a length
 
-/// Keeps every second prompt of each category: the first, third, ... (`odd` false), or the others.
-void keep_half(Experiment& experiment, bool odd) {
-  std::map<std::string, int> seen;
-  std::erase_if(experiment.prompts,
-                [&](const PromptSpec& prompt) { return (seen[prompt.category]++ % 2 == 1) != odd; });
+bool drafts_with_the_model(const json& entry) { return entry.is_object() && entry.contains("draft"); }
+
+/// The cases with drafts of n-grams in place of those of the draft model.
+json cases_with_ngrams(const json& cases, const json& ngrams) {
+  json out = json::array();
+  bool placed = false;
+  for (const json& entry : cases) {
+    if (!drafts_with_the_model(entry)) {
+      out.push_back(entry);
+      continue;
+    }
+    if (placed) continue;
+    json one = ngrams;
+    one["strategy"] = "ngram_model";
+    one["gamma"] = entry.value("gamma", json(kNgramLength));
+    out.push_back(std::move(one));
+    placed = true;
+  }
+  return out;
 }
 
 }  // namespace
@@ -41,7 +56,15 @@ PreflightPlan::PreflightPlan(const std::string& file, const Wish& wish)
   if (!options.is_object() || options.value("emit_at_most", json()) != 1)
     refuse("no \"emit_at_most\": 1 in \"options\"", "a trace: steps that emit one token");
   if (!wish.target.empty()) config_["target"] = wish.target;
+  if (!wish.inflate.is_null()) {
+    if (!config_.value("target", json()).is_string()) refuse("no path as \"target\"", "a model to inflate");
+    config_["target"] = {{"model", config_["target"]}, {"inflate", wish.inflate}};
+  }
   if (!wish.draft.is_null()) config_["drafts"]["draft"] = wish.draft;
+  if (!wish.ngrams.is_null()) {
+    config_["cases"] = cases_with_ngrams(config_["cases"], wish.ngrams);
+    config_.erase("drafts");
+  }
   if (wish.longest > 0) config_["calibration"]["rows"] = wish.longest + 8;
   if (wish.tokens > 0) options["max_tokens"] = wish.tokens;
   config_["options"] = options;
@@ -63,26 +86,35 @@ PreflightPlan::PreflightPlan(const std::string& file, const Wish& wish)
 
 Experiment PreflightPlan::trace() const {
   Experiment experiment = parse_experiment(config_, file_);
-  keep_half(experiment, false);
+  keep_half(experiment, PromptHalf::first);
   return experiment;
 }
 
-Experiment PreflightPlan::check(const std::string& id, int length) const {
+json PreflightPlan::setting(const std::string& id, int length, const std::string& tree) const {
   const std::vector<CaseSpec> cases = parse_experiment(config_, file_).cases;  // one of each entry, in order
   const auto found = std::ranges::find(cases, id, &CaseSpec::id);
   SPECLAB_CHECK(found != cases.end(), "no case {} in the trace", id);
-  json config = config_;
-  json one = config["cases"].at(static_cast<std::size_t>(found - cases.begin()));
+  json one = config_.at("cases").at(static_cast<std::size_t>(found - cases.begin()));
+  if (!tree.empty()) {
+    one.erase("widths");
+    one["tree"] = tree;
+    return one;
+  }
   for (const char* name : kLengths) {
     if (one.contains(name)) one[name] = length;
   }
+  return one;
+}
+
+Experiment PreflightPlan::check(const std::vector<json>& settings) const {
+  json config = config_;
   config["name"] = config.value("name", std::string("preflight")) + "_check";
-  config["cases"] = json::array({one});
+  config["cases"] = settings;
   config["options"].erase("emit_at_most");
   config["calibration"] = false;
   config["teacher_forced"] = false;
   Experiment experiment = parse_experiment(config, file_);
-  keep_half(experiment, true);
+  keep_half(experiment, PromptHalf::second);
   if (experiment.prompts.empty()) {
     throw Error({.what = file_ + ": /prompts",
                  .got = "no category with two prompts",

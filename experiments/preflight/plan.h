@@ -2,20 +2,24 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "experiments/config/experiment.h"
 
 namespace speclab {
 
 /// The two experiments of `speclab preflight`. The trace drafts at every position of some texts, so that
-/// draft lengths can be compared without running the models again. The check decodes other prompts with the
-/// draft length that the trace recommends. The config (configs/preflight.json) names the strategies.
+/// settings can be compared without running the models again. The check decodes other prompts with the
+/// settings that the trace recommends. The config (configs/preflight.json) names the strategies.
 class PreflightPlan {
  public:
-  /// What the user asks for. Empty or 0: as in the config.
+  /// What the user asks for. Empty, null or 0: as in the config.
   struct Wish {
-    std::string target;    ///< path of a model
-    nlohmann::json draft;  ///< {"model": PATH} or {"layers": {"keep": N}}, as in "drafts" of a config
+    std::string target;      ///< path of a model
+    nlohmann::json inflate;  ///< shape that the target is inflated to, as in a config
+    nlohmann::json draft;    ///< {"model": PATH} or {"layers": {"keep": N}}, as in "drafts" of a config
+    /// Options of the strategy ngram_model, which then drafts in place of a draft model; null: a draft model.
+    nlohmann::json ngrams;
     std::string prompts;   ///< a JSONL file
     int per_category = 0;  ///< prompts of each category in each of the two experiments
     int tokens = 0;        ///< new tokens of each turn
@@ -28,9 +32,12 @@ class PreflightPlan {
 
   /// The trace, on every second prompt of each category, beginning with the first.
   Experiment trace() const;
-  /// The case `id` of the trace with drafts of `length` tokens, and its reference, on the other prompts.
-  /// Throws Error if there are no other prompts.
-  Experiment check(const std::string& id, int length) const;
+  /// The entry of "cases" that drafts as the case `id` of the trace does, with drafts of `length` tokens, or
+  /// with the tree in the file `tree` if that is not empty.
+  nlohmann::json setting(const std::string& id, int length, const std::string& tree) const;
+  /// The cases of these entries, in this order after their reference, on the other prompts. Throws Error if
+  /// there are no other prompts.
+  Experiment check(const std::vector<nlohmann::json>& settings) const;
 
  private:
   std::string file_;

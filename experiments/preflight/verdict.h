@@ -16,29 +16,36 @@ namespace speclab {
 /// the error of replayed speedups, which was at most 2.9 % in the run that replay was checked with.
 inline constexpr double kReplayError = .03;
 
-/// Judges the draft model from a trace. Returns
-///   {"target", "draft": paths or descriptions, "case": id, "prompts": number, "positions": of the trace,
-///    "alpha", "alpha_ci95": expected acceptance of one draw at every position of the target's texts,
+/// Judges the draft from a trace. The draft is a draft model or, in a trace without draft models, the
+/// strategy ngram_model. Returns
+///   {"target", "draft": paths or descriptions, "case": id of the chains of the draft, "prompts": number,
+///    "positions": of the trace,
+///    "alpha", "alpha_ci95": expected acceptance of one draw at every position of the target's texts; for
+///        n-grams the share of drafts whose first token is the text's,
 ///    "alpha_by_category": {category: alpha},
 ///    "acceptance_at": [P(token i + 1 of a draft is accepted | the tokens before it were)],
+///    "acceptance_by_category": {category: the same list},
 ///    "c": time of a drafted token / time of a target forward of one row,
 ///    "t": {n: time of a target forward of n rows / that of one row},
-///    "lengths": [{"gamma", "tau", "tau_ci95", "speedup", "speedup_ci95"}] of the draft model,
+///    "row_costs": row_costs(): the floor of t(n) and its change points,
+///    "lengths": [{"gamma", "tau", "tau_ci95", "speedup", "speedup_ci95"}] of chains of the draft,
 ///    "best": index of the fastest length in "lengths",
-///    "interval": [lo, hi] of the best speedup, widened by kReplayError,
-///    "break_even_alpha": the alpha below which no length gains, if all tokens had the same alpha | null if
+///    "strategies": best_of_strategies(): chains and trees of the draft, and strategies without it,
+///    "recommended": index in "strategies" of the fastest setting that uses the draft; the verdict is about
+///    it, "interval": [lo, hi] of the speedup of this setting, widened by kReplayError, "break_even_alpha":
+///    the alpha below which no chain gains, if all tokens had the same alpha | null if
 ///                        none gains at alpha 1,
-///    "others": [{"case", "gamma", "speedup", "speedup_ci95"}]: the best length of each traced case without a
-///              draft model, fastest first,
 ///    "devices": repriced() entries of "drafts", with "device",
 ///    "verdict": "worth it" | "not worth it" | "unclear": the interval lies above 1, below 1, or holds 1,
-///    "check": null}
-/// Throws Error if the trace has no case with a draft model, or no calibration of it.
+///    "check": null, "best_check": null}
+/// Throws Error if the trace has no case with the draft, or no calibration of it.
 nlohmann::json preflight_verdict(const RunData& trace, const std::vector<SimulatedDevice>& devices);
 
-/// Adds what a run of the recommended length measured on other prompts: "check": {"case", "prompts",
-/// "speedup", "speedup_ci95", "agrees": whether the measured and the predicted interval overlap,
-/// "contradicts": whether the two intervals lie on different sides of 1}.
+/// Adds what a run of recommended settings measured on other prompts. Its first case with a reference is the
+/// setting of the verdict: "check": {"case", "prompts", "speedup", "speedup_ci95", "agrees": whether the
+/// measured and the predicted interval overlap, "contradicts": whether the two intervals lie on different
+/// sides of 1}. Its second one, if any, is the best strategy without the draft: "best_check": {"case",
+/// "prompts", "speedup", "speedup_ci95"}.
 void add_check(nlohmann::json& verdict, const RunData& check);
 
 /// The verdict as text for people. The first sentence is the answer.

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/decoding/drafting/draft_model.h"
 #include "core/measure/run_result.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -15,8 +16,7 @@ using nlohmann::json;
 
 constexpr int kStepTokens = 24;  ///< tokens of a short text
 /// Measurements of each narrow size in a round. Every prediction depends on t(1) and a few narrow sizes.
-/// Fewer measurements are needed when the lines time forwards between their steps (drift_every).
-constexpr int kNarrowTurns = 5, kNarrowTurnsBesideDrift = 2;
+constexpr int kNarrowTurns = 5;
 
 /// Forwards of up to kNarrow rows are measured in every round, those of up to kUsual rows in every other
 /// round. Wider ones are rare in usual cases, so a few measurements in the whole run are enough. Trees choose
@@ -58,6 +58,13 @@ json as_json(const StepRecord& step) {
             {"accept", step.times[Phase::accept]},
             {"other", step.times[Phase::other]},
             {"step", step.times.total()}}}};
+}
+
+json as_json(const OverlapTimes& times) {
+  json out = {
+      {"t_n_ns", json::object()}, {"draft_ns", times.draft_ns}, {"draft_alone_ns", times.draft_alone_ns}};
+  for (const auto& [n, ns] : times.target_ns) out["t_n_ns"][std::to_string(n)] = ns;
+  return out;
 }
 
 /// Adds the time of a forward of n rows to the times by the host's clock and, if there is a device, to the
@@ -123,17 +130,42 @@ ForwardTimer& Calibration::timer(const std::string& draft) {
   return timers_.try_emplace(draft, model, context_, most).first->second;
 }
 
-bool Calibration::watches_drift() const {
-  return rounds_ > 0 && experiment_.calibration.drift_every > 0 && models_.backend().host_memory();
+OverlapTimer& Calibration::overlap_timer(const CaseSpec& spec) {
+  const auto found = overlap_timers_.find(spec.id);
+  if (found != overlap_timers_.end()) return found->second;
+  const json options = spec.options();
+  const DraftSampling of_draft{.temperature = options.value("draft_temperature", -1.0),
+                               .top_k = options.value("draft_top_k", -1),
+                               .top_p = options.value("draft_top_p", -1.0)};
+  const OverlapTimer::Setting setting{
+      .context = context_,
+      .most_rows = std::clamp(options.value("gamma", 1) + 1, 1, models_.target()->config().context - 1),
+      .sampling = of_draft.over(spec.generation.sampling),
+      .coupled = spec.generation.coins == CoinUse::gumbel};
+  return overlap_timers_
+      .try_emplace(spec.id, models_.target(), models_.draft(spec.drafts.front()), spec.strategy.info().name,
+                   setting)
+      .first->second;
 }
 
-std::function<void(const StepRecord&)> Calibration::drift_watch(std::vector<TimedForward>& drift) {
-  if (!watches_drift()) return nullptr;
-  return
-      [this, &drift, every = experiment_.calibration.drift_every, count = 0](const StepRecord& step) mutable {
-        if (count++ % every != every / 2 || step.rows > rows_) return;
-        drift.push_back({step.rows, std::llround(timer("").time(step.rows).host_ns)});
-      };
+bool Calibration::runs_probes() const {
+  return rounds_ > 0 && experiment_.calibration.probe_every > 0 && models_.backend().host_memory();
+}
+
+void Calibration::probe(std::vector<ProbeTimes>& probes) {
+  if (!runs_probes()) return;
+  if (!probes_) {
+    probes_.emplace(models_.backend().threads());
+    probes_->run();  // warms up
+  }
+  probes.push_back(probes_->run());
+}
+
+std::function<void(const StepRecord&)> Calibration::probe_steps(std::vector<ProbeTimes>& probes) {
+  if (!runs_probes()) return nullptr;
+  return [this, &probes, every = experiment_.calibration.probe_every, count = 0](const StepRecord&) mutable {
+    if (++count % every == 0) probe(probes);
+  };
 }
 
 void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>& interrupted) {
@@ -145,8 +177,9 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
     int forwards = 0;
   };
   std::map<int, Sum> sums;  // by number of rows
-  const int turns = watches_drift() ? kNarrowTurnsBesideDrift : kNarrowTurns;
-  for (const PlannedForward& forward : planned_forwards(done_, rounds_, rows_, turns)) {
+  std::vector<ProbeTimes> probes;
+  probe(probes);
+  for (const PlannedForward& forward : planned_forwards(done_, rounds_, rows_, kNarrowTurns)) {
     if (interrupted()) return;
     const ForwardTime time = timer("").time(forward.rows);
     if (!forward.timed) continue;
@@ -160,6 +193,8 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
     if (sum.time.device_ns) mean.device_ns = *sum.time.device_ns / sum.forwards;
     put(round["t_n_ns"], on_device, n, mean);
   }
+  probe(probes);
+  for (const ProbeTimes& one : probes) round["probes"].push_back({one.memory_ns, one.arithmetic_ns});
   int index = 0;
   for (const CaseSpec& spec : experiment_.cases) {
     if (interrupted()) return;
@@ -173,6 +208,13 @@ void Calibration::measure(const PromptSpec& prompt, const std::function<bool()>&
       }
       round["drafts"][name] = std::move(host);
       if (!device.empty()) drafts_on_device[name] = std::move(device);
+    }
+    if (spec.strategy.info().drafts_ahead) {
+      try {
+        round["ahead"][spec.id] = as_json(overlap_timer(spec).measure());
+      } catch (const Error&) {
+        // The lines of this case will record the error.
+      }
     }
     const int phase = index++ * rounds_ / static_cast<int>(experiment_.cases.size());
     if (measured_in(done_, rounds_, experiment_.calibration.texts, phase))

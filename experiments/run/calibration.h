@@ -5,13 +5,16 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "core/measure/machine_probes.h"
 #include "experiments/run/decoder.h"
 #include "experiments/config/experiment.h"
 #include "experiments/run/forward_times.h"
 #include "experiments/run/model_set.h"
+#include "experiments/run/overlap/overlap_timer.h"
 #include "experiments/run/run_plan.h"
 
 namespace speclab {
@@ -23,10 +26,11 @@ namespace speclab {
 ///
 /// A round times forwards after as many cached tokens as the run has on average, or as
 /// CalibrationOptions::context says: the target over n rows (planned_forwards) and each draft model over 1
-/// and 2 rows, and over more with CalibrationOptions::draft_rows. Over all rounds together, each case also
-/// decodes a few short texts that are not lines. These texts show what a step costs besides the target's
-/// forward. The rounds are written to calibration.jsonl (results/SCHEMA.md). The function calibration_costs
-/// computes one table from them.
+/// and 2 rows, and over more with CalibrationOptions::draft_rows. For a case that drafts ahead
+/// (StrategyInfo::drafts_ahead) it also times forwards of both models while both work (OverlapTimer). Over
+/// all rounds together, each case also decodes a few short texts that are not lines. These texts show what a
+/// step costs besides the target's forward. The rounds are written to calibration.jsonl (results/SCHEMA.md).
+/// The function calibration_costs computes one table from them.
 class Calibration {
  public:
   /// Takes the ids of an autoregressive case and of a prompt, and a seed. Returns the finished line, or null.
@@ -43,17 +47,18 @@ class Calibration {
   /// Measures the next round. `prompt` is the prompt of the next line. Drops a round during which
   /// `interrupted` became true.
   void measure(const PromptSpec& prompt, const std::function<bool()>& interrupted);
-  /// Returns a function that must be called after each step of a line. Every drift_every steps, this function
-  /// times a forward of as many rows as the step fed and appends the time to `drift`. The first such step is
-  /// the one with index drift_every / 2. The number of rows matters, because slow reads of weights slow
-  /// down a forward of many rows less than a forward of few rows. The function skips steps of more rows
-  /// than the calibration measures (rows_). drift_watch() returns an empty function when drift_every is 0 or
-  /// the calibration is disabled, and on a device, because the host must not delay the device's steps.
-  std::function<void(const StepRecord&)> drift_watch(std::vector<TimedForward>& drift);
+  /// Appends one probe of the machine's speed to `probes`. Call it before and after each line. Does nothing
+  /// when probe_every is 0 or the calibration is disabled, and on a device, because the host must not delay
+  /// the device's steps.
+  void probe(std::vector<ProbeTimes>& probes);
+  /// Returns a function that must be called after each step of a line. It calls probe() after every
+  /// probe_every-th step. Empty when probe() does nothing.
+  std::function<void(const StepRecord&)> probe_steps(std::vector<ProbeTimes>& probes);
 
  private:
-  bool watches_drift() const;
+  bool runs_probes() const;
   ForwardTimer& timer(const std::string& draft);
+  OverlapTimer& overlap_timer(const CaseSpec& spec);
   nlohmann::json steps(const CaseSpec& spec, const PromptSpec& prompt,
                        const std::function<bool()>& interrupted) const;
 
@@ -68,6 +73,8 @@ class Calibration {
   int context_ = 0, rows_ = 0;
   std::vector<int> draft_sizes_;                ///< rows of the measured draft forwards, the largest first
   std::map<std::string, ForwardTimer> timers_;  ///< by draft; "": the target
+  std::map<std::string, OverlapTimer> overlap_timers_;  ///< by case, of the cases that draft ahead
+  std::optional<MachineProbes> probes_;                 ///< made for the first probe
 };
 
 /// Whether forwards of n rows are measured, if the largest measured one has `most` rows: all n up to 128,

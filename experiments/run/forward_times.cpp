@@ -55,6 +55,10 @@ ForwardTime ForwardTimer::time(int n) {
   return time;
 }
 
+std::span<const float> ForwardTimer::logits() const {
+  return std::span(logits_).first(static_cast<std::size_t>(session_->model().config().head_rows()));
+}
+
 std::map<std::string, int> ForwardTimer::kernels() const {
   std::map<std::string, int> counts;
   if (!timer_) return counts;

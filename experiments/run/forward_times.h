@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ class ForwardTimer {
   ~ForwardTimer();
   /// Runs the forward of a causal chain of n rows, all with logits.
   ForwardTime time(int n);
+  /// The logits of the first row of the last forward, [head_rows].
+  std::span<const float> logits() const;
   /// How often the last forward launched each kernel. Empty if the host computes.
   std::map<std::string, int> kernels() const;
 

@@ -167,17 +167,19 @@ std::optional<LineRecord> measure(const Bench& bench, const PlannedLine& planned
     std::function<void(const JudgedStep&)> on_judged;
     if (bench.bounds != nullptr && planned.repeat == 0)
       on_judged = [&](const JudgedStep& step) { bounds.push_back(recorded_step(step)); };
+    bench.calibration.probe(line.probes);
     if (bench.gpu != nullptr) bench.gpu->begin();
     auto turns = bench.decoder.decode({.spec = &spec,
                                        .prompt = &prompt,
                                        .seed = planned.seed,
                                        .reference = reference,
-                                       .after_step = bench.calibration.drift_watch(line.drift),
+                                       .after_step = bench.calibration.probe_steps(line.probes),
                                        .on_judged = on_judged,
                                        .interrupted = bench.interrupted});
     if (!turns) return std::nullopt;
     line.turns = *std::move(turns);
     if (bench.gpu != nullptr) line.gpu = to_json(bench.gpu->end());
+    bench.calibration.probe(line.probes);
     bench.memory.finished(planned);
     // The bounds are written before the line. If the run is killed in between, the line is measured again,
     // and the bounds are in the file twice. Readers take the first ones.

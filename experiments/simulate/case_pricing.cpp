@@ -134,6 +134,12 @@ int PricedSteps::most_rows() const {
 }
 
 theory::Calibration device_costs(const PricedSteps& steps, const Pricing& pricing) {
+  if (drafts_ahead(steps.data())) {
+    throw Error({.what = steps.data().id(),
+                 .got = "a case that drafts while the target verifies",
+                 .expected = "a case whose forwards follow one another",
+                 .advice = "speclab explain compares this case with the law of its timeline."});
+  }
   if (pricing.batch == 1 && !pricing.device.calibration.is_null()) {
     if (auto known = calibration_of(steps.data(), pricing.device.calibration)) {
       if (pricing.device.contexts == 1) return *known;
@@ -157,7 +163,9 @@ std::map<std::string, LongestChain> longest_chains(const RunData& run, const std
   for (std::size_t i = 0; i < run.cases.size(); ++i) {
     const CaseData& data = *run.cases[i];
     const std::vector<std::string> names = draft_names(data.config);
-    if (names.size() != 1 || !data.reference || feeds_probes(data) || data.rounds().empty()) continue;
+    if (names.size() != 1 || !data.reference || drafts_ahead(data) || feeds_probes(data) ||
+        data.rounds().empty())
+      continue;
     const theory::DraftLengths lengths = theory::draft_length_counts(data.rounds());
     // A trace drafts at every position, also near the end of a text, where drafts are short.
     const bool trace = data.options().value("emit_at_most", 0) == 1;

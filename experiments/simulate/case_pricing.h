@@ -66,7 +66,8 @@ class PricedSteps {
 /// Error for several draft models whose work the record does not count.
 std::vector<std::pair<std::string, Work>> draft_works(const CaseData& data);
 
-/// The costs of a case on the device, in nanoseconds. Throws Error if the device cannot price it.
+/// The costs of a case on the device, in nanoseconds. Throws Error if the device cannot price it, and for a
+/// case that drafts while the target verifies.
 theory::Calibration device_costs(const PricedSteps& steps, const Pricing& pricing);
 
 /// For a draft model: the case with the longest chains of constant length that this model alone drafts.

@@ -344,9 +344,13 @@ json replayed(std::span<const Trace> traces, const json& calibration, const std:
   const std::vector<PricedTrace> priced = priced_traces(traces, calibration);
   for (const Trace& trace : traces) {
     const auto costs = calibration_of(*trace.data, calibration);
-    json entry = {{"case", trace.data->id()},  {"positions", traced_positions(trace)},
-                  {"settings", json::array()}, {"left_out", json::array()},
-                  {"best", nullptr},           {"oracles", nullptr}};
+    json entry = {{"case", trace.data->id()},
+                  {"positions", traced_positions(trace)},
+                  {"certainty", std::string(to_string(trace.certainty))},
+                  {"settings", json::array()},
+                  {"left_out", json::array()},
+                  {"best", nullptr},
+                  {"oracles", nullptr}};
     const int longest = longest_draft(trace);
     std::vector<int> possible;
     for (const int gamma : gammas) {
@@ -388,11 +392,13 @@ json replayed(std::span<const Trace> traces, const json& calibration, const std:
 
 std::string replay_text(const json& replay) {
   std::string text =
-      "Replayed from a trace: no model ran. tau is exact for drafters that look at the text alone; times "
-      "come from the calibration. Constant lengths are priced as steps of the traced case. If that case "
-      "computes confidences or entropies at temperature 0, they pay for these too, which real constant "
-      "lengths do not: \"over best gamma\" then favours schedules.\n";
+      "Replayed from a trace: no model ran. Times come from the calibration. Constant lengths are priced as "
+      "steps of the traced case. If that case computes confidences or entropies at temperature 0, they pay "
+      "for "
+      "these too, which real constant lengths do not: \"over best gamma\" then favours schedules.\n";
+  bool expectations = false;
   for (const json& trace : replay["traces"]) {
+    expectations = expectations || trace["certainty"] == std::string(to_string(Certainty::expectation));
     Table table{.header = {"gamma", "schedule", "threshold", "tau", "draft utilization", "predicted speedup",
                            "over best gamma"},
                 .rows = {},
@@ -406,13 +412,15 @@ std::string replay_text(const json& replay) {
                             interval_text(row, "speedup") + (best ? " best" : ""),
                             interval_text(row, "over_best")});
     }
-    text += fmt::format("\n{}: {:.0f} positions\n{}\n", trace["case"].get<std::string>(),
-                        trace["positions"].get<double>(), to_text(table));
+    text +=
+        fmt::format("\n{}: {:.0f} positions, tau: {}\n{}\n", trace["case"].get<std::string>(),
+                    trace["positions"].get<double>(), trace["certainty"].get<std::string>(), to_text(table));
     for (const json& left : trace["left_out"])
       text += fmt::format("not replayed: {}; {}\n", left["schedule"].get<std::string>(),
                           left["reason"].get<std::string>());
     if (trace["oracles"].is_object()) text += regret_text(trace);
   }
+  if (expectations) text += fmt::format("\n{}\n", assumptions_of(Certainty::expectation));
   return text;
 }
 

@@ -14,12 +14,11 @@
 namespace speclab {
 
 /// Decoding without the models: shortens the drafts of a trace as a setting asks, and prices the resulting
-/// steps with calibrated costs. tau is exact, token by token, for drafters whose proposal depends on the
-/// committed text alone (draft models, copies from the text). It is an approximation for drafters that learn
-/// from earlier drafts or from the target's rows. Times come from the calibration of the trace's run or of
-/// another run.
+/// steps with calibrated costs. Trace::certainty says what tau is: exact, token by token, or an expectation.
+/// Times come from the calibration of the trace's run or of another run.
 ///
-/// replay/ has more: oracles, a search over many settings, the comparison with a run, and trees.
+/// replay/ has more: oracles, a search over many settings, the comparison with a run, trees, and mixes of
+/// drafters. Drafters that depend on earlier steps have no trace; replay/laws predicts some of them.
 
 /// What a replayed drafter does in each step.
 struct ReplaySetting {
@@ -67,7 +66,7 @@ std::string why_left_out(const Trace& trace, const ScheduleOptions& schedule, bo
 std::shared_ptr<const StepCosts> forwards_of(const theory::Calibration& costs, int most_rows);
 
 /// Replays the settings `gammas` x `schedules` for every trace. Returns
-///   {"traces": [{"case", "positions",
+///   {"traces": [{"case", "positions", "certainty": to_string(Trace::certainty),
 ///     "settings": [{"gamma", "schedule", "threshold", "tau", "tau_ci95", "draft_utilization",
 ///                   "speedup", "speedup_ci95", "ms_per_token",
 ///                   "over_best": speedup / that of the setting "best" | null; see below,

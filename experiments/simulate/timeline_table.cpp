@@ -87,6 +87,8 @@ OverlapChoice choice_of(const DraftCosts& costs, Timeline timeline, const Timeli
       return simulate::best_serial(costs.alpha, costs.draft, costs.verify, kMostDraftTokens);
     case Timeline::pearl:
       return simulate::best_pearl(costs.alpha, costs.draft, costs.verify, kMostDraftTokens);
+    case Timeline::post_verify:
+      return simulate::best_post_verify(costs.alpha, costs.draft, costs.verify, kMostDraftTokens);
     case Timeline::amusd: return {1, 1, simulate::amusd_token_time(costs.alpha, costs.draft, costs.verify)};
     case Timeline::dsi: break;
   }

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/base/error.h"
 #include "core/decoding/registry.h"
@@ -43,10 +44,57 @@ TracedDraft traced_draft(const StepRecord& step, const std::vector<Token>& text,
   return draft;
 }
 
-TracedText traced_text(const LineRecord& line, const GenerationRecord& turn, int number) {
+/// Appends token i of a step to a draft that is put together from several steps.
+void append_token(TracedDraft& draft, const StepRecord& step, std::size_t i) {
+  const std::size_t width = step.top.size() / step.drafted.size();
+  draft.confidence.push_back(step.drafted[i].confidence);
+  draft.entropy.push_back(step.drafted[i].entropy);
+  for (std::size_t k = 0; k < width; ++k) draft.top.push_back(step.top[i * width + k]);
+}
+
+/// A draft that is drawn from this position on, and how much of it is accepted. Each position of the text has
+/// a first drafted token that was judged there. The draft is made of these tokens up to the first one that
+/// was rejected, and of what was drawn after that one.
+TracedDraft drawn_draft(const std::vector<StepRecord>& steps, std::size_t position, std::size_t longest) {
+  TracedDraft draft;
+  for (std::size_t at = position; at < steps.size(); ++at) {
+    const std::vector<DraftedToken>& drafted = steps[at].drafted;
+    const bool accepted = !drafted.empty() && drafted.front().accepted, goes_on = at + 1 < steps.size();
+    for (std::size_t i = 0; i < drafted.size(); ++i) {
+      if (draft.confidence.size() == longest) break;
+      append_token(draft, steps[at], i);
+      if (accepted && goes_on) break;  // the rest is drawn at the next position
+    }
+    if (!accepted) break;
+    draft.matching = std::min(draft.matching + 1, draft.drafted());
+    if (draft.confidence.size() == longest) break;
+  }
+  return draft;
+}
+
+std::size_t longest_recorded_draft(const CaseData& data) {
+  std::size_t longest = 0;
+  for_each_line(data, 0, [&](std::size_t, const LineRecord& line) {
+    for (const GenerationRecord& turn : line.turns) {
+      for (const StepRecord& step : turn.steps) longest = std::max(longest, step.drafted.size());
+    }
+  });
+  return longest;
+}
+
+bool drafts_model_chains(const CaseData& data) {
+  const StrategyInfo* info = recorded_strategy(data.config.value("strategy", ""));
+  return info != nullptr && info->drafts_model_chains;
+}
+
+/// Reads one text. `drawn`: the drafts are drawn along the text; without it the text says what is accepted.
+TracedText traced_text(const LineRecord& line, const GenerationRecord& turn, int number, bool drawn,
+                       std::size_t longest) {
   TracedText out{.prompt = line.prompt, .seed = line.seed, .turn = number, .drafts = {}};
-  std::size_t position = 0;
-  for (const StepRecord& step : turn.steps) out.drafts.push_back(traced_draft(step, turn.tokens, position++));
+  for (std::size_t position = 0; position < turn.steps.size(); ++position) {
+    out.drafts.push_back(drawn ? drawn_draft(turn.steps, position, longest)
+                               : traced_draft(turn.steps[position], turn.tokens, position));
+  }
   return out;
 }
 
@@ -87,6 +135,34 @@ void require_known_version(const RunData& run) {
                .advice = "Read the trace with the version of speclab that wrote it."});
 }
 
+std::string why_not_replayed(const CaseData& data) {
+  if (draft_follows_steps(data))
+    return "its drafts depend on earlier steps. Laws fitted to a run predict lookahead decoding, Jacobi "
+           "decoding "
+           "and token recycling: speclab replay RUN --fitted";
+  if (!text_follows_steps(data)) return "";
+  const AcceptanceRule* rule = recorded_rule(data);
+  if (rule == nullptr) return "this version does not know its acceptance rule";
+  if (const std::string reason = why_not_expected(*rule); !reason.empty()) return reason;
+  if (drafts_model_chains(data)) return "";
+  const bool drawn = any_step(data, [](const StepRecord& step) {
+    return std::ranges::any_of(step.drafted,
+                               [](const DraftedToken& token) { return token.q >= 0 && token.q != 1; });
+  });
+  if (drawn) return "its drafts are drawn, but not by a draft model alone";
+  if (!accepts_what_it_emits(*rule))
+    return fmt::format("the rule \"{}\" may emit a copied token that it did not accept", rule->name);
+  return "";
+}
+
+bool same_texts(const Trace& a, const Trace& b) {
+  if (a.certainty != Certainty::exact || b.certainty != Certainty::exact) return false;
+  return std::ranges::equal(a.texts, b.texts, [](const TracedText& one, const TracedText& other) {
+    return one.prompt == other.prompt && one.seed == other.seed && one.turn == other.turn &&
+           one.drafts.size() == other.drafts.size();
+  });
+}
+
 std::vector<Trace> read_traces(const RunData& run) {
   require_known_version(run);
   std::vector<Trace> traces;
@@ -105,11 +181,18 @@ std::vector<Trace> read_traces(const RunData& run) {
            .advice = "Replay can only shorten chains; leave cases that draft trees out of the trace."});
     }
     require_trace(*data);
+    if (!why_not_replayed(*data).empty()) {
+      other_traces = true;
+      continue;
+    }
     Trace& trace = traces.emplace_back();
     trace.data = data;
+    const bool sampled = text_follows_steps(*data), drawn = sampled && drafts_model_chains(*data);
+    const std::size_t longest = drawn ? longest_recorded_draft(*data) : 0;
+    trace.certainty = sampled ? Certainty::expectation : Certainty::exact;
     for_each_line(*data, 0, [&](std::size_t, const LineRecord& line) {
       for (std::size_t turn = 0; turn < line.turns.size(); ++turn)
-        trace.texts.push_back(traced_text(line, line.turns[turn], static_cast<int>(turn)));
+        trace.texts.push_back(traced_text(line, line.turns[turn], static_cast<int>(turn), drawn, longest));
     });
   }
   if (traces.empty() && !other_traces) {

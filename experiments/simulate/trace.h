@@ -7,12 +7,20 @@
 #include <vector>
 
 #include "experiments/metrics/run_data.h"
+#include "experiments/simulate/replay/certainty.h"
 
 namespace speclab {
 
 /// A trace says what a drafter proposes at every position of a text. It is a case with the option
 /// "emit_at_most": 1 (configs/trace.json, `speclab trace`): every step drafts, is judged, and then emits one
 /// token. From a trace, replay.h computes what the drafter would do with drafts of at most the same length.
+///
+/// At temperature 0 and with Gumbel coins the text does not depend on the drafts. Then the recorded draft at
+/// a position is the one that a real step makes there, and the text says how much of it is accepted. Above
+/// temperature 0 with independent coins a real step has another text after it. Then the drafts of a trace are
+/// samples with the law of real ones (why_not_expected() says why), and replays of them are expectations. A
+/// draft of a draft model is put together along its own path: the token that was drawn and judged at each
+/// position, as long as it was accepted, and what was drawn after the first one that was not.
 
 /// The draft at one position: a chain, and how much of it the text confirms.
 struct TracedDraft {
@@ -41,6 +49,7 @@ struct TracedText {
 struct Trace {
   std::shared_ptr<const CaseData> data;  ///< the case of the trace
   std::vector<TracedText> texts;
+  Certainty certainty = Certainty::exact;  ///< what its replays are: exact, or expectations
 };
 
 /// True if the case is a trace: it has a lossless rule, drafts with emit_at_most 1 and has a reference.
@@ -53,10 +62,19 @@ void require_trace(const CaseData& data);
 /// Throws Error if the record of the run is of a newer version than this program knows (kRowDetailsVersion).
 void require_known_version(const RunData& run);
 
+/// Why a trace of this case cannot be replayed; "" if it can. Its drafts may depend on earlier steps. Or its
+/// text depends on where steps begin (text_follows_steps), and its rule or its drafts are not of a kind whose
+/// replay is an expectation.
+std::string why_not_replayed(const CaseData& data);
+
+/// Whether two traces have the same texts. Traces whose replays are expectations have texts of their own.
+bool same_texts(const Trace& a, const Trace& b);
+
 /// Reads the traces of a run, from repeat 0: one for each case that is a trace of chains. Traces of trees
-/// (replay/rank_trace.h) are left out; the result is empty if the run has only such traces. Throws Error when
-/// the run has no trace at all, when a draft branches and the strategy does not draft trees of any shape, and
-/// when require_trace() or require_known_version() does.
+/// (replay/rank_trace.h) and those that cannot be replayed (why_not_replayed) are left out; the result is
+/// empty if the run has only such traces. Throws Error when the run has no trace at all, when a draft
+/// branches and the strategy does not draft trees of any shape, and when require_trace() or
+/// require_known_version() does.
 std::vector<Trace> read_traces(const RunData& run);
 
 }  // namespace speclab

@@ -17,6 +17,7 @@
 #include "core/decoding/registry.h"
 #include "core/measure/run_result.h"
 #include "experiments/config/config_file.h"
+#include "experiments/simulate/replay/certainty.h"
 
 namespace speclab {
 namespace {
@@ -55,8 +56,13 @@ json generation_of(const CaseSpec& spec) {
   return out;
 }
 
-/// Throws Error if the text of the case depends on its drafts.
-void require_own_text(const CaseSpec& spec) {
+/// Whether the text of the case depends on where its steps begin (text_follows_steps).
+bool samples_with_own_coins(const CaseSpec& spec) {
+  return spec.loss_class() == LossClass::l1 && spec.generation.coins != CoinUse::gumbel;
+}
+
+/// Throws Error if no replay can tell what the rule of the case would accept.
+void require_replayed_rule(const CaseSpec& spec) {
   const std::string what = fmt::format("{} ({})", spec.where, spec.id);
   if (spec.loss_class() == LossClass::l3) {
     throw Error({.what = what,
@@ -64,14 +70,26 @@ void require_own_text(const CaseSpec& spec) {
                  .expected = "a lossless rule, so that the text does not depend on the drafts",
                  .advice = "Leave the case out with --filter."});
   }
-  if (spec.generation.sampling.temperature > 0 && spec.generation.coins != CoinUse::gumbel) {
-    throw Error(
-        {.what = what,
-         .got = fmt::format("temperature {} with independent coins", spec.generation.sampling.temperature),
-         .expected = "temperature 0, or \"coins\": \"gumbel\"",
-         .advice = "With independent coins the text depends on where steps begin. Use --set "
-                   "temperature=0 or --set coins=gumbel."});
-  }
+  if (!samples_with_own_coins(spec)) return;
+  const std::string reason = why_not_expected(spec.generation.acceptance_rule());
+  if (reason.empty()) return;
+  throw Error({.what = what,
+               .got = fmt::format("temperature {} with independent coins, and {}",
+                                  spec.generation.sampling.temperature, reason),
+               .expected = "temperature 0, or \"coins\": \"gumbel\", or a rule that judges token by token",
+               .advice = "Use --set temperature=0, --set coins=gumbel or --set rule=rejection."});
+}
+
+/// Why a trace of the case could not be replayed; "" if it can (why_not_replayed() in trace.h).
+std::string why_no_trace(const CaseSpec& spec) {
+  const StrategyInfo& info = spec.strategy.info();
+  if (info.follows_steps) return "its drafts depend on earlier steps";
+  if (!samples_with_own_coins(spec) || info.drafts_model_chains) return "";
+  const bool copies = spec.drafts.empty() && !info.drafts_with_target;
+  if (!copies && !info.drafts_any_shape) return "its drafts are drawn, but not by a draft model alone";
+  const AcceptanceRule& rule = spec.generation.acceptance_rule();
+  if (accepts_what_it_emits(rule)) return "";
+  return fmt::format("the rule \"{}\" may emit a copied token that it did not accept", rule.name);
 }
 
 /// Plans a case of trees of any shape; absent if a replay cannot use it.
@@ -125,8 +143,12 @@ PlannedTrace plan_chain(const CaseSpec& spec, const json& options, const TraceWi
 
 /// Plans a case; absent, with a note, if a replay cannot use it.
 std::optional<PlannedTrace> plan_case(const CaseSpec& spec, const TraceWish& wish, std::string& note) {
-  require_own_text(spec);
+  require_replayed_rule(spec);
   const StrategyInfo& info = spec.strategy.info();
+  if (const std::string reason = why_no_trace(spec); !reason.empty()) {
+    note = fmt::format("{}: {}", spec.id, reason);
+    return std::nullopt;
+  }
   const json options = options_of_strategy(spec);
   std::optional<PlannedTrace> out;
   if (info.drafts_any_shape) {
@@ -162,7 +184,11 @@ std::optional<json> all_drafts(const Experiment& experiment) {
 }  // namespace
 
 TracePlan plan_trace(const std::string& config, const TraceWish& wish) {
-  Experiment experiment = std::move(load_experiments(config, wish.settings).front());
+  return plan_trace(read_json_file(config), std::filesystem::path(config).lexically_normal().string(), wish);
+}
+
+TracePlan plan_trace(json config, const std::string& name, const TraceWish& wish) {
+  Experiment experiment = std::move(configure_experiments(std::move(config), name, wish.settings).front());
   if (!wish.filter.empty()) filter_cases(experiment, wish.filter);
   TracePlan plan{.settings = wish.settings, .notes = {}};
   std::vector<PlannedTrace> traces;
@@ -172,7 +198,13 @@ TracePlan plan_trace(const std::string& config, const TraceWish& wish) {
   for (const CaseSpec& spec : experiment.cases) {
     if (spec.strategy.info().is_baseline) continue;
     std::string note;
-    std::optional<PlannedTrace> planned = plan_case(spec, wish, note);
+    std::optional<PlannedTrace> planned;
+    try {
+      planned = plan_case(spec, wish, note);
+    } catch (const Error& error) {
+      if (!wish.leave_out) throw;
+      note = error.what();
+    }
     if (!planned) {
       plan.notes.push_back("left out: " + note);
       continue;
@@ -193,7 +225,7 @@ TracePlan plan_trace(const std::string& config, const TraceWish& wish) {
   }
   if (traces.empty()) {
     throw Error(
-        {.what = config,
+        {.what = name,
          .got = "no case that can be traced",
          .expected = "a case that drafts chains, or trees of the draft's best tokens",
          .advice = plan.notes.empty() ? "configs/trace.json is an example." : plan.notes.front() + "."});

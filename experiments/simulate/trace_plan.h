@@ -1,5 +1,6 @@
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@ struct TraceWish {
   /// 0: "confidence", "entropy" (also the confidence), "top" (also the kTracedTop largest probabilities of
   /// each row, for controllers) or "none".
   std::string evidence = "confidence";
+  /// A case that cannot be traced, such as one with a lossy rule, is left out with a note. false: it is an
+  /// error.
+  bool leave_out = false;
 };
 
 /// How a config becomes a trace.
@@ -34,10 +38,16 @@ struct TracePlan {
 /// become one case. Chains get the longest length and a schedule that never stops them. Trees get one level
 /// of wish.width children, see replay/rank_trace.h. The autoregressive references are added as always.
 ///
-/// Throws Error for a lossy rule, for independent coins above temperature 0, for a config without a case that
-/// can be traced, and as load_experiments() does. A case is left out with a note if its strategy drafts trees
-/// of another kind, or if its trees have children that are not the draft's best tokens.
+/// Above temperature 0 with independent coins the replays of the trace are expectations (certainty.h).
+///
+/// Throws Error for a lossy rule, for independent coins above temperature 0 with a rule that does not judge
+/// token by token, for a config without a case that can be traced, and as load_experiments() does. A case is
+/// left out with a note if its drafts depend on earlier steps, if its strategy drafts trees of another kind,
+/// if its trees have children that are not the draft's best tokens, and for the reasons of
+/// why_not_replayed().
 TracePlan plan_trace(const std::string& config, const TraceWish& wish);
+/// Does the same for a config that is in memory already. Messages call the config `name`.
+TracePlan plan_trace(nlohmann::json config, const std::string& name, const TraceWish& wish);
 
 /// Throws Error unless the folder holds a trace that this version may resume.
 void require_trace_folder(const std::string& folder);

@@ -7,6 +7,7 @@
 - `export(run, to, format)` writes a run in other programs' formats; `render(prompts, tokenizer_config, to)` writes prompts in a chat form.
 - `anchors` holds published numbers and what the closed forms say about each.
 - `predict(...)` computes every closed form whose inputs are known, as a frame.
+- `measure_proposer(proposer, ...)` measures the acceptance of a proposer that is written in Python.
 - `compare(base, new)` and `simulate(run, device)` run the `speclab` binary.
 
 Importing the package loads neither pandas nor the extension module. Each name is loaded when it is first used.
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from .foreign import Foreign, load_foreign
     from .metric_units import estimators, units
     from .predicted import predict
+    from .proposals import DraftTree
+    from .proposers import Proposer, measure_proposer
     from .record import BadRun, NotApplicable
     from .run import Run, load
     from .templates import render
@@ -34,9 +37,11 @@ __version__ = "0.1.0"
 __all__ = [
     "BadRun",
     "Comparison",
+    "DraftTree",
     "Error",
     "Foreign",
     "NotApplicable",
+    "Proposer",
     "Run",
     "Simulation",
     "anchors",
@@ -46,6 +51,7 @@ __all__ = [
     "export",
     "load",
     "load_foreign",
+    "measure_proposer",
     "predict",
     "render",
     "simulate",
@@ -57,8 +63,10 @@ __all__ = [
 _HOME = {
     "BadRun": "record",
     "Comparison": "binary",
+    "DraftTree": "proposals",
     "Foreign": "foreign",
     "NotApplicable": "record",
+    "Proposer": "proposers",
     "Run": "run",
     "Simulation": "binary",
     "call": "binary",
@@ -67,6 +75,7 @@ _HOME = {
     "export": "exports",
     "load": "run",
     "load_foreign": "foreign",
+    "measure_proposer": "proposers",
     "predict": "predicted",
     "render": "templates",
     "simulate": "binary",

@@ -76,7 +76,9 @@ def scalar_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
 
 def case_row(case: Case) -> dict[str, Any]:
     fields = {name: case.data.get(name) for name in CASE_FIELDS}
-    return {"case": case.id, "label": case.label(without=()), **fields, **case.sampling} | scalar_metrics(case.metrics)
+    note = {name: case.data[name] for name in ("times_note",) if name in case.data}
+    row = {"case": case.id, "label": case.label(without=()), **fields, **case.sampling, **note}
+    return row | scalar_metrics(case.metrics)
 
 
 def category_rows(case: Case) -> list[dict[str, Any]]:

@@ -58,7 +58,7 @@ def totals(steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 def slim_line(line: dict[str, Any]) -> dict[str, Any]:
     """A line of a case without the fields that grow with its text."""
-    dropped = ("steps", "tokens", "row_hashes", "target_entropy", "pieces", "text", "drift")
+    dropped = ("steps", "tokens", "row_hashes", "target_entropy", "pieces", "text", "drift", "probes")
     out = {key: value for key, value in line.items() if key not in dropped}
     if "steps" in line:
         out["totals"] = totals(line["steps"])
@@ -66,6 +66,9 @@ def slim_line(line: dict[str, Any]) -> dict[str, Any]:
         out["turns"] = [{key: value for key, value in turn.items() if key != "context"} for turn in line["turns"]]
     if "drift" in line:
         out["drift"] = {"forwards": len(line["drift"]), "ns": sum(ns for _, ns in line["drift"])}
+    if "probes" in line:
+        memory, arithmetic = (sum(times) for times in zip(*line["probes"]))
+        out["probes"] = {"probes": len(line["probes"]), "ns": [memory, arithmetic]}
     return out
 
 

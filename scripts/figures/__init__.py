@@ -28,6 +28,7 @@ MODULES = [
     "verification.trees",
     "verification.cells",
     "simulated.entropy",
+    "simulated.replay",
 ]
 
 

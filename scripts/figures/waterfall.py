@@ -16,7 +16,7 @@ NAMES = {
     "draft_cost": "draft cost",
     "verification_width": "verification width",
     "sampling_and_bookkeeping": "sampling, bookkeeping",
-    "machine_drift": "forwards timed again",
+    "machine_drift": "machine drift",
     "residual": "residual",
     "measured": "measured",
 }

@@ -2,7 +2,8 @@
 
 A trace drafts at every position of the target's texts (`speclab trace`, configs/trace.json). A token is labelled if all
 tokens before it in its draft are those of the text and the text is long enough: 1 if the token is that of the text, which is
-when the target accepts it, else 0. Tokens after a wrong one have no label, because no rule tests them.
+when the target accepts it, else 0. So the text must not depend on the drafts, which it does above temperature 0 with
+independent coins. Tokens after a wrong one have no label, because no rule tests them.
 """
 
 import dataclasses
@@ -51,6 +52,11 @@ class Samples:
         self.top = np.array(self._top, dtype=float)  # [tokens, width]
 
     def _add_line(self, line):
+        if line.get("promise") == "nothing":
+            raise Refused(
+                f"{self.case.id}: the text depends on the drafts, so it does not say what the target accepts. Record the trace "
+                "at temperature 0 or with --set coins=gumbel."
+            )
         token = step = 0
         for turn in line["turns"]:
             last, end = token + turn["tokens"], step + turn["steps"]

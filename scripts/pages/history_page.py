@@ -27,13 +27,19 @@ COUNTS = {
     "drafts": "draft calls/token",
     "flops": "operations/token",
 }
+HEADINGS = (
+    *("case", "speedup", "trend", "tau", "alpha", "c", "t(n) (n)", "rows/token", "target calls/token"),
+    *("draft calls/token", "10⁹ operations/token", "changes"),
+)
 HEAD = """# Trends
 
 Written by `scripts/history.py page` from [history.jsonl](history.jsonl); do not edit. A run is added with `scripts/history.py append RUN`. [SCHEMA.md](SCHEMA.md#historyjsonl) describes the file, the [glossary](../docs/glossary.md) the terms.
 
 - A section is a workload: target, prompts, seeds and length of the texts. Its records are numbered by date. A letter stands for a machine (device, cache, threads, numerics class).
 - **speedup**: that of the last record, with its 95 % interval. **trend**: for each machine, its letter and the speedups of its records, one bar each. Its first speedup is ▄; a bar one level higher or lower is 3 % faster or slower. A dot: the record has no speedup of the case.
-- **changes**: "n: ..." is a change at record n. Either a count differs from that of the last record before it with the same numerics class, or a ratio of times has a change point among the records of one machine. *last*: the last record
+- **t(n)**: time of the target's forward over the n rows that a step of the case has on average, divided by the time of a forward over one row; in brackets n. It is interpolated between the calibrated row counts of the last record.
+- **calls**, **operations**: forwards of the target and of the draft, and 10⁹ operations, per token.
+- **changes**: "n (commit): ..." is a change at record n. Either a count differs from that of the last record before it with the same numerics class, or a ratio of times has a change point among the records of one machine. *last*: the last record
   of a machine alone lies further from the level before it than noise explains. Records of a busy machine take no part in the ratios of times.
 """
 
@@ -178,6 +184,25 @@ def table_changes(lines, numbers):
     return sorted(found, key=lambda change: change[0])
 
 
+def forward_of(line, of_case):
+    """(n, t(n)) for the mean number of rows n that a step of a case feeds to the target, interpolated between the calibrated row
+    counts of the record. None without a calibration, and for an n outside of it."""
+    rows, tau = of_case.get("rows"), of_case.get("tau")
+    if not rows or not tau or not line["t"]:
+        return None
+    n = max(1.0, rows * tau)  # rows per token x tokens per step
+    known = [(1.0, 1.0), *sorted((float(count), time) for count, time in line["t"].items())]
+    for (low, before), (high, after) in zip(known, known[1:]):
+        if n <= high:
+            return n, before + (after - before) * (n - low) / (high - low)
+    return None
+
+
+def marked(found, lines):
+    """The changes as a text, each with the number and the commit of its record."""
+    return "; ".join(f"{place} ({lines[place - 1]['commit'][:7]}): {text}" for place, text in found)
+
+
 def bars(values):
     """A bar for each value; a dot for a value that does not exist."""
     first = next((value for value in values if value), None)
@@ -216,19 +241,22 @@ def section(lines):
         )
     if len(lines) == 1:
         return "\n".join(out) + f"\n\n{len(first['cases'])} cases, measured once: no trend yet.\n"
-    of_table = [f"{place}: {text}" for place, text in table_changes(lines, numbers)]
-    out += ["", f"Changes of t(n): {'; '.join(of_table) or 'none found'}.", ""]
-    out += ["| case | speedup | trend | tau | alpha | c | rows/token | changes |", "|---|---|---|---|---|---|---|---|"]
+    out += ["", f"Changes of t(n): {marked(table_changes(lines, numbers), lines) or 'none found'}.", ""]
+    out += ["| " + " | ".join(HEADINGS) + " |", "|---" * len(HEADINGS) + "|"]
     for case in dict.fromkeys(case for line in reversed(lines) for case in line["cases"]):
-        own = next(line["cases"][case] for line in reversed(lines) if case in line["cases"])
+        last = next(line for line in reversed(lines) if case in line["cases"])
+        own, forward = last["cases"][case], forward_of(last, last["cases"][case])
         speedups = [(line["cases"].get(case) or {}).get("speedup") for line in lines]
         trend = " ".join(
             letter[machine] + bars([value for value, line in zip(speedups, lines) if machine_of(line) == machine])
             for machine in machines
         )
-        found = "; ".join(f"{place}: {text}" for place, text in changes(lines, numbers, case))
         cells = [case, interval(*speedup_of(own)), trend if any(speedups) else "", number(own.get("tau"))]
-        cells += [number(own.get("alpha")), number(own.get("c")), number(own.get("rows")), found]
+        cells += [number(own.get("alpha")), number(own.get("c"))]
+        cells += ["" if forward is None else f"{forward[1]:.2f} ({forward[0]:.1f})", number(own.get("rows"))]
+        cells += [number(own.get(name)) for name in ("calls", "drafts")]
+        cells += [number(own["flops"] / 1e9, ".2f") if own.get("flops") else ""]
+        cells += [marked(changes(lines, numbers, case), lines)]
         out.append("| " + " | ".join(cells) + " |")
     return "\n".join(out) + "\n"
 

@@ -154,7 +154,8 @@ def agreement_sentence(measured):
 
 def of_run(run):
     """Three sentences: the best case, what loses, whether predictions and measurements agree."""
-    measured = [case for case in run.speculative if case.metric("speedup") is not None]
+    timed = [case for case in run.speculative if "times_note" not in case.data]
+    measured = [case for case in timed if case.metric("speedup") is not None]
     if not measured:
         tokens = [case.metric("tokens_per_second") for case in run.baselines if case.metric("tokens_per_second")]
         speed_of = f" It decodes {max(tokens):.1f} tokens per second." if tokens else ""

@@ -74,8 +74,7 @@ def unexplained(case):
 
 
 def left_by_drift(case):
-    """The share that is still unexplained after the term machine_drift ("forwards timed again"). "" without that
-    term."""
+    """The share that is still unexplained after the term machine_drift. "" without that term."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None or DRIFT not in [term["step"] for term in case.waterfall]:
         return ""

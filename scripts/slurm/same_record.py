@@ -23,7 +23,7 @@ TIMES = {
     "ns",
     "gpu",
 }
-TIMES |= {"drift", "calibration_rounds", "stamped_ns"}
+TIMES |= {"drift", "probes", "calibration_rounds", "stamped_ns"}
 
 
 def finished_lines(file):

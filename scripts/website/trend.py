@@ -44,12 +44,17 @@ def case_row(case_id, lines, numbers, records):
     """The values of the last record that has the case, and its changes. `link`: that record's page, or its row on this page."""
     place = max(place for place, line in enumerate(lines) if case_id in line["cases"])
     own, record = lines[place]["cases"][case_id], records[place]
+    forward, flops = history_page.forward_of(lines[place], own), own.get("flops")
     number = number_in(record, case_id) if record else None
     return {
         "id": case_id,
         "speedup": history_page.interval(*history_page.speedup_of(own)),
         "sort": own.get("speedup"),
-        "values": {name: own.get(name) for name in ("tau", "alpha", "c", "rows")},
+        "values": {
+            **{name: own.get(name) for name in ("tau", "alpha", "c", "rows", "calls", "drafts")},
+            "t": forward[1] if forward else None,
+            "operations": flops / 1e9 if flops else None,
+        },
         "link": record.link(f"case-{number}") if number is not None else None,
         "number": numbers[place],
         "changes": plain(history_page.changes(lines, numbers, case_id)),

@@ -37,6 +37,7 @@ LineRecord example() {
   line.repeat = 1;
   line.order = 7;
   line.calibration_rounds = 3;
+  line.probes = {{1500000, 600000}, {1600000, 500000}};
   line.drift = {{1, 9000000}, {3, 8500000}};
   for (int t = 0; t < 2; ++t) {
     GenerationRecord turn;
@@ -79,6 +80,7 @@ LineRecord example() {
     step.probes = {{7, 0, -1}, {8, 3, 12}};
     if (t == 1) step.parts = {{4, 800}, {5, 900}}, step.contributions = {{1, "draft"}, {2, "text"}};
     if (t == 1) step.reviews = {{"draft", "text", 5, 3}};
+    if (t == 1) step.ahead = AheadWork{3, 2, true, 900, 700, 200};
     if (t == 1) step.root_confidence = .375f, step.tree_number = 2;
     if (t == 1) step.top = {.5f, .25f, 1, 0}, step.top_width = 2;
     turn.steps.push_back(step);
@@ -139,6 +141,16 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_FALSE(json["steps"][0].contains("root_confidence"));  // as in older records
   EXPECT_EQ(back.turns[0].steps[0].root_confidence, -1);
   EXPECT_EQ(back.turns[0].steps[0].tree_number, -1);
+  EXPECT_FALSE(back.turns[0].steps[0].ahead);
+  ASSERT_TRUE(back.turns[1].steps[0].ahead);
+  EXPECT_EQ(back.turns[1].steps[0].ahead->forwards, 3);
+  EXPECT_EQ(back.turns[1].steps[0].ahead->drafted, 2);
+  EXPECT_TRUE(back.turns[1].steps[0].ahead->right);
+  EXPECT_EQ(back.turns[1].steps[0].ahead->overlapped_ns, 700);
+  EXPECT_EQ(back.turns[1].steps[0].ahead->waited_ns, 200);
+  nlohmann::json longer = json;
+  longer["steps"][1]["ahead"]["overlapped_ns"] = 901;
+  EXPECT_THROW(line_from_json(longer, "x"), Error) << "a part that is longer than the whole";
   EXPECT_TRUE(back.turns[0].steps[0].reviews.empty());
   ASSERT_EQ(back.turns[1].steps[0].reviews.size(), 1u);
   EXPECT_EQ(back.turns[1].steps[0].reviews[0].source, "text");
@@ -147,6 +159,9 @@ TEST_F(RunResult, ALineComesBackAsItWas) {
   EXPECT_EQ(back.turns[1].steps[0].parts[1].ns, 900);
   EXPECT_EQ(back.turns[1].steps[0].drafted[0].parent, 0);
   EXPECT_EQ(back.seed, 18446744073709551615u);
+  ASSERT_EQ(back.probes.size(), 2u);
+  EXPECT_EQ(back.probes[1].memory_ns, 1600000);
+  EXPECT_EQ(back.probes[1].arithmetic_ns, 500000);
   EXPECT_EQ(back.drift.size(), 2u);
   EXPECT_EQ(back.drift[1].rows, 3);
   EXPECT_EQ(back.drift[1].ns, 8500000);

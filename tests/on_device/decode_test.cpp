@@ -93,13 +93,18 @@ struct Setting {
   std::string strategy;
   json options = json::object();
 };
-/// On a GPU: every registered strategy, and chains and trees of many sizes.
+/// On a GPU: every registered strategy that a GPU can run and that needs no file and no other program, and
+/// chains and trees of many sizes.
 std::vector<Setting> settings() {
   std::vector<Setting> all{{"speculative_sampling", {{"gamma", 3}}},
                            {"prompt_lookup", {{"candidates", 3}, {"ngram_min", 1}}},
                            {"lookahead", {{"W", 3}, {"N", 3}, {"G", 3}}}};
   if (!on_gpu()) return all;
-  for (const StrategyEntry& entry : strategies()) all.push_back({std::string(entry.info.name)});
+  for (const StrategyEntry& entry : strategies()) {
+    const StrategyInfo& info = entry.info;
+    if (info.needs_file.empty() && !info.drafts_ahead && !info.needs_program)
+      all.push_back({std::string(info.name)});
+  }
   for (const int gamma : {1, 2, 7, 8, 15, 16}) all.push_back({"speculative_sampling", {{"gamma", gamma}}});
   for (const int window : {7, 15, 25}) all.push_back({"lookahead", {{"W", window}, {"N", 4}, {"G", window}}});
   return all;

@@ -5,11 +5,16 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <optional>
+#include <utility>
 
+#include "tests/model/heads/random_heads.h"
 #include "tests/model/net/target_model.h"
 
 namespace speclab::fixtures {
@@ -29,6 +34,27 @@ std::string quoted(const std::string& text) {
   return out + "'";
 }
 
+/// Makes random heads over the most frequent tokens of the prompts, so that the target accepts some of their
+/// guesses. Those of Hydra have prefix attention.
+void make_heads(const fs::path& folder, const std::vector<std::string>& texts) {
+  const Checkpoint target = Checkpoint::open(target_file());
+  const std::optional<Tokenizer> tokenizer = target.tokenizer();
+  ASSERT_TRUE(tokenizer.has_value());
+  std::map<Token, int> counts;
+  for (const std::string& text : texts)
+    for (const Token token : tokenizer->encode(text)) ++counts[token];
+  std::vector<std::pair<int, Token>> order;
+  for (const auto& [token, count] : counts) order.emplace_back(-count, token);
+  std::sort(order.begin(), order.end());
+  RandomHead shape{.inner = 32};
+  for (std::size_t i = 0; i < order.size() && i < 64; ++i) shape.ids.push_back(order[i].second);
+  std::sort(shape.ids.begin(), shape.ids.end());
+  for (const char* kind : {"medusa", "hydra", "mlp_speculator"}) {
+    shape.prefix = std::string(kind) == "hydra";
+    write_random_head(folder / kind, kind, target.config(), shape);
+  }
+}
+
 }  // namespace
 
 int run_speclab(const std::string& arguments) {
@@ -43,11 +69,15 @@ void make_files_of_prompts() {
   const fs::path root = SPECLAB_SOURCE_DIR, folder = root / "build/slow";
   fs::create_directories(folder);
   std::ofstream documents(folder / "prompts.jsonl");
+  std::vector<std::string> texts;
   for (const nlohmann::json& prompt : read_json_lines(root / "configs/prompts/speclab.jsonl")) {
-    for (const nlohmann::json& turn : prompt["turns"])
+    for (const nlohmann::json& turn : prompt["turns"]) {
       documents << nlohmann::json{{"text", turn}}.dump() << "\n";
+      texts.push_back(turn.get<std::string>());
+    }
   }
   documents.close();
+  make_heads(folder / "heads", texts);
   for (const char* made : {"datastore build --out build/slow/prompts.datastore",
                            "ngram build --order 3 --out build/slow/prompts.ngrams"})
     EXPECT_EQ(run_speclab(fmt::format("{} --model {} build/slow/prompts.jsonl", made,

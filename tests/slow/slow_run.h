@@ -13,7 +13,8 @@ namespace speclab::fixtures {
 int run_speclab(const std::string& arguments);
 
 /// Makes build/slow/prompts.datastore and build/slow/prompts.ngrams, which configs of tests/slow use. Each
-/// prompt of configs/prompts/speclab.jsonl is one document of them.
+/// prompt of configs/prompts/speclab.jsonl is one document of them. Also makes build/slow/heads: random heads
+/// over the most frequent tokens of the prompts.
 void make_files_of_prompts();
 
 /// An experiment of tests/slow on the real models, run by the real binary in a process of its own. Its

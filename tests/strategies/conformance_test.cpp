@@ -4,13 +4,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/datastore.h"
+#include "core/decoding/drafting/outside/proposer_link.h"
 #include "core/decoding/registry.h"
 #include "tests/decoding/loop/loop_fixture.h"
+#include "tests/model/heads/random_heads.h"
+#include "tests/strategies/outside/proposer_peer.h"
 
 namespace speclab {
 namespace {
@@ -66,6 +70,23 @@ std::string tiny_datastore(const Model& target) {
   return path.string();
 }
 
+/// Starts a program that proposes copies of the text, once, and makes strategies connect to it.
+void use_copying_program() {
+  static const ProposerPeer peer(propose_copies);
+  peer.use();
+}
+
+/// Makes random heads for the target, once for each strategy. The heads of Hydra have prefix attention.
+std::string tiny_head(const std::string& strategy, const Model& target) {
+  static const TempDir dir;
+  const std::filesystem::path path = dir.path() / strategy;
+  if (!std::filesystem::exists(path))
+    write_random_head(
+        path, strategy, target.config(),
+        {.prefix = strategy == "hydra", .tree = {{0}, {1}, {2}, {0, 0}, {0, 1}, {1, 0}, {0, 0, 0}}});
+  return path.string();
+}
+
 OptionInfo describe(const std::string& strategy, const std::string& option) {
   StrategyChoice choice(find_strategy(strategy));
   for (const OptionInfo& info : describe_options(choice.fields())) {
@@ -76,14 +97,24 @@ OptionInfo describe(const std::string& strategy, const std::string& option) {
 
 class Conformance : public ::testing::TestWithParam<std::string> {
  protected:
-  ModelPtr target = tiny_target(3);
+  /// Two models that work at the same time need two threads.
+  static ModelPtr target_of(const std::string& strategy) {
+    if (!find_strategy(strategy).info.drafts_ahead) return tiny_target(3);
+    static const std::shared_ptr<Backend> two_threads = make_cpu_backend({2, "f32"});
+    return load_tiny_on(two_threads, random_llama(tiny_shape(), 3));
+  }
+
+  ModelPtr target = target_of(GetParam());
   ModelPtr draft = Model::with_layers(target, {0});
 
   /// The strategy with everything that it needs. A new kind of needed file must be made here.
   StrategyChoice chosen(json options = json::object()) const {
     const std::string_view file = find_strategy(GetParam()).info.needs_file;
+    if (find_strategy(GetParam()).info.needs_program) use_copying_program();
     if (file == "datastore") {
       options["datastore"] = tiny_datastore(*target);
+    } else if (file == "head") {
+      options["head"] = tiny_head(GetParam(), *target);
     } else {
       EXPECT_EQ(file, "") << "this test cannot make what the strategy needs";
     }
@@ -140,6 +171,10 @@ TEST_P(Conformance, RefusesToRunWithoutWhatItNeeds) {
   }
   if (!info.needs_file.empty()) {
     EXPECT_THAT(error_of(choose(GetParam()), draft), ::testing::HasSubstr(std::string(info.needs_file)));
+  }
+  if (info.needs_program) {
+    ::unsetenv(outside::kSocketVariable);
+    EXPECT_THAT(error_of(choose(GetParam()), draft), ::testing::HasSubstr(outside::kSocketVariable));
   }
 }
 

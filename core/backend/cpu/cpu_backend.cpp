@@ -109,6 +109,9 @@ class CpuBackend final : public Backend, public AttentionReader {
   std::string_view numerics_class() const override { return class_; }
   std::string_view device_name() const override { return device_; }
   int threads() const override { return pool_.threads(); }
+  std::shared_ptr<Backend> beside(int threads) const override {
+    return std::make_shared<CpuBackend>(threads, class_, unit_);
+  }
   DeviceSpeed measure_speed() override {
     const bool of_unit = unit_ && !unit_->emulated;
     return {measure_read_bandwidth(pool_.threads()),

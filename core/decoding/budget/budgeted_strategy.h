@@ -37,6 +37,7 @@ class BudgetedStrategy final : public Strategy {
           .observe(TokenSpan(sequences[i]->tokens).last(static_cast<std::size_t>(outcomes[i].emitted)));
     inside_->observe(sequences, outcomes);
   }
+  void halt() override { inside_->halt(); }
 
  private:
   DraftBudget& budget(const Sequence& sequence) { return budgets_[static_cast<std::size_t>(sequence.slot)]; }

@@ -1,6 +1,7 @@
 #include "core/decoding/drafting/draft.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/base/error.h"
 
@@ -37,6 +38,38 @@ void Draft::reset(Token pending) {
   tree_number = -1;
   evidence = 0;
   must_keep = 0;
+  ahead.reset();
+}
+
+void Draft::swap(Draft& other) {
+  std::swap(tree, other.tree);
+  q_of.swap(other.q_of);
+  q.swap(other.q);
+  std::swap(q_used, other.q_used);
+  std::swap(source, other.source);
+  contributions.swap(other.contributions);
+  reviews.swap(other.reviews);
+  std::swap(pool_size, other.pool_size);
+  std::swap(ended_by_schedule, other.ended_by_schedule);
+  std::swap(root_confidence, other.root_confidence);
+  std::swap(tree_number, other.tree_number);
+  confidence.swap(other.confidence);
+  entropy.swap(other.entropy);
+  top.swap(other.top);
+  std::swap(top_width, other.top_width);
+  predicted.swap(other.predicted);
+  std::swap(evidence, other.evidence);
+  std::swap(must_keep, other.must_keep);
+  std::swap(ahead, other.ahead);
+  rests_.swap(other.rests_);
+  taken_.swap(other.taken_);
+  std::swap(thin_row_, other.thin_row_);
+  std::swap(thin_first_, other.thin_first_);
+  std::swap(thin_sum_, other.thin_sum_);
+  thin_weights_.swap(other.thin_weights_);
+  copies_.swap(other.copies_);  // std::swap() would allocate, because a moved deque does
+  std::swap(copies_used_, other.copies_used_);
+  moved_.swap(other.moved_);
 }
 
 int Draft::add(Token token, int parent, int q_index, float token_confidence, float row_entropy) {

@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "core/measure/recorder.h"
 #include "core/decoding/rows/distribution.h"
 #include "core/decoding/token_tree.h"
 
@@ -68,8 +70,13 @@ struct Draft {
   /// Number of drafted nodes, from node 1 on, that a budget must keep: the tokens of a draft model, which may
   /// have been drawn, or the window's candidates of lookahead decoding.
   int must_keep = 0;
+  /// What the strategy drafted for the next step while this draft was verified, for the record. Strategies
+  /// that draft ahead set it in observe().
+  std::optional<AheadWork> ahead;
 
   void reset(Token pending);
+  /// Exchanges the contents of two drafts. Copies and allocates nothing.
+  void swap(Draft& other);
   /// Appends a node and returns its index. `q_index` is that of a Distribution from new_q(), which the caller
   /// has filled, or kOneHot.
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f, float entropy = -1.0f);

@@ -5,6 +5,7 @@
 #include "core/base/error.h"
 #include "core/model/heads/head_runner.h"
 #include "core/measure/clock.h"
+#include "core/decoding/ahead/divided_models.h"
 #include "core/decoding/loop/decode_loop.h"
 #include "core/decoding/loop/step_record.h"
 
@@ -57,6 +58,12 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::vector<std::sha
                  fmt::format("a vocabulary of {} tokens", draft->config().vocab),
                  fmt::format("the {} tokens of its target {}", config.vocab, target_->name()),
                  "Use a draft that shares the target's tokenizer."});
+  }
+  undivided_ = target_;
+  if (strategy.info().drafts_ahead && !draft_models_.empty()) {
+    DividedModels divided = divide_threads(target_, draft_models_.front(), strategy.info().name);
+    target_ = std::move(divided.target);
+    draft_models_.front() = std::move(divided.draft);
   }
   capacity_ = options_.capacity > 0 ? options_.capacity : config.context;
   for (int i = 0; i < options_.batch; ++i) {
@@ -167,17 +174,9 @@ void DecodeLoop::check(const Request& request) const {
                    "Use the tokenizer of the target."});
     }
   }
-  if (request.options.emit_at_most > 0) {
-    const bool sampled = request.options.sampling.temperature > 0;
-    if (sampled && request.options.coins != CoinUse::gumbel) {
-      throw Error({"option emit_at_most", "temperature above 0 with independent coins",
-                   "temperature 0, or coins \"gumbel\"",
-                   "With other coins the text depends on where steps begin."});
-    }
-    if (request.options.device_loop != DeviceLoop::off) {
-      throw Error(
-          {"option emit_at_most", "device_loop", "device_loop off", "A device emits all accepted tokens."});
-    }
+  if (request.options.emit_at_most > 0 && request.options.device_loop != DeviceLoop::off) {
+    throw Error(
+        {"option emit_at_most", "device_loop", "device_loop off", "A device emits all accepted tokens."});
   }
   if (options_.row_details && request.options.device_loop != DeviceLoop::off) {
     throw Error({"row_details", "device_loop", "device_loop off",
@@ -266,7 +265,7 @@ void DecodeLoop::prefill(RunningSequence& slot) {
     cost.ns -= slot.out.observe_prompt_ns;
   } else if (options_.prefills) {
     const PrefillCache::Prefilled& prefilled =
-        options_.prefills->prefill(*target_, request.prompt, request.turn, capacity_);
+        options_.prefills->prefill(*undivided_, request.prompt, request.turn, capacity_);
     slot.session->copy(*prefilled.session);
     std::ranges::copy(prefilled.logits, slot.logits.begin());
     cost = prefilled.cost;

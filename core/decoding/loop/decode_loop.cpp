@@ -60,6 +60,7 @@ void DecodeLoop::step() {
       if (!sequence->running) retire(*sequence);
     }
   } catch (...) {
+    strategy_->halt();
     drop_all();
     throw;
   }

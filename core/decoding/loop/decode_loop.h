@@ -36,8 +36,10 @@ namespace speclab {
 /// these requests.
 class DecodeLoop {
  public:
-  /// Opens the target's sessions. Throws Error when target and draft do not fit each other, the strategy
-  /// needs a draft that is missing, or the capacity exceeds the target's context.
+  /// Opens the target's sessions. If the strategy drafts ahead (StrategyInfo::drafts_ahead), divides the
+  /// threads of the backend between target and draft first. Throws Error when target and draft do not fit
+  /// each other, the strategy needs a draft that is missing, the threads cannot be divided, or the capacity
+  /// exceeds the target's context.
   DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<const Model> draft,
              const StrategyChoice& strategy, LoopOptions options);
   /// With several draft models, for strategies that use them (StrategyInfo::most_drafts).
@@ -87,6 +89,7 @@ class DecodeLoop {
   void drop_all();
 
   std::shared_ptr<const Model> target_;
+  std::shared_ptr<const Model> undivided_;  ///< runs the prefills that loops share, on all threads
   std::vector<std::shared_ptr<const Model>> draft_models_;
   LoopOptions options_;
   std::string_view strategy_name_;  ///< static string

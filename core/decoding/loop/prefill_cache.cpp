@@ -20,7 +20,8 @@ const PrefillCache::Prefilled& PrefillCache::prefill(const Model& target, TokenS
   const auto index = static_cast<std::size_t>(turn);
   if (turns_.size() <= index) turns_.resize(index + 1);
   Prefilled& last = turns_[index];
-  const bool fits = last.session && &last.session->model() == &target && last.session->capacity() == capacity;
+  const bool fits =
+      last.session && last.session->model().same_function_as(target) && last.session->capacity() == capacity;
   if (fits && std::ranges::equal(last.prompt, prompt)) return last;
 
   if (!fits) last.session = target.open(capacity);

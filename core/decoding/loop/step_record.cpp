@@ -94,6 +94,7 @@ void record_step(RunningSequence& sequence) {
   step.pool_size = sequence.draft.pool_size;
   step.root_confidence = sequence.draft.root_confidence;
   step.tree_number = sequence.draft.tree_number;
+  step.ahead = sequence.draft.ahead;
   if (sequence.limited) step.ended_by = EndedBy::length;
   else if (cut) step.ended_by = out.finish == Finish::eos ? EndedBy::eos : EndedBy::length;
   else if (sequence.draft.tree.drafted() == 0) step.ended_by = EndedBy::none;

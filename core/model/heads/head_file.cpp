@@ -1,8 +1,10 @@
 #include "core/model/heads/head_file.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -66,12 +68,35 @@ HeadLinear HeadFile::linear(Backend& backend, const std::string& name, const std
   return layer;
 }
 
-HeadNorm HeadFile::norm(Backend& backend, const std::string& name, NormKind kind, int width,
-                        float eps) const {
+HeadNorm HeadFile::norm(Backend& backend, const std::string& name, NormKind kind, int width, float eps,
+                        Bias bias) const {
   HeadNorm norm{kind, eps, backend.keep(vector(name + ".weight", width)), {}};
-  if (kind == NormKind::kLayer) norm.bias = backend.keep(vector(name + ".bias", width));
+  if (kind == NormKind::kLayer || bias == Bias::kPresent)
+    norm.bias = backend.keep(vector(name + ".bias", width));
   file_.require_unchanged();
   return norm;
+}
+
+std::vector<Token> HeadFile::token_ids(const std::string& tensor, int vocab) const {
+  const std::string what = fmt::format("{}: tensor {}", path().string(), tensor);
+  const auto found = std::find_if(tensors_.begin(), tensors_.end(),
+                                  [&](const StoredTensor& stored) { return stored.name == tensor; });
+  const std::string expected = "I32 [rows of the output head], the target's token of each row";
+  const std::string advice = "Write the vocabulary map again.";
+  if (found == tensors_.end()) throw Error({what, "no such tensor", expected, advice});
+  if (found->type != TensorType::kI32 || found->shape.size() != 1 || found->shape[0] < 1) {
+    throw Error(
+        {what, fmt::format("{} [{}]", found->type_name, fmt::join(found->shape, ", ")), expected, advice});
+  }
+  std::vector<Token> ids(static_cast<std::size_t>(found->shape[0]));
+  std::memcpy(ids.data(), found->data.data(), ids.size() * sizeof(Token));
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] >= 0 && ids[i] < vocab && (i == 0 || ids[i] > ids[i - 1])) continue;
+    throw Error({fmt::format("{}, element {}", what, i), fmt::format("{}", ids[i]),
+                 fmt::format("ascending token ids from 0 to {}", vocab - 1), advice});
+  }
+  file_.require_unchanged();
+  return ids;
 }
 
 std::shared_ptr<const Model> HeadFile::decoder_layers(std::shared_ptr<Backend> backend,

@@ -8,6 +8,7 @@
 
 #include "core/backend/backend.h"
 #include "core/base/mapped_file.h"
+#include "core/base/token.h"
 #include "core/model/files/stored_tensor.h"
 #include "core/model/net/model.h"
 
@@ -22,11 +23,12 @@ struct HeadLinear {
   int out() const { return parts.front().out; }
 };
 
-/// An RMS norm or, with a bias, a layer norm (see NormKind).
+/// A norm (see NormKind). A layer norm has a bias. If an RMS norm has one, it is added after the scaling, as
+/// in MLP speculators.
 struct HeadNorm {
   NormKind kind = NormKind::kRms;
   float eps = 0;
-  Buffer<float> weight, bias;  ///< [width]; `bias` is empty for RMS norms
+  Buffer<float> weight, bias;  ///< [width]; `bias` may be empty for RMS norms
   int width() const { return static_cast<int>(weight.size()); }
 };
 
@@ -36,9 +38,9 @@ enum class Bias : std::uint8_t { kNone, kPresent };
 /// Reads the weights of a trained head from a safetensors file, by name. Types are F32, F16 or BF16, and all
 /// numbers are rounded to bf16, like those of models.
 ///
-/// linear(), norm() and decoder_layers() throw Error for a tensor that is missing, has an unexpected shape,
-/// or contains a number that is not finite. The error names the file and the tensor. Other tensors in the
-/// file are ignored.
+/// linear(), norm(), token_ids() and decoder_layers() throw Error for a tensor that is missing, has an
+/// unexpected shape, or contains a number that is not finite. The error names the file and the tensor. Other
+/// tensors in the file are ignored.
 class HeadFile {
  public:
   /// Throws Error when the file is missing or not a safetensors file.
@@ -50,8 +52,12 @@ class HeadFile {
   /// Reads NAME.weight [out, sum of inputs] and, with Bias::kPresent, NAME.bias [out].
   HeadLinear linear(Backend& backend, const std::string& name, const std::vector<int>& inputs, int out,
                     Bias bias) const;
-  /// Reads NAME.weight [width], and for a layer norm NAME.bias [width].
-  HeadNorm norm(Backend& backend, const std::string& name, NormKind kind, int width, float eps) const;
+  /// Reads NAME.weight [width], and for a layer norm or with Bias::kPresent NAME.bias [width].
+  HeadNorm norm(Backend& backend, const std::string& name, NormKind kind, int width, float eps,
+                Bias bias = Bias::kNone) const;
+  /// Reads the vocabulary map of a reduced output head, I32 [rows]: the target's token of each row. Throws
+  /// Error unless the tokens ascend and are below `vocab`.
+  std::vector<Token> token_ids(const std::string& tensor, int vocab) const;
   /// Reads decoder layers as a separate model, whose sessions have the KV caches. Its input is
   /// Feed::embeddings, and taps read its output. `config` is the shape of the layers, see
   /// decoder_layers_of(). The names of a layer's tensors begin with `layer_names`, in which "{}" stands for

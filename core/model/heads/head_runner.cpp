@@ -36,6 +36,14 @@ void HeadRunner::embed(TokenSpan tokens, HeadRows& to) const {
                  Memory::kBackend);
 }
 
+void HeadRunner::gather(const PackedMatrix& table, TokenSpan tokens, HeadRows& to) {
+  for (const Token token : tokens)
+    SPECLAB_CHECK(token >= 0 && token < table.out, "token {} of a table of {} rows", token, table.out);
+  const int count = static_cast<int>(tokens.size());
+  float* there = room(to, count, table.in);
+  backend().gather(table, backend().stage(tokens, staged_), count, there);
+}
+
 void HeadRunner::select(const HeadRows& from, std::span<const std::int32_t> rows, HeadRows& to) {
   SPECLAB_CHECK(&from != &to, "{} rows selected into themselves", rows.size());
   for (const std::int32_t row : rows)
@@ -65,11 +73,13 @@ void HeadRunner::linear(const HeadLinear& layer, std::span<const HeadRows* const
 
 void HeadRunner::norm(const HeadNorm& norm, HeadRows& x) const {
   SPECLAB_CHECK(x.width() == norm.width(), "a norm of {} on rows of {}", norm.width(), x.width());
-  if (norm.kind == NormKind::kRms)
-    backend().rms_norm(x.data(), norm.weight.data(), norm.eps, x.rows(), x.width(), x.data());
-  else
+  if (norm.kind == NormKind::kLayer) {
     backend().layer_norm(x.data(), norm.weight.data(), norm.bias.data(), norm.eps, x.rows(), x.width(),
                          x.data());
+    return;
+  }
+  backend().rms_norm(x.data(), norm.weight.data(), norm.eps, x.rows(), x.width(), x.data());
+  if (!norm.bias.empty()) backend().add_bias(norm.bias.data(), x.rows(), x.width(), x.data());
 }
 
 void HeadRunner::activate(Activation function, HeadRows& x) const {
@@ -80,6 +90,10 @@ void HeadRunner::add(const HeadRows& x, HeadRows& y) const {
   SPECLAB_CHECK(x.rows() == y.rows() && x.width() == y.width(), "[{}, {}] added to [{}, {}]", x.rows(),
                 x.width(), y.rows(), y.width());
   backend().add(x.data(), x.rows(), x.width(), y.data());
+}
+
+void HeadRunner::scale(float factor, HeadRows& x) const {
+  backend().scale(factor, x.rows(), x.width(), x.data());
 }
 
 void HeadRunner::logits(const HeadRows& states, FinalNorm norm, HeadRows& to) {

@@ -49,6 +49,8 @@ class HeadRunner {
   void get(const HeadRows& from, float* host);
   /// Calls Model::embed() of the target.
   void embed(TokenSpan tokens, HeadRows& to) const;
+  /// Copies rows of a table of the head, such as an embedding of its own: to[i] = table[tokens[i]].
+  void gather(const PackedMatrix& table, TokenSpan tokens, HeadRows& to);
   /// Copies the given rows of `from`, in this order. `to` must not be `from`.
   void select(const HeadRows& from, std::span<const std::int32_t> rows, HeadRows& to);
 
@@ -61,6 +63,7 @@ class HeadRunner {
   void norm(const HeadNorm& norm, HeadRows& x) const;     ///< in place
   void activate(Activation function, HeadRows& x) const;  ///< in place
   void add(const HeadRows& x, HeadRows& y) const;         ///< y += x
+  void scale(float factor, HeadRows& x) const;            ///< x *= factor
   /// Applies the target's output head, see Model::head().
   void logits(const HeadRows& states, FinalNorm norm, HeadRows& to);
 

@@ -10,7 +10,7 @@ namespace speclab {
 void Model::embed_tokens(const Token* tokens, int n, bool prompt, float* x) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
-  Backend& device = *w.backend;
+  Backend& device = backend();
   if (w.embed_projection.out > 0) {
     float* embedded = device.room(workspace_->embedded,
                                   static_cast<std::size_t>(n) * static_cast<std::size_t>(c.embedding_dim));
@@ -27,7 +27,7 @@ void Model::embed_tokens(const Token* tokens, int n, bool prompt, float* x) cons
 void Model::embed_inputs(const Inputs& in, float* x) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
-  Backend& device = *w.backend;
+  Backend& device = backend();
   const auto width = static_cast<std::size_t>(c.hidden);
   int given = 0;
   for (const EmbeddedRows& rows : in.embedded) given += rows.count;
@@ -51,8 +51,8 @@ void Model::normalise(const float* states, int n, float* out) const {
   const ModelConfig& c = w.config;
   if (!c.final_norm) return;
   const float *weight = w.final_norm.weight.data(), *bias = w.final_norm.bias.data();
-  if (c.norm == NormKind::kRms) w.backend->rms_norm(states, weight, c.norm_eps, n, c.hidden, out);
-  else w.backend->layer_norm(states, weight, bias, c.norm_eps, n, c.hidden, out);
+  if (c.norm == NormKind::kRms) backend().rms_norm(states, weight, c.norm_eps, n, c.hidden, out);
+  else backend().layer_norm(states, weight, bias, c.norm_eps, n, c.hidden, out);
 }
 
 // Computes logits. Workspace::noted then says whether block maxima are in the workspace. They are there if
@@ -60,7 +60,7 @@ void Model::normalise(const float* states, int n, float* out) const {
 void Model::compute_logits(const float* normed, int n, bool maxima, float* logits) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
-  Backend& device = *w.backend;
+  Backend& device = backend();
   Workspace& s = *workspace_;
   const int width = c.head_rows();
   SPECLAB_CHECK(w.head.out > 0, "logits of {}, which has no output head", name());
@@ -76,7 +76,7 @@ void Model::compute_logits(const float* normed, int n, bool maxima, float* logit
 
 void Model::embed(TokenSpan tokens, float* out, Memory memory) const {
   const Weights& w = *weights_;
-  Backend& device = *w.backend;
+  Backend& device = backend();
   for (const Token token : tokens) check_token(token);
   if (tokens.empty()) return;
   const int n = static_cast<int>(tokens.size());

@@ -21,8 +21,12 @@ std::int64_t layer_parameters(const ModelConfig& c) {
 
 }  // namespace
 
-Model::Model(std::shared_ptr<const Weights> weights, std::vector<int> layers)
-    : weights_(std::move(weights)), layers_(std::move(layers)), workspace_(std::make_unique<Workspace>()) {
+Model::Model(std::shared_ptr<const Weights> weights, std::vector<int> layers,
+             std::shared_ptr<Backend> backend)
+    : weights_(std::move(weights)),
+      backend_(std::move(backend)),
+      layers_(std::move(layers)),
+      workspace_(std::make_unique<Workspace>()) {
   all_.resize(layers_.size());
   std::iota(all_.begin(), all_.end(), 0);
 }
@@ -31,11 +35,11 @@ Model::~Model() = default;
 
 std::shared_ptr<const Model> Model::load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend,
                                          const Options& options) {
-  auto weights = std::make_shared<const Weights>(checkpoint, std::move(backend), options.target.get());
+  auto weights = std::make_shared<const Weights>(checkpoint, backend, options.target.get());
   checkpoint.require_unchanged();
   std::vector<int> all(static_cast<std::size_t>(weights->config.layers));
   std::iota(all.begin(), all.end(), 0);
-  const std::shared_ptr<const Model> model(new Model(std::move(weights), std::move(all)));
+  const std::shared_ptr<const Model> model(new Model(std::move(weights), std::move(all), std::move(backend)));
   return options.layers.empty() ? model : with_layers(model, options.layers);
 }
 
@@ -51,12 +55,24 @@ std::shared_ptr<const Model> Model::with_layers(std::shared_ptr<const Model> mod
   if (layers.empty())
     throw Error(
         {fmt::format("layers of a layer-skip draft of {}", model->name()), "none", "at least one", ""});
-  return std::shared_ptr<const Model>(new Model(model->weights_, std::move(layers)));
+  return std::shared_ptr<const Model>(new Model(model->weights_, std::move(layers), model->backend_));
+}
+
+std::shared_ptr<const Model> Model::on_backend(std::shared_ptr<const Model> model,
+                                               std::shared_ptr<Backend> backend) {
+  SPECLAB_CHECK(backend->numerics_class() == model->backend().numerics_class(),
+                "{} moved from numerics class {} to {}", model->name(), model->backend().numerics_class(),
+                backend->numerics_class());
+  return std::shared_ptr<const Model>(new Model(model->weights_, model->layers_, std::move(backend)));
+}
+
+bool Model::same_function_as(const Model& other) const {
+  return weights_ == other.weights_ && layers_ == other.layers_;
 }
 
 const ModelConfig& Model::config() const { return weights_->config; }
-Backend& Model::backend() const { return *weights_->backend; }
-std::shared_ptr<Backend> Model::shared_backend() const { return weights_->backend; }
+Backend& Model::backend() const { return *backend_; }
+std::shared_ptr<Backend> Model::shared_backend() const { return backend_; }
 std::span<const int> Model::layers() const { return layers_; }
 const std::string& Model::embedding_sha256() const { return weights_->embedding_sha256(); }
 std::uint64_t Model::embedding_bytes() const {
@@ -93,7 +109,7 @@ Work Model::work(const Ran& ran) const {
       ran.embedded && weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
   const std::int64_t body = layers * layer_parameters(c) + projection;
   const std::int64_t head = std::int64_t{c.head_rows()} * c.hidden;
-  const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * weights_->backend->kv_number_bytes();
+  const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * backend_->kv_number_bytes();
   Work work;
   work.calls = 1;
   work.rows = ran.n;

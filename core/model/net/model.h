@@ -87,13 +87,20 @@ class Model : public std::enable_shared_from_this<Model> {
   /// The same weights (shared, not copied) with some layers left out.
   static std::shared_ptr<const Model> with_layers(std::shared_ptr<const Model> model,
                                                   std::vector<int> layers);
+  /// The same weights (shared, not copied) and layers on another backend, which Backend::beside() of this
+  /// model's backend made. Forwards of both models may run at the same time.
+  static std::shared_ptr<const Model> on_backend(std::shared_ptr<const Model> model,
+                                                 std::shared_ptr<Backend> backend);
   ~Model();
 
   const ModelConfig& config() const;
   Backend& backend() const;
   std::shared_ptr<Backend> shared_backend() const;
   std::span<const int> layers() const;  ///< the layers that this model runs
-  bool reads_attention() const;         ///< whether its backend can fill Feed::attention
+  /// Whether both share their weights and run the same layers. The KV cache of a text is then the same, and a
+  /// session of one can be copied into a session of the other.
+  bool same_function_as(const Model& other) const;
+  bool reads_attention() const;  ///< whether its backend can fill Feed::attention
   std::string name() const;  ///< for records: the configuration's name, with "[N of L layers]" for a subset
   /// SHA-256 of the bf16 embedding, row-major. For a twin it is the hash of the original's embedding.
   /// Computed once, at the first call.
@@ -150,7 +157,7 @@ class Model : public std::enable_shared_from_this<Model> {
   struct EmbeddedRows;
   struct Ran;
   struct Recorded;
-  Model(std::shared_ptr<const Weights> weights, std::vector<int> layers);
+  Model(std::shared_ptr<const Weights> weights, std::vector<int> layers, std::shared_ptr<Backend> backend);
   std::shared_ptr<const std::vector<RopeBuffers>> rope_tables(int positions, bool long_divisors) const;
   void forward(std::span<const Feed> feeds, bool prompt) const;
   bool repeats(std::span<const Feed> feeds, const Inputs& in) const;
@@ -172,7 +179,8 @@ class Model : public std::enable_shared_from_this<Model> {
   void keep_exit_rows(const Inputs& in, std::span<const Placed> sequences, const float* x) const;
   Work work(const Ran& ran) const;
   std::shared_ptr<const Weights> weights_;
-  std::vector<int> layers_, all_;         // all_: all indices into layers_
+  std::shared_ptr<Backend> backend_;  // computes the forwards; weights_ may have been packed by another one
+  std::vector<int> layers_, all_;     // all_: all indices into layers_
   std::unique_ptr<Workspace> workspace_;  // buffers of a forward; only one forward at a time on a model
   friend class Session;
 };

@@ -20,7 +20,7 @@ constexpr int kTier = 256;     // bounds of the number of committed keys are 256
 // True if nothing but Workspace::numbers distinguishes the forward from others of its session with the same
 // key.
 bool Model::repeats(std::span<const Feed> feeds, const Inputs& in) const {
-  DeviceProgram* const program = weights_->backend->device_program();
+  DeviceProgram* const program = backend().device_program();
   return program != nullptr && program->records_forwards() && feeds.size() == 1 && in.n <= kMostRows &&
          in.wanted_count > 0 && !in.prompt && in.taps.empty() && in.embedded.empty() &&
          in.part == LayerPart() && feeds[0].embeddings == nullptr && feeds[0].view == nullptr &&
@@ -41,7 +41,7 @@ const float* Model::compute_recorded(const Inputs& in, Placed placed) const {
   const auto [at, first] = entries.try_emplace(key, Recorded::Entry());
   if (first) return compute(in, {&placed, 1}, nullptr);
   Recorded::Entry& entry = at->second;
-  DeviceProgram& program = *weights_->backend->device_program();
+  DeviceProgram& program = *backend().device_program();
   if (!entry.graph) {
     rows.committed = bound;
     rows.committed_at = rows.committed_copy;

@@ -272,8 +272,8 @@ std::unique_ptr<Session> Session::fork() const {
 }
 
 void Session::copy(const Session& other) {
-  SPECLAB_CHECK(model_ == other.model_, "a session of {} copied from one of {}", model_->name(),
-                other.model_->name());
+  SPECLAB_CHECK(model_->same_function_as(*other.model_), "a session of {} copied from one of {}",
+                model_->name(), other.model_->name());
   const ModelConfig& c = model_->config();
   SPECLAB_CHECK(
       c.takes_long_divisors(capacity_) == c.takes_long_divisors(other.capacity_),

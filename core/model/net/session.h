@@ -55,8 +55,9 @@ class Session {
   void rewind(int length);
   /// An independent copy of the sequence, including its cache.
   std::unique_ptr<Session> fork() const;
-  /// Replaces this sequence by the committed positions of `other`, a session of the same model. Throws Error
-  /// when they do not fit. With LongRoPE both sessions must use the same divisors.
+  /// Replaces this sequence by the committed positions of `other`, a session of a model with the same weights
+  /// and layers (Model::same_function_as). Throws Error when they do not fit. With LongRoPE both sessions
+  /// must use the same divisors.
   void copy(const Session& other);
 
   const KvStore& cache() const { return kv_; }

@@ -40,7 +40,7 @@ void Model::forward_prompt(std::span<const Feed> feeds) const { forward(feeds, t
 void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
-  Backend& device = *w.backend;
+  Backend& device = backend();
   Workspace& s = *workspace_;
 
   std::size_t n = 0, wanted = 0, tapped = 0, given = 0;
@@ -196,7 +196,7 @@ void Model::forward(Session& session, const QueuedRows& queued, float* logits) c
 const float* Model::compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const {
   const Weights& w = *weights_;
   const ModelConfig& c = w.config;
-  Backend& device = *w.backend;
+  Backend& device = backend();
   Workspace& s = *workspace_;
   const int rows = in.n;
   const auto n = static_cast<std::size_t>(rows);

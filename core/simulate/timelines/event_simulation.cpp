@@ -90,11 +90,16 @@ class Player {
     switch (setting_.timeline) {
       case Timeline::serial: return drafted_ < setting_.tokens;
       case Timeline::pearl: return drafted_ < setting_.tokens * launches_;  // one launch a round
+      case Timeline::post_verify: return drafted_ < at_launch();
       case Timeline::amusd:
       case Timeline::dsi: break;
     }
     return true;
   }
+
+  /// Post-verify: how many tokens are drafted when the next target forward is launched. Each one judges the
+  /// tokens that it feeds and one more.
+  std::int64_t at_launch() const { return setting_.tokens + (setting_.tokens + 1) * launches_; }
 
   /// How many drafted tokens the next target forward has seen when it ends; -1: none is launched now.
   std::int64_t next_feed() const {
@@ -103,6 +108,7 @@ class Player {
       case Timeline::serial: return idle && launches_ == 0 && drafted_ == setting_.tokens ? drafted_ : -1;
       case Timeline::pearl:
         return idle && ended_.empty() && drafted_ == setting_.tokens * launches_ ? drafted_ : -1;
+      case Timeline::post_verify: return idle && ended_.empty() && drafted_ == at_launch() ? drafted_ : -1;
       case Timeline::amusd: return idle && ended_.empty() && drafted_ > fed_ ? drafted_ : -1;
       case Timeline::dsi: break;
     }
@@ -143,7 +149,9 @@ class Player {
     while (!ended_.empty()) {
       const bool serial = setting_.timeline == Timeline::serial;
       const std::int64_t limit = serial ? ended_.front() : ended_.front() + 1;
-      const bool round_ended = setting_.timeline != Timeline::pearl || !may_draft();
+      const bool in_rounds =
+          setting_.timeline == Timeline::pearl || setting_.timeline == Timeline::post_verify;
+      const bool round_ended = !in_rounds || !may_draft();
       const bool in_order = setting_.timeline != Timeline::dsi ||
                             ended_.front() == (judged_ == 0 ? 0 : judged_ - 1 + setting_.tokens);
       if (drafted_ < limit || !round_ended || !in_order) return;
@@ -203,6 +211,7 @@ std::string_view to_string(Timeline timeline) {
   switch (timeline) {
     case Timeline::serial: return "serial";
     case Timeline::pearl: return "pearl";
+    case Timeline::post_verify: return "post_verify";
     case Timeline::amusd: return "amusd";
     case Timeline::dsi: break;
   }

@@ -14,17 +14,18 @@ namespace speclab::simulate {
 
 /// When forwards are launched; overlap.h describes each timeline.
 enum class Timeline {
-  serial,  ///< gamma tokens are drafted, then verified; a full acceptance adds a bonus token
-  pearl,   ///< drafting and verification side by side, each round as long as the slower one
-  amusd,   ///< both without pause; a target forward feeds what has been drafted
-  dsi,     ///< a verification after every `tokens` drafted tokens, on the next of several servers
+  serial,       ///< gamma tokens are drafted, then verified; a full acceptance adds a bonus token
+  pearl,        ///< drafting and verification side by side, each round as long as the slower one
+  post_verify,  ///< pearl, but after a correction nothing is verified until gamma tokens are drafted
+  amusd,        ///< both without pause; a target forward feeds what has been drafted
+  dsi,          ///< a verification after every `tokens` drafted tokens, on the next of several servers
 };
-std::string_view to_string(Timeline timeline);  ///< "serial", "pearl", "amusd", "dsi"
+std::string_view to_string(Timeline timeline);  ///< "serial", "pearl", "post_verify", "amusd", "dsi"
 
 /// What is played.
 struct TimelineSetting {
   Timeline timeline = Timeline::serial;
-  int tokens = 1;           ///< gamma (serial, pearl) or lookahead (dsi)
+  int tokens = 1;           ///< gamma (serial, pearl, post_verify) or lookahead (dsi)
   int servers = 1;          ///< copies of the target (dsi)
   double draft = 1;         ///< time of a draft forward, which drafts one token
   theory::RowTimes verify;  ///< time of a target forward by number of rows

@@ -61,6 +61,15 @@ double pearl_token_time(double alpha, int gamma, double draft, const theory::Row
   return (broken * pre + alpha * post) / power_sum(alpha, gamma);
 }
 
+double post_verify_token_time(double alpha, int gamma, double draft, const theory::RowTimes& verify) {
+  const int judged = require_tokens("gamma", gamma) + 1;
+  theory::require_positive("draft time", draft);
+  theory::require_probability("alpha", alpha);
+  const double round = std::max(judged * draft, verify.at(judged));
+  const double broken = -std::expm1(judged * std::log(alpha));  // 1 - alpha^judged; 1 at alpha = 0
+  return (broken * gamma * draft + round) / power_sum(alpha, judged);
+}
+
 double amusd_token_time(double alpha, double draft, const theory::RowTimes& verify) {
   theory::require_probability("alpha", alpha);
   theory::require_positive("draft time", draft);
@@ -121,6 +130,12 @@ OverlapChoice best_serial(double alpha, double draft, const theory::RowTimes& ve
 OverlapChoice best_pearl(double alpha, double draft, const theory::RowTimes& verify, int most) {
   return fastest(verify.at(1), most, [&](int gamma) {
     return OverlapChoice{gamma, 1, pearl_token_time(alpha, gamma, draft, verify)};
+  });
+}
+
+OverlapChoice best_post_verify(double alpha, double draft, const theory::RowTimes& verify, int most) {
+  return fastest(verify.at(1), most, [&](int gamma) {
+    return OverlapChoice{gamma, 1, post_verify_token_time(alpha, gamma, draft, verify)};
   });
 }
 

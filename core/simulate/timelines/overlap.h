@@ -34,6 +34,15 @@ double serial_token_time(double alpha, int gamma, double draft, const theory::Ro
 ///   time per token = ((1 - alpha^gamma) P + alpha Q) (1 - alpha) / (1 - alpha^gamma).
 double pearl_token_time(double alpha, int gamma, double draft, const theory::RowTimes& verify);
 
+/// PEARL with post-verify alone, as the strategy `overlapped_speculation` runs it: after a correction gamma
+/// tokens are drafted and nothing is verified. Then, in each round, the target feeds the gamma tokens of the
+/// last round and the token before them, and judges them and the next drafted token. That token takes the
+/// place of the bonus. Beside it the draft model runs gamma + 1 forwards, and both wait for the slower one.
+/// With g = gamma
+/// + 1, the next round follows at once with probability alpha^g. So
+///   time per token = ((1 - alpha^g) gamma draft + max(g draft, verify(g))) (1 - alpha) / (1 - alpha^g).
+double post_verify_token_time(double alpha, int gamma, double draft, const theory::RowTimes& verify);
+
 /// AMUSD (McDanel 2024, "Asynchronous Multi-Device Speculative Decoding"): the draft model drafts without
 /// pause, and each target forward feeds what has been drafted since the last one was launched. Between two
 /// corrections everything follows from the times alone: forward j ends at time s_j, when n_j = floor(s_j /
@@ -65,9 +74,11 @@ struct OverlapChoice {
   int servers = 1;
   double token_time = 0;
 };
-/// The fastest gamma from 1 to `most` of serial drafting or of PEARL; verify.at(1) if none beats it.
+/// The fastest gamma from 1 to `most` of serial drafting, of PEARL or of post-verify alone; verify.at(1) if
+/// none beats it.
 OverlapChoice best_serial(double alpha, double draft, const theory::RowTimes& verify, int most);
 OverlapChoice best_pearl(double alpha, double draft, const theory::RowTimes& verify, int most);
+OverlapChoice best_post_verify(double alpha, double draft, const theory::RowTimes& verify, int most);
 /// The fastest lookahead from 1 to `most` of DSI, with verifications of verify(lookahead). `servers`: copies
 /// of the target; 0: as many as needed.
 OverlapChoice best_dsi(double alpha, double draft, const theory::RowTimes& verify, int servers, int most);

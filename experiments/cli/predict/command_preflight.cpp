@@ -3,18 +3,23 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cstddef>
 #include <ctime>
 #include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/measure/run_result.h"
 #include "experiments/cli/command.h"
+#include "experiments/cli/predict/run_part.h"
 #include "experiments/metrics/run_data.h"
 #include "experiments/preflight/plan.h"
+#include "experiments/preflight/strategies.h"
 #include "experiments/preflight/verdict.h"
 #include "experiments/run/dry_run.h"
-#include "experiments/run/runner.h"
 
 namespace speclab {
 namespace po = boost::program_options;
@@ -32,18 +37,34 @@ struct PreflightWords {
   bool resume = false, check = true;
 };
 
-/// The draft in the form of a config: the path of a model (DRAFT), or a number of the target's layers
-/// (--keep-layers).
-json draft_of(const po::variables_map& values) {
-  const bool path = values.count("DRAFT") > 0, layers = values.count("keep-layers") > 0;
-  if (path == layers) {
+/// Sets the draft of the wish: the path of a model (DRAFT), a number of the target's layers (--keep-layers),
+/// or n-grams (--ngrams).
+void read_draft(const po::variables_map& values, const std::string& inflate, PreflightPlan::Wish& wish) {
+  const bool path = values.count("DRAFT") > 0, layers = values.count("keep-layers") > 0,
+             ngrams = values.count("ngrams") > 0;
+  if (path + layers + ngrams != 1) {
+    std::string given;
+    const auto add = [&](bool is_given, const char* name) {
+      if (is_given) given += (given.empty() ? "" : " and ") + std::string(name);
+    };
+    add(path, "DRAFT"), add(layers, "--keep-layers"), add(ngrams, "--ngrams");
     throw Error({.what = "speclab preflight",
-                 .got = path ? "DRAFT and --keep-layers" : "neither DRAFT nor --keep-layers",
-                 .expected = "one draft: the path of a model, or a number of the target's layers",
+                 .got = given.empty() ? "neither DRAFT nor --keep-layers nor --ngrams" : given,
+                 .expected = "one draft: the path of a model, a number of the target's layers, or n-grams",
                  .advice = "For example: speclab preflight TARGET --keep-layers 20."});
   }
-  if (path) return {{"model", values["DRAFT"].as<std::string>()}};
-  return {{"layers", {{"keep", values["keep-layers"].as<int>()}}}};
+  if (!path) refuse_options(values, "speclab preflight without DRAFT", {"inflate-draft"});
+  if (!ngrams) refuse_options(values, "speclab preflight without --ngrams", {"order"});
+  if (path) {
+    wish.draft = {{"model", values["DRAFT"].as<std::string>()}};
+    if (!inflate.empty()) wish.draft["inflate"] = to_json(parse_inflate_text(inflate));
+  } else if (layers) {
+    wish.draft = {{"layers", {{"keep", values["keep-layers"].as<int>()}}}};
+  } else {
+    const std::string source = values["ngrams"].as<std::string>();
+    wish.ngrams = {{"order", values["order"].as<int>()}};
+    if (source != "text") wish.ngrams.update({{"counts", "file"}, {"file", source}});
+  }
 }
 
 int positive(const po::variables_map& values, const char* name, int most) {
@@ -56,23 +77,23 @@ int positive(const po::variables_map& values, const char* name, int most) {
                .advice = ""});
 }
 
-/// Runs one of the two experiments, the trace or the check. Returns false if lines or estimates failed or
-/// texts differ from their reference. `stopped` says whether a signal stopped the run.
-bool run_part(Experiment experiment, const fs::path& folder, const PreflightWords& words, Progress& progress,
-              bool* stopped) {
-  const RunOutcome outcome = run_experiment({.experiment = std::move(experiment),
-                                             .backend = words.backend,
-                                             .out = folder,
-                                             .resume = words.resume && path_exists(folder / "config.json"),
-                                             .command_line = command_line(),
-                                             .interrupted = interrupted},
-                                            progress);
-  *stopped = outcome.interrupted;
-  if (outcome.failed + outcome.unequal + outcome.failed_estimates > 0)
-    progress.warn(fmt::format(
-        "{} failed lines, {} failed estimates, {} texts that differ from their reference; {} lists them",
-        outcome.failed, outcome.failed_estimates, outcome.unequal, (folder / "summary.json").string()));
-  return outcome.failed + outcome.unequal + outcome.failed_estimates == 0;
+/// The settings to check: that of the verdict and, if it is another, that of the best strategy. Writes the
+/// tree of a setting into the folder.
+std::vector<json> settings_to_check(const PreflightPlan& plan, const json& verdict, const fs::path& folder) {
+  std::vector<json> out;
+  const json& strategies = verdict["strategies"];
+  const auto recommended = verdict["recommended"].get<std::size_t>();
+  for (const std::size_t index : {recommended, std::size_t{0}}) {
+    if (!out.empty() && index == recommended) break;
+    const json& strategy = strategies.at(index);
+    const bool tree = strategy["tree"].is_object();
+    const fs::path file = folder / fmt::format("tree-{}.json", out.size() + 1);
+    if (tree) write_json_file(file, tree_file_of(strategy));
+    out.push_back(plan.setting(strategy["case"],
+                               strategy["gamma"].is_number() ? strategy["gamma"].get<int>() : 0,
+                               tree ? file.string() : ""));
+  }
+  return out;
 }
 
 int preflight(const PreflightWords& words, bool as_json, bool quiet) {
@@ -92,13 +113,16 @@ int preflight(const PreflightWords& words, bool as_json, bool quiet) {
         fmt::format("interrupted; repeat the command with --out {} --resume to go on", folder.string()));
     return kInterrupted;
   };
-  bool stopped = false, good = run_part(std::move(trace), folder / "trace", words, progress, &stopped);
-  if (stopped) return interrupted_text();
+  PartEnd end = run_part(std::move(trace), folder / "trace", words.backend, words.resume, progress);
+  if (end == PartEnd::stopped) return interrupted_text();
+  bool good = end == PartEnd::good;
   json verdict = preflight_verdict(load_run(folder / "trace"), devices);
+  const std::vector<json> settings = settings_to_check(plan, verdict, folder);
+  verdict["setting"] = settings.front();
   if (words.check) {
-    const int length = verdict["lengths"][verdict["best"].get<std::size_t>()]["gamma"];
-    good = run_part(plan.check(verdict["case"], length), folder / "check", words, progress, &stopped) && good;
-    if (stopped) return interrupted_text();
+    end = run_part(plan.check(settings), folder / "check", words.backend, words.resume, progress);
+    if (end == PartEnd::stopped) return interrupted_text();
+    good = good && end == PartEnd::good;
     add_check(verdict, load_run(folder / "check"));
   }
   write_json_file(folder / "preflight.json", verdict);
@@ -111,8 +135,15 @@ int preflight(const PreflightWords& words, bool as_json, bool quiet) {
 int run_preflight(const Command& command, const std::vector<std::string>& arguments) {
   PreflightWords words;
   po::options_description options;
+  std::string inflate, inflate_draft;
   options.add_options()("keep-layers", po::value<int>(),
                         "instead of DRAFT: draft with this many layers of the target, spread evenly")(
+      "ngrams", po::value<std::string>(),
+      "instead of DRAFT: draft with an n-gram model: text (n-grams of the text so far), or a file made by "
+      "speclab ngram build")("order", po::value<int>()->default_value(3),
+                             "with --ngrams: longest n-gram, 1 to 6")(
+      "inflate-draft", po::value(&inflate_draft),
+      "embed DRAFT in a larger shape that computes the same function, as --inflate does with TARGET")(
       "prompts", po::value(&words.wish.prompts),
       "JSONL file of prompts; the trace takes the first, third, ... prompt of each category, the check the "
       "others")("per-category", po::value<int>(),
@@ -121,17 +152,19 @@ int run_preflight(const Command& command, const std::vector<std::string>& argume
       "gamma", po::value<int>(), "longest draft that is considered; default 8")(
       "simulate", po::value(&words.devices)->composing(),
       "also simulate this device, as speclab simulate does; any number of times")(
-      "no-check", "only predict; do not run the recommended draft length on other prompts")(
+      "no-check", "only predict; do not run the recommended setting on other prompts")(
       "config", po::value(&words.config)->default_value("configs/preflight.json"),
       "config of the trace; name another file to trace other strategies or options")(
       "out", po::value(&words.out), "folder of the runs; default results/runs/preflight-TIME")(
       "resume", "go on with the interrupted preflight in --out")("json", "print JSON")(
       "quiet,q", "show no progress on stderr");
+  add_inflate_option(options, inflate);
   add_backend_options(options, words.backend);
   const auto values = parse_arguments(command, arguments, options, {"TARGET", "DRAFT"});
   if (!values) return kOk;
   words.wish.target = required(*values, "TARGET", command);
-  words.wish.draft = draft_of(*values);
+  if (!inflate.empty()) words.wish.inflate = to_json(parse_inflate_text(inflate));
+  read_draft(*values, inflate_draft, words.wish);
   words.wish.per_category = positive(*values, "per-category", 1000);
   words.wish.tokens = positive(*values, "tokens", 1 << 20);
   words.wish.longest = positive(*values, "gamma", 32);
@@ -149,12 +182,12 @@ int run_preflight(const Command& command, const std::vector<std::string>& argume
 }  // namespace
 
 const Command kPreflightCommand = {
-    "preflight", "TARGET DRAFT [options], or: speclab preflight TARGET --keep-layers N",
-    "Says whether a draft is worth it for a target on this machine: alpha, c, t(n), the best draft length "
-    "with "
-    "its predicted speedup, the alpha below which no length gains, and a short real run on other prompts as "
-    "a "
-    "check. All decoding is greedy. Exit code 1: lines failed, or the check contradicts the verdict.",
+    "preflight", "TARGET DRAFT [options], or: speclab preflight TARGET --keep-layers N | --ngrams FILE",
+    "Says whether a draft is worth it for a target on this machine: alpha by category and by place in the "
+    "draft, c, t(n) with its floor and its change points, the predicted speedup of chains and trees of the "
+    "draft and of prompt copies, the best of these strategies, the alpha below which no length gains, and a "
+    "short real run on other prompts as a check. All decoding is greedy. Exit code 1: lines failed, or the "
+    "check contradicts the verdict.",
     "speclab preflight models/SmolLM2-135M-Instruct.Q4_1.gguf models/draft/smollm2-135m-instruct",
     run_preflight};
 

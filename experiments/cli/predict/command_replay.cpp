@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <set>
 #include <sstream>
 
 #include "core/base/cpu_topology.h"
@@ -17,13 +16,14 @@
 #include "experiments/analysis/acceptance_by_entropy.h"
 #include "experiments/analysis/case_costs.h"
 #include "experiments/cli/command.h"
+#include "experiments/cli/predict/replay_modes.h"
 #include "experiments/cli/row_times_text.h"
 #include "experiments/metrics/run_data.h"
 #include "experiments/simulate/case_pricing.h"
 #include "experiments/simulate/device_file.h"
 #include "experiments/simulate/replay.h"
+#include "experiments/simulate/replay/mix_replay.h"
 #include "experiments/simulate/replay/rank_trace.h"
-#include "experiments/simulate/replay/replay_check.h"
 #include "experiments/simulate/replay/search.h"
 #include "experiments/simulate/replay/tree_replay.h"
 #include "experiments/simulate/run_match.h"
@@ -98,8 +98,13 @@ std::vector<ScheduleOptions> parse_schedules(const po::variables_map& values) {
   return out;
 }
 
-void print_json_or(const po::variables_map& values, const json& out, std::string (*text)(const json&)) {
-  fmt::print("{}\n", values.count("json") > 0 ? out.dump(1) : text(out));
+/// Says which traces of the run cannot be replayed.
+void note_other_traces(const RunData& run) {
+  for (const auto& data : run.cases) {
+    if (!is_trace(*data)) continue;
+    if (const std::string reason = why_not_replayed(*data); !reason.empty())
+      print_status("{}: not replayed; {}\n", data->id(), reason);
+  }
 }
 
 /// The default: a table of settings, the oracles, and acceptance by entropy.
@@ -116,6 +121,16 @@ int replay_settings(const po::variables_map& values, const RunData& run) {
     text += "\n" + acceptance_by_entropy_text(acceptance);
   }
   fmt::print("{}\n", values.count("json") > 0 ? out.dump(1) : text);
+  return kOk;
+}
+
+/// Replays mixes of the run's drafters.
+int replay_of_mixes(const po::variables_map& values, const RunData& run) {
+  const std::vector<Trace> traces = read_traces(run);
+  std::vector<Mix> mixes;
+  for (const std::string& text : values["mix"].as<std::vector<std::string>>())
+    mixes.push_back(parse_mix(text, traces));
+  print_json_or(values, replayed_mixes(traces, run.calibration, mixes), replayed_mixes_text);
   return kOk;
 }
 
@@ -209,39 +224,6 @@ int search_settings(const po::variables_map& values, const RunData& run) {
   return kOk;
 }
 
-/// Compares the replay with a run. The exit code is 1 if a limit is exceeded.
-int check_against_run(const po::variables_map& values, const RunData& run) {
-  const std::string folder = values["check"].as<std::string>();
-  const RunData loaded = load_run(folder);
-  require_lines(loaded, folder);
-  require_same_prompts(run, loaded, folder);
-  const MatchedRun matched = with_models_of(loaded, run.environment, values["RUN"].as<std::string>());
-  const RunData& measured = matched.run;
-  for (const std::string& note : matched.notes) print_status("{}\n", note);
-  const json out = replay_check(read_traces(run), read_rank_traces(run), measured.calibration, measured);
-  std::set<std::string> compared;
-  for (const json& row : out["cases"]) compared.insert(row["case"].get<std::string>());
-  for (const std::string& note : not_replayed(run, measured, compared)) print_status("{}\n", note);
-  if (out["cases"].empty()) {
-    throw Error(
-        {.what = "--check " + folder,
-         .got = "no case with the strategy, the options and the prompts of a trace",
-         .expected = "a run of the same prompts with the drafters of the trace: " + traced_drafters(run),
-         .advice = ""});
-  }
-  print_json_or(values, out, replay_check_text);
-  if (values.count("limit") == 0) return kOk;
-  const double limit = values["limit"].as<double>(),
-               prompt_limit = values.count("prompt-limit") > 0 ? values["prompt-limit"].as<double>() : limit;
-  const bool cases_good = std::ranges::all_of(out["cases"], [&](const json& row) {
-    const bool same_tau = row["tau"].is_number() &&
-                          std::abs(row["tau"].get<double>() - row["replayed_tau"].get<double>()) < 1e-9;
-    return same_tau && (!row["error"].is_number() || std::abs(row["error"].get<double>()) <= limit);
-  });
-  const json& prompts = out["prompt_errors"];
-  return cases_good && (prompts.is_null() || prompts["median"] <= prompt_limit) ? kOk : kCheckFailed;
-}
-
 int replay_run(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("gamma", po::value<std::string>()->default_value("1,2,3,4,6,8"),
@@ -268,9 +250,31 @@ int replay_run(const Command& command, const std::vector<std::string>& arguments
       "times")("threads", po::value<int>()->default_value(0),
                "with --search: number of threads; 0: every core that may be used")(
       "csv", po::value<std::string>(), "with --search: write all configurations to this file")(
+      "mix", po::value<std::vector<std::string>>()->composing(),
+      "replay this mix of drafters instead: parts of the ids of traced cases, with the longest draft of "
+      "each, "
+      "such as prompt_lookup:8+distilled:3; the first drafter that finds anything drafts; any number of "
+      "times")("fitted",
+               "predict lookahead decoding, Jacobi decoding and token recycling by laws that are fitted to "
+               "the cases of "
+               "RUN, which then is no trace")(
+      "wng", po::value<std::vector<std::string>>()->composing(),
+      "with --fitted: also predict this W,N,G, such as 7,5,7; any number of times")(
+      "block", po::value<std::string>(),
+      "with --fitted: also predict these blocks of Jacobi decoding: 4,8,16")(
+      "recycled", po::value<std::vector<std::string>>()->composing(),
+      "with --fitted: also predict this tree of token recycling, the number of children of each node in "
+      "breadth-first order, such as 4,2,1; any number of times")(
       "check", po::value<std::string>(),
       "folder of a run of the same prompts: replay with the calibration of this run, and compare the result "
       "with its tau, its speedups and the times of its prompts")(
+      "costs", po::value<std::string>(),
+      "with --check: folder of the run whose calibration prices the steps; default: the run of --check. "
+      "Cases "
+      "that it lacks are then cases that were not calibrated")(
+      "laws", po::value<std::string>(),
+      "with --check: folder of a run with settings of lookahead or Jacobi decoding, or with token recycling; "
+      "laws that are fitted to it predict such cases")(
       "limit", po::value<double>(),
       "with --check: exit code 1 if a replayed tau differs, if a replayed speedup is off by more than this "
       "fraction, or if the median error of the prompts' times is above --prompt-limit")(
@@ -279,27 +283,37 @@ int replay_run(const Command& command, const std::vector<std::string>& arguments
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const bool search = values->count("search") > 0, check = values->count("check") > 0,
-             trees = values->count("tree") > 0;
-  if (search + check + trees > 1) {
+             trees = values->count("tree") > 0, mixes = values->count("mix") > 0,
+             laws = values->count("fitted") > 0;
+  if (search + check + trees + mixes + laws > 1) {
     throw Error({.what = "speclab replay",
-                 .got = "several of --search, --check and --tree",
+                 .got = "several of --search, --check, --tree, --mix and --fitted",
                  .expected = "only one of them",
                  .advice = ""});
   }
-  if (!check) refuse_options(*values, "speclab replay without --check", {"limit", "prompt-limit"});
+  if (!check)
+    refuse_options(*values, "speclab replay without --check", {"limit", "prompt-limit", "costs", "laws"});
   else if (values->count("limit") == 0)
     refuse_options(*values, "speclab replay without --limit", {"prompt-limit"});
   if (!search)
     refuse_options(*values, "speclab replay without --search", {"thresholds", "device", "threads", "csv"});
-  const char* const mode = check ? "--check" : trees ? "--tree" : "--search";
-  if (check || trees)
+  if (!laws) refuse_options(*values, "speclab replay without --fitted", {"wng", "block", "recycled"});
+  const char* const mode = check   ? "--check"
+                           : trees ? "--tree"
+                           : mixes ? "--mix"
+                           : laws  ? "--fitted"
+                                   : "--search";
+  if (check || trees || mixes || laws)
     refuse_options(*values, fmt::format("speclab replay with {}", mode), {"gamma", "controller"});
-  if (check || trees || search)
+  if (check || trees || mixes || laws || search)
     refuse_options(*values, fmt::format("speclab replay with {}", mode),
                    {"confidence", "product", "entropy", "schedule"});
   const std::string folder = required(*values, "RUN", command);
   const RunData run = load_run(folder);
   require_lines(run, folder);
+  if (laws) return replay_of_laws(*values, run);
+  note_other_traces(run);
+  if (mixes) return replay_of_mixes(*values, run);
   if (check) return check_against_run(*values, run);
   if (trees) return replay_of_trees(*values, run);
   if (search) return search_settings(*values, run);
@@ -312,14 +326,21 @@ int run_replay(const Command& command, const std::vector<std::string>& arguments
 
 }  // namespace
 
+void print_json_or(const po::variables_map& values, const json& out, std::string (*text)(const json&)) {
+  fmt::print("{}\n", values.count("json") > 0 ? out.dump(1) : text(out));
+}
+
 const Command kReplayCommand = {
-    "replay", "RUN [options], or: speclab replay RUN --search | --tree FILE | --check RUN",
+    "replay",
+    "RUN [options], or: speclab replay RUN --search | --tree FILE | --mix CASE+CASE | --fitted | --check RUN",
     "Replays a trace, which is a run that drafts at every position of its texts (speclab trace). Predicts "
     "tau "
     "and speedup for shorter drafts, schedules and trees, the speedup of choices that only hindsight allows, "
     "and how much slower each schedule is than they are. Constant lengths are priced with the times of the "
     "traced case, which may include the computation of confidences or entropies; the ratio to the best "
-    "constant length then favours schedules. No model runs. Exit code 1 with --limit: the run of --check "
+    "constant length then favours schedules. No model runs. Every prediction is marked: exact, an "
+    "expectation "
+    "over sampled texts, or fitted. Exit code 1 with --limit: the run of --check "
     "differs.",
     "speclab replay results/runs/trace-20260101-120000 --gamma 1,2,4,8 --confidence .4,.6", run_replay};
 

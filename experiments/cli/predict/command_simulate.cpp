@@ -149,6 +149,7 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
       "a name in configs/devices, a device file, or the folder of a run on that device; any "
       "number of times")("batch", po::value<std::string>()->default_value("1"),
                          "numbers of sequences that the device decodes at the same time, such as 1,8,64")(
+      "category", po::value<std::string>(), "only the prompts of RUN with this category")(
       "limit", po::value<double>(),
       "with a run as device: exit code 1 if a simulated speedup is off by more than this fraction")(
       "sweep", po::value<std::string>(),
@@ -183,7 +184,7 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
   if (!given("timeline"))
     refuse_options(*values, "speclab simulate without --timeline dsi", {"servers", "lookahead"});
   if (given("export")) {
-    refuse_options(*values, "speclab simulate --export", {"device", "limit"});
+    refuse_options(*values, "speclab simulate --export", {"device", "limit", "category"});
     fmt::print("{}\n",
                exported_device(folder, given("context") ? (*values)["context"].as<std::vector<std::string>>()
                                                         : std::vector<std::string>())
@@ -216,12 +217,17 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
   for (const std::string& name : names_of_devices(*values)) devices.push_back(open_device(name));
   if (devices.empty()) devices.push_back(ideal_device());
   if (given("wng")) {
+    refuse_options(*values, "speclab simulate --wng", {"category"});
     return print_each(
         *values, devices, [&](const SimulatedDevice& device) { return lookahead_prices(folder, device); },
         lookahead_prices_text);
   }
-  const RunData run = load_run(folder);
+  RunData run = load_run(folder);
   require_lines(run, folder);
+  if (given("category")) {
+    run = run_of_category(run, (*values)["category"].as<std::string>());
+    for (SimulatedDevice& device : devices) device.measured.clear();  // those are of all prompts
+  }
   if (axis) {
     if (*axis == SweepAxis::batch) note_holes(*values, run, kMostSequences);
     return print_each(

@@ -40,13 +40,6 @@ double least_time(std::span<const DrafterOfText> drafters) {
   return rest[0];
 }
 
-bool same_texts(const Trace& a, const Trace& b) {
-  return std::ranges::equal(a.texts, b.texts, [](const TracedText& one, const TracedText& other) {
-    return one.prompt == other.prompt && one.seed == other.seed && one.turn == other.turn &&
-           one.drafts.size() == other.drafts.size();
-  });
-}
-
 std::vector<int> lengths_of(const Trace& trace, const std::vector<int>& gammas) {
   const int longest = longest_draft(trace);
   std::vector<int> out;

@@ -79,8 +79,10 @@ std::vector<RankTrace> read_rank_traces(const RunData& run) {
         data->options().value("budget", "fixed") != "fixed" || data->config["draft"].is_null())
       continue;
     require_trace(*data);
+    if (!why_not_replayed(*data).empty()) continue;
     RankTrace& trace = traces.emplace_back();
     trace.data = data;
+    if (text_follows_steps(*data)) trace.certainty = Certainty::expectation;
     for_each_line(*data, 0, [&](std::size_t, const LineRecord& line) {
       const int most = most_tokens(run, *data, line.prompt);
       for (std::size_t turn = 0; turn < line.turns.size(); ++turn) {

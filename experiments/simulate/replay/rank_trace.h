@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "experiments/metrics/run_data.h"
+#include "experiments/simulate/replay/certainty.h"
 
 namespace speclab {
 
@@ -37,13 +38,15 @@ struct RankTrace {
   std::shared_ptr<const CaseData> data;  ///< the case of the trace
   std::vector<RankedText> texts;
   int width = 0;  ///< largest number of children of the pending token; ranks below it are known
+  Certainty certainty = Certainty::exact;  ///< what its replays are: exact, or expectations
 };
 
 /// Whether the children that a case drafts are the best tokens of the draft model, by the options of the
 /// case.
 bool drafts_best_tokens(const CaseData& data);
 
-/// Reads the traces of trees of a run, from repeat 0. The result is empty if the run has none. Throws Error
+/// Reads the traces of trees of a run, from repeat 0, without those that cannot be replayed
+/// (why_not_replayed). The result is empty if the run has none. Throws Error
 /// as require_trace() and require_known_version() do, and for a text in whose middle nothing was drafted.
 std::vector<RankTrace> read_rank_traces(const RunData& run);
 

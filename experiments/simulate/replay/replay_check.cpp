@@ -5,161 +5,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <initializer_list>
 #include <map>
-#include <memory>
-#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
-#include "core/base/error.h"
-#include "core/base/files.h"
-#include "core/base/options_json.h"
-#include "core/decoding/registry.h"
-#include "experiments/analysis/case_costs.h"
+#include "core/measure/stats.h"
 #include "experiments/analysis/table.h"
 #include "experiments/metrics/metrics.h"
-#include "experiments/metrics/metrics_detail.h"
-#include "experiments/simulate/replay.h"
-#include "experiments/simulate/replay/tree_replay.h"
+#include "experiments/simulate/replay/check_prices.h"
 
 namespace speclab {
 namespace {
 
 using nlohmann::json;
-
-/// What a replay predicts for a set of texts.
-struct PredictedSteps {
-  double steps = 0;
-  double tau = 0;
-  std::optional<double> step_ns;  // mean time of a step; absent without calibrated costs
-};
-
-/// The replay of a measured case: predicts the steps of these texts of a trace.
-struct CheckedReplay {
-  std::map<std::string, std::vector<std::size_t>> texts;  // of the trace, by prompt
-  std::function<PredictedSteps(std::span<const std::size_t> texts)> predict;
-};
-
-/// The options of a case without `others` and without those that a replay may choose.
-json fixed_options(const CaseData& data, std::initializer_list<const char*> others) {
-  json options = data.options();
-  for (const char* name : {"gamma", "length", "emit_at_most", "budget"}) options.erase(name);
-  for (const char* name : others) options.erase(name);
-  ScheduleOptions schedule;
-  for (const OptionInfo& info : describe_options(option_fields(schedule))) options.erase(info.name);
-  return options;
-}
-
-/// Whether two cases have the same strategy, draft, rule and options. An option that one of the records
-/// lacks, because it is older, is not compared.
-bool same_drafter(const CaseData& a, const CaseData& b, std::initializer_list<const char*> but_for) {
-  for (const char* name : {"strategy", "draft", "rule"}) {
-    if (a.config[name] != b.config[name]) return false;
-  }
-  const json first = fixed_options(a, but_for), second = fixed_options(b, but_for);
-  for (const auto& [name, value] : first.items()) {
-    if (second.contains(name) && second[name] != value) return false;
-  }
-  return true;
-}
-
-/// The option that limits the length of a case's drafts. A case without a draft model copies up to `length`
-/// tokens. Its gamma is that of an unused fallback.
-const char* length_option(const CaseData& data) {
-  return data.config["draft"].is_null() && data.options().contains("length") ? "length" : "gamma";
-}
-
-ReplaySetting setting_of(const CaseData& data) {
-  const json& options = data.options();
-  ReplaySetting setting;
-  setting.gamma = options.at(length_option(data));
-  json schedule = json::object();
-  const json known = echo_options(option_fields(setting.schedule));
-  for (const auto& [name, value] : known.items()) {
-    if (options.contains(name)) schedule[name] = options[name];
-  }
-  parse_options(option_fields(setting.schedule), schedule, data.id());
-  return setting;
-}
-
-/// The texts by prompt, if the prompts are those of the case.
-template <class Text>
-std::optional<std::map<std::string, std::vector<std::size_t>>> texts_of_prompts(
-    const std::vector<Text>& texts, const CaseData& data) {
-  std::map<std::string, std::vector<std::size_t>> out;
-  for (std::size_t i = 0; i < texts.size(); ++i) out[texts[i].prompt].push_back(i);
-  const std::set<std::string> measured(data.prompts.begin(), data.prompts.end());
-  const bool same = measured.size() == out.size() &&
-                    std::ranges::all_of(measured, [&](const auto& prompt) { return out.contains(prompt); });
-  if (!same) return std::nullopt;
-  return out;
-}
-
-/// The replay of a case of chains; absent if no trace fits.
-std::optional<CheckedReplay> chain_replay(std::span<const Trace> traces, const CaseData& data,
-                                          const std::optional<theory::Calibration>& costs) {
-  if (!data.options().contains(length_option(data))) return std::nullopt;
-  const ReplaySetting setting = setting_of(data);
-  for (const Trace& trace : traces) {
-    if (!same_drafter(*trace.data, data, {})) continue;
-    if (!why_left_out(trace, setting.schedule, false).empty()) continue;
-    if (Schedule(setting.schedule, setting.gamma).largest() > longest_draft(trace)) continue;
-    auto texts = texts_of_prompts(trace.texts, data);
-    if (!texts) return std::nullopt;
-    return CheckedReplay{*std::move(texts), [&trace, setting, costs](std::span<const std::size_t> chosen) {
-                           const Replayed counts = replay(trace, chosen, setting);
-                           PredictedSteps out{counts.steps, counts.steps > 0 ? counts.tau() : 0,
-                                              std::nullopt};
-                           if (costs && counts.steps > 0) out.step_ns = replayed_step(counts, *costs).total();
-                           return out;
-                         }};
-  }
-  return std::nullopt;
-}
-
-/// The trees of a case, from its options; absent if it drafts no trees of a known shape.
-std::optional<NamedTrees> trees_of_case(const CaseData& data) {
-  const json& options = data.options();
-  if (!drafts_best_tokens(data) || options.value("budget", "fixed") != "fixed" ||
-      options.value("sequences", 0) > 0)
-    return std::nullopt;
-  const std::string file = options.value("tree", "");
-  if (!file.empty() && !path_exists(file)) return std::nullopt;
-  if (!file.empty()) return named_trees(file);
-  const std::vector<int> widths = options.value("widths", std::vector<int>());
-  if (widths.empty()) return std::nullopt;
-  return NamedTrees{data.id(), TreeShape::of_widths(widths, data.id())};
-}
-
-/// The replay of a case of trees; absent if no trace fits.
-std::optional<CheckedReplay> tree_replay(std::span<const RankTrace> traces, const CaseData& data,
-                                         const std::optional<theory::Calibration>& costs) {
-  const StrategyInfo* info = recorded_strategy(data.config.value("strategy", ""));
-  if (info == nullptr || !info->drafts_any_shape) return std::nullopt;
-  auto trees = trees_of_case(data);
-  if (!trees) return std::nullopt;
-  const auto shared = std::make_shared<const NamedTrees>(*std::move(trees));
-  for (const RankTrace& trace : traces) {
-    // Ranks do not depend on how many children there are, nor on how the best tokens were asked for.
-    if (!same_drafter(*trace.data, data,
-                      {"widths", "sequences", "tree", "root_confidence", "children", "used_up"}))
-      continue;
-    auto texts = texts_of_prompts(trace.texts, data);
-    if (!texts) return std::nullopt;
-    return CheckedReplay{
-        *std::move(texts), [&trace, shared, costs](std::span<const std::size_t> chosen) {
-          const TreeReplayed counts = replay_trees(trace, chosen, shared->trees);
-          PredictedSteps out{counts.steps, counts.steps > 0 ? counts.tau() : 0, std::nullopt};
-          if (costs && counts.steps > 0)
-            out.step_ns = theory::calibrated_rows_step(rows_of_trees(counts, *costs)).total();
-          return out;
-        }};
-  }
-  return std::nullopt;
-}
 
 /// The decoding time of each prompt: all seeds and turns together, median over repeats.
 std::map<std::string, double> measured_times(const CaseData& data) {
@@ -200,9 +59,15 @@ struct ErrorList {
   }
 };
 
+/// The errors of a check, all of them and those on what no calibration and no fit has seen.
+struct CheckErrors {
+  ErrorList speedups, uncalibrated_speedups, held_out_speedups, prompts, held_out_prompts;
+};
+
 /// Adds the errors of the times of a case's prompts to its row.
-void add_prompts(const CaseData& data, const CheckedReplay& replay, json& row, ErrorList& all) {
-  if (data.unequal()) return;
+void add_prompts(const CaseData& data, const CheckedReplay& replay, const std::set<std::string>& seen,
+                 json& row, CheckErrors& all) {
+  if (data.unequal() || replay.certainty != Certainty::exact) return;
   const std::map<std::string, double> measured = measured_times(data);
   ErrorList own;
   for (const auto& [prompt, texts] : replay.texts) {
@@ -210,10 +75,15 @@ void add_prompts(const CaseData& data, const CheckedReplay& replay, json& row, E
     const auto found = measured.find(prompt);
     if (!predicted.step_ns || found == measured.end() || found->second <= 0) continue;
     const double ns = predicted.steps * *predicted.step_ns, error = ns / found->second - 1;
-    row["prompts"].push_back(
-        {{"prompt", prompt}, {"ms", 1e-6 * found->second}, {"replayed_ms", 1e-6 * ns}, {"error", error}});
+    const bool held_out = !seen.contains(prompt);
+    row["prompts"].push_back({{"prompt", prompt},
+                              {"held_out", held_out},
+                              {"ms", 1e-6 * found->second},
+                              {"replayed_ms", 1e-6 * ns},
+                              {"error", error}});
     own.add(error, data.id(), prompt);
-    all.add(error, data.id(), prompt);
+    all.prompts.add(error, data.id(), prompt);
+    if (held_out) all.held_out_prompts.add(error, data.id(), prompt);
   }
   row["prompt_errors"] = own.summary();
 }
@@ -235,23 +105,34 @@ std::string errors_text(const char* of, const json& errors) {
 
 }  // namespace
 
-json replay_check(std::span<const Trace> traces, std::span<const RankTrace> rank_traces,
-                  const json& calibration, const RunData& measured) {
-  ErrorList speedups, prompts;
+json replay_check(const ReplayCheck& check) {
+  const RunData& measured = *check.measured;
+  const CheckPrices prices(check.prices);
+  // Prompts that a calibration or a fit has seen. The calibration of the measured run decodes its prompts.
+  const std::set<std::string> priced = shared_prompts(measured, check.prices ? *check.prices : measured),
+                              fitted = check.fitted_to ? shared_prompts(measured, *check.fitted_to)
+                                                       : std::set<std::string>();
+  CheckErrors errors;
   json out = {{"cases", json::array()}};
   for (const auto& data : measured.cases) {
     if (!data->reference || is_trace(*data)) continue;
-    const auto costs = calibration_of(*data, calibration);
-    auto replay = chain_replay(traces, *data, costs);
-    if (!replay) replay = tree_replay(rank_traces, *data, costs);
+    const CaseCosts costs = prices.of(*data, measured);
+    const auto replay = checked_replay(check.sources, *data, costs.costs);
     if (!replay) continue;
     std::vector<std::size_t> all;
     for (const auto& [prompt, texts] : replay->texts) all.insert(all.end(), texts.begin(), texts.end());
     std::sort(all.begin(), all.end());
     const PredictedSteps predicted = replay->predict(all);
     if (predicted.steps == 0) continue;
-    const json metrics = compute_metrics(*data);
+    std::set<std::string> seen = priced;
+    if (replay->certainty == Certainty::fitted) seen.insert(fitted.begin(), fitted.end());
+    const bool held_out =
+        std::ranges::none_of(data->prompts, [&](const std::string& prompt) { return seen.contains(prompt); });
+    const json metrics = compute_metrics(*data, {"tau", "speedup"});
     json row = {{"case", data->id()},
+                {"certainty", std::string(to_string(replay->certainty))},
+                {"calibrated", costs.calibrated},
+                {"held_out", held_out},
                 {"tau", metrics.value("tau", json())},
                 {"replayed_tau", predicted.tau},
                 {"speedup", metrics.value("speedup", json())},
@@ -260,38 +141,50 @@ json replay_check(std::span<const Trace> traces, std::span<const RankTrace> rank
                 {"prompts", json::array()},
                 {"prompt_errors", nullptr}};
     if (predicted.step_ns) {
-      const double speedup = predicted.tau * costs->t_ar / *predicted.step_ns;
+      const double speedup = predicted.tau * predicted.t_ar / *predicted.step_ns;
       row["replayed_speedup"] = speedup;
       if (row["speedup"].is_number()) {
         const double error = speedup / row["speedup"].get<double>() - 1;
         row["error"] = error;
-        speedups.add(error, data->id(), nullptr);
+        errors.speedups.add(error, data->id(), nullptr);
+        if (!costs.calibrated) errors.uncalibrated_speedups.add(error, data->id(), nullptr);
+        if (held_out) errors.held_out_speedups.add(error, data->id(), nullptr);
       }
-      add_prompts(*data, *replay, row, prompts);
+      add_prompts(*data, *replay, seen, row, errors);
     }
     out["cases"].push_back(std::move(row));
   }
-  out["speedup_errors"] = speedups.summary();
-  out["prompt_errors"] = prompts.summary();
+  out["speedup_errors"] = errors.speedups.summary();
+  out["uncalibrated_speedup_errors"] = errors.uncalibrated_speedups.summary();
+  out["held_out_speedup_errors"] = errors.held_out_speedups.summary();
+  out["prompt_errors"] = errors.prompts.summary();
+  out["held_out_prompt_errors"] = errors.held_out_prompts.summary();
   return out;
 }
 
 std::string replay_check_text(const json& comparison) {
-  Table table{.header = {"case", "tau", "replayed tau", "speedup", "replayed speedup", "error",
-                         "prompts: median error", "largest"},
+  Table table{.header = {"case", "tau", "replayed tau", "tau is", "speedup", "replayed speedup", "error",
+                         "costs of", "prompts: median error", "largest"},
               .rows = {},
-              .right = {false, true, true, true, true, true, true, true}};
+              .right = {false, true, true, false, true, true, true, false, true, true}};
   for (const json& row : comparison["cases"]) {
     const json& errors = row["prompt_errors"];
     const auto of_prompts = [&](const char* name) {
       return percent_text(errors.is_object() ? errors[name] : json(), false);
     };
+    const std::string costs = row["replayed_speedup"].is_null() ? "—"
+                              : row["calibrated"].get<bool>()   ? "the case"
+                                                                : "other cases";
     table.rows.push_back({row["case"], number_text(row["tau"], 5), number_text(row["replayed_tau"], 5),
-                          number_text(row["speedup"]), number_text(row["replayed_speedup"]),
-                          percent_text(row["error"], true), of_prompts("median"), of_prompts("largest")});
+                          row["certainty"], number_text(row["speedup"]), number_text(row["replayed_speedup"]),
+                          percent_text(row["error"], true), costs, of_prompts("median"),
+                          of_prompts("largest")});
   }
   return to_text(table) + errors_text("speedup of a case", comparison["speedup_errors"]) +
-         errors_text("time of a prompt", comparison["prompt_errors"]);
+         errors_text("speedup of a case that was not calibrated", comparison["uncalibrated_speedup_errors"]) +
+         errors_text("speedup of a case on held-out prompts", comparison["held_out_speedup_errors"]) +
+         errors_text("time of a prompt", comparison["prompt_errors"]) +
+         errors_text("time of a held-out prompt", comparison["held_out_prompt_errors"]);
 }
 
 }  // namespace speclab

@@ -93,6 +93,7 @@ void price_job(const SearchJob& job, const Trace& trace, const Search& search,
 json result_json(std::span<const Trace> traces, const Search& search, const SearchResult& result) {
   const SearchedSchedule& schedule = search.schedules[result.trace][result.schedule];
   return {{"case", traces[result.trace].data->id()},
+          {"certainty", std::string(to_string(traces[result.trace].certainty))},
           {"schedule", std::string(schedule.options.info().name)},
           {"controller", schedule.options.controller.empty() ? json() : json(schedule.options.controller)},
           {"gamma", result.gamma},
@@ -216,14 +217,15 @@ std::vector<SearchResult> fastest(const Search& search, std::size_t device, std:
 std::string search_csv(std::span<const Trace> traces, std::span<const SearchDevice> devices,
                        const Search& search) {
   std::string text =
-      "device,simulated,case,schedule,gamma,parameter,value,tau,drafted_per_step,ms_per_token,speedup,"
-      "controller\n";
+      "device,simulated,case,certainty,schedule,gamma,parameter,value,tau,drafted_per_step,ms_per_token,"
+      "speedup,controller\n";
   for (const SearchResult& result : search.results) {
     const SearchedSchedule& schedule = search.schedules[result.trace][result.schedule];
     const SearchDevice& device = devices[result.device];
-    text += fmt::format("{},{},{},{},{},{},{},{:.7g},{:.7g},{:.7g},{:.7g},{}\n", csv_field(device.name),
+    text += fmt::format("{},{},{},{},{},{},{},{},{:.7g},{:.7g},{:.7g},{:.7g},{}\n", csv_field(device.name),
                         device.simulated ? "yes" : "no", csv_field(traces[result.trace].data->id()),
-                        schedule.options.info().name, result.gamma, schedule.parameter,
+                        to_string(traces[result.trace].certainty), schedule.options.info().name, result.gamma,
+                        schedule.parameter,
                         schedule.parameter.empty() ? std::string() : fmt::format("{:.7g}", schedule.value),
                         result.tau, result.drafted_per_step, 1e-6 * result.ns_per_token, result.speedup,
                         csv_field(schedule.options.controller));
@@ -253,18 +255,18 @@ std::string search_text(const json& search) {
       search["configurations"].get<std::size_t>(), search["seconds"].get<double>());
   for (const json& device : search["devices"]) {
     const bool simulated = device["simulated"];
-    Table table{.header = {"case", "schedule", "gamma", "parameter", "tau", "drafted",
+    Table table{.header = {"case", "schedule", "gamma", "parameter", "tau", "tau is", "drafted",
                            simulated ? "simulated speedup" : "predicted speedup",
                            simulated ? "simulated ms/token" : "predicted ms/token"},
                 .rows = {},
-                .right = {false, false, true, false, true, true, true, true}};
+                .right = {false, false, true, false, true, false, true, true, true}};
     for (const json& row : device["best"]) {
       const std::string name = row["parameter"];
       std::string rule = row["schedule"];
       if (row["controller"].is_string()) rule += " " + row["controller"].get<std::string>();
       table.rows.push_back({row["case"], rule, row["gamma"].dump(),
                             name.empty() ? name : fmt::format("{} {}", name, number_text(row["value"])),
-                            number_text(row["tau"]), number_text(row["drafted_per_step"]),
+                            number_text(row["tau"]), row["certainty"], number_text(row["drafted_per_step"]),
                             number_text(row["speedup"]), number_text(row["ms_per_token"])});
     }
     text += fmt::format("\n{}{}\n{}", device["device"].get<std::string>(), simulated ? " (simulated)" : "",

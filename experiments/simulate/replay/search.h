@@ -74,8 +74,8 @@ std::vector<SearchResult> fastest(const Search& search, std::size_t device, std:
 std::string search_csv(std::span<const Trace> traces, std::span<const SearchDevice> devices,
                        const Search& search);
 /// The fastest `count` configurations of each device as JSON: {"configurations", "seconds", "devices":
-/// [{"device", "simulated": bool, "best": [{"case", "schedule", "controller" | null, "gamma", "parameter",
-/// "value" | null, "tau", "drafted_per_step", "ms_per_token", "speedup"}]}]}.
+/// [{"device", "simulated": bool, "best": [{"case", "certainty", "schedule", "controller" | null, "gamma",
+/// "parameter", "value" | null, "tau", "drafted_per_step", "ms_per_token", "speedup"}]}]}.
 nlohmann::json search_json(std::span<const Trace> traces, std::span<const SearchDevice> devices,
                            const Search& search, std::size_t count);
 std::string search_text(const nlohmann::json& search);  ///< tables for people

@@ -8,7 +8,8 @@ namespace speclab {
 
 StepPrices::StepPrices(const theory::Calibration& costs, int longest)
     : reference_(theory::require_positive("t_ar", costs.t_ar)),
-      token_(theory::require_non_negative("calibrated time", costs.accept_row)) {
+      token_(theory::require_non_negative("calibrated time", costs.accept_row)),
+      asked_(theory::require_non_negative("calibrated time", costs.draft_step)) {
   for (const double time : {costs.draft_token, costs.draft_step, costs.accept_step, costs.other})
     theory::require_non_negative("calibrated time", time);
   const theory::RowTimes verification = costs.target.after_drafting(costs.done_share);

@@ -20,12 +20,15 @@ class StepPrices {
     return by_length_[static_cast<std::size_t>(drafted)] + token_ * emitted;
   }
   double time(const Replayed& counts) const;  ///< all steps of a replay
+  /// The draft time of a step in which the drafter is asked and finds nothing.
+  double asked() const { return asked_; }
   int longest() const { return static_cast<int>(by_length_.size()) - 1; }
 
  private:
   double reference_;
   std::vector<double> by_length_;  // [longest + 1], without what a step costs for each emitted token
   double token_;                   // cost of a step for each emitted token
+  double asked_;
 };
 
 }  // namespace speclab

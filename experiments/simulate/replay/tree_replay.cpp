@@ -57,6 +57,7 @@ std::optional<theory::TreeCosts> costs_of_trees(const RankTrace& trace, std::spa
 json tree_row(const RankTrace& trace, const NamedTrees& named,
               const std::optional<theory::TreeCosts>& costs) {
   json row = {{"case", trace.data->id()},
+              {"certainty", std::string(to_string(trace.certainty))},
               {"tree", named.name},
               {"trees", named.trees.count()},
               {"nodes", named.trees.nodes()},
@@ -250,21 +251,24 @@ json replayed_trees(std::span<const RankTrace> traces, const std::vector<NamedTr
 }
 
 std::string replayed_trees_text(const json& replay) {
-  std::string text = "Trees replayed from recorded ranks: no model ran. tau is exact.\n", problems;
-  Table table{.header = {"case", "tree", "nodes", "depth", "tau", "drafted", "utilization",
+  std::string text = "Trees replayed from recorded ranks: no model ran.\n", problems;
+  Table table{.header = {"case", "tree", "nodes", "depth", "tau", "tau is", "drafted", "utilization",
                          "predicted speedup", "ms/token"},
               .rows = {},
-              .right = {false, false, true, true, true, true, true, true, true}};
+              .right = {false, false, true, true, true, false, true, true, true, true}};
+  bool expectations = false;
   for (const json& row : replay) {
     table.rows.push_back({row["case"], row["tree"], row["nodes"].dump(), row["depth"].dump(),
-                          interval_text(row, "tau"), number_text(row["drafted_per_step"]),
+                          interval_text(row, "tau"), row["certainty"], number_text(row["drafted_per_step"]),
                           number_text(row["draft_utilization"]), interval_text(row, "speedup"),
                           number_text(row["ms_per_token"])});
+    expectations = expectations || row["certainty"] == std::string(to_string(Certainty::expectation));
     if (row["problem"].is_string()) {
       problems += fmt::format("{}, {}: {}\n", row["case"].get<std::string>(), row["tree"].get<std::string>(),
                               row["problem"].get<std::string>());
     }
   }
+  if (expectations) problems += fmt::format("{}\n", assumptions_of(Certainty::expectation));
   return text + to_text(table) + problems;
 }
 

@@ -65,11 +65,11 @@ struct NamedTrees {
 /// TreesByConfidence::read() and TreeShape::of_widths() do.
 NamedTrees named_trees(const std::string& text);
 
-/// Replays every tree for every trace. Returns [{"case", "tree": name, "trees": number of trees, "nodes": of
-/// the largest, "depth", "tau", "tau_ci95", "drafted_per_step", "draft_utilization", "speedup" | null,
-/// "speedup_ci95" | null, "ms_per_token" | null, "problem": null | why there is nothing or no time}]. The
-/// times come from the calibration of the trace's run (calibrated_tree_costs): it must have measured forwards
-/// of the draft model over more than two rows ("draft_rows").
+/// Replays every tree for every trace. Returns [{"case", "certainty", "tree": name, "trees": number of trees,
+/// "nodes": of the largest, "depth", "tau", "tau_ci95", "drafted_per_step", "draft_utilization", "speedup" |
+/// null, "speedup_ci95" | null, "ms_per_token" | null, "problem": null | why there is nothing or no time}].
+/// The times come from the calibration of the trace's run (calibrated_tree_costs): it must have measured
+/// forwards of the draft model over more than two rows ("draft_rows").
 nlohmann::json replayed_trees(std::span<const RankTrace> traces, const std::vector<NamedTrees>& trees);
 
 std::string replayed_trees_text(const nlohmann::json& replay);  ///< a table for people

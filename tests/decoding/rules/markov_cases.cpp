@@ -11,6 +11,7 @@
 #include "core/measure/run_result.h"
 #include "tests/decoding/drafting/small_controller.h"
 #include "tests/decoding/rules/independent_tree.h"
+#include "tests/model/heads/random_heads.h"
 
 namespace speclab::markov {
 
@@ -38,6 +39,14 @@ std::string some_ngrams() {
   builder.add(std::vector<Token>{0, 1, 2, 0, 1, 1, 2});
   const std::string path = file("ngrams");
   if (!std::filesystem::exists(path)) builder.write(path, 3);
+  return path;
+}
+
+/// Random heads for the chains: the state after a token is the token, as a one-hot vector.
+std::string some_head(const std::string& kind) {
+  const std::string path = file(kind);
+  if (!std::filesystem::exists(path))
+    write_random_head(path, kind, random_markov(kVocab, 11, 1.5)->config(), {.heads = 2, .inner = 4});
   return path;
 }
 
@@ -232,6 +241,22 @@ std::vector<Case> small_cases() {
   all.push_back(
       {"retrieved tree",
        choose("retrieval", {{"datastore", datastore}, {"ngram_min", 1}, {"length", 2}, {"nodes", 5}})});
+  const auto heads = [](const char* kind, json options) {
+    options["head"] = some_head(kind);
+    return choose(kind, options);
+  };
+  all.push_back(
+      {.name = "independent heads", .strategy = heads("medusa", {{"widths", {2, 1}}}), .divides = false});
+  all.push_back({.name = "independent heads, drawn",
+                 .strategy = heads("medusa", {{"widths", {2, 1}}, {"children", "without_replacement"}}),
+                 .divides = false});
+  all.push_back(
+      of_chains({.name = "sequential heads, drawn",
+                 .strategy = heads("hydra", {{"widths", {1, 1}}, {"children", "without_replacement"}}),
+                 .divides = false}));
+  all.push_back({.name = "layers of a speculator with a budget",
+                 .strategy = heads("mlp_speculator", {{"widths", {2, 1}}, {"budget", "auto"}}),
+                 .divides = false});
   const std::string ngrams = some_ngrams();
   all.push_back(of_chains({"n-grams of the text, Katz",
                            choose("ngram_model", {{"gamma", 2}, {"smoothing", "katz"}, {"known", 0}}),

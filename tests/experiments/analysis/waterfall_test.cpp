@@ -67,12 +67,40 @@ TEST_F(Explained, TheDriftTermNamesItsMeasurement) {
     return found.is_null() ? std::string("none") : found["explanation"].get<std::string>();
   };
   EXPECT_THAT(explanation("lines", true, true),
-              AllOf(HasSubstr("forwards timed inside the lines (drift_every)"), Not(HasSubstr("rounds"))));
+              AllOf(HasSubstr("forwards timed inside the lines"), Not(HasSubstr("rounds"))));
   EXPECT_THAT(explanation("rounds", false, true),
-              AllOf(HasSubstr("calibration rounds next to the lines"), Not(HasSubstr("drift_every"))));
+              AllOf(HasSubstr("calibration rounds next to the lines"), Not(HasSubstr("inside the lines"))));
   EXPECT_EQ(explanation("none", false, false), "none") << "there is no term";
   const json without = spec("without")["waterfall"].back();
   EXPECT_EQ(without["residual_share"], without["unexplained_share"]);
+}
+
+TEST_F(Explained, AFalseCostShowsInTheResidualBesideProbes) {
+  struct Factors {
+    double target = 1, draft = 1, accept = 1;
+  };
+  const auto explained = [&](const std::string& name, const Factors& factors) {
+    const auto path = write_run(name, 1'600'000);
+    json round = calibration_round(1e6, factors.target * 1.2);
+    round["probes"] = {{1'000'000, 500'000}};
+    json& ns = round["cases"]["spec"][0]["ns"];
+    ns["draft"] = factors.draft * 2e5;
+    ns["accept"] = factors.accept * 1e5;
+    for (int i = 0; i < 3; ++i) JsonLinesWriter(path / "calibration.jsonl").append(round);
+    for (const char* file : {"autoregressive.jsonl", "spec.jsonl"}) {
+      rewrite(path / "cases" / file, [](LineRecord& line) { line.probes = {{1'000'000, 500'000}}; });
+    }
+    return json(summarise_run(path)["cases"][1]);
+  };
+  const auto residual = [](const json& entry) {
+    return entry["waterfall"].back()["residual_share"].get<double>();
+  };
+  const json honest = explained("true", {});
+  EXPECT_EQ(term(honest, "machine_drift")["measured_by"], "probes");
+  EXPECT_NEAR(residual(honest), 1 - (1.2 + .2 + .1) / 1.6, 1e-12);
+  EXPECT_NEAR(residual(honest) - residual(explained("target", {.target = 1.1})), .1 * 1.2 / 1.6, 1e-12);
+  EXPECT_NEAR(residual(honest) - residual(explained("draft", {.draft = 1.1})), .1 * .2 / 1.6, 1e-12);
+  EXPECT_NEAR(residual(honest) - residual(explained("accept", {.accept = 1.1})), .1 * .1 / 1.6, 1e-12);
 }
 
 TEST_F(Explained, Theorem38HasOneValueInARecord) {

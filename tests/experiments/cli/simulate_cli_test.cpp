@@ -83,6 +83,20 @@ TEST_F(SimulateCommand, AnExportedMachineIsADevice) {
   EXPECT_EQ(simulated({"--device", "both.json"})[0]["kind"], "table");
 }
 
+TEST_F(SimulateCommand, OneCategoryOfPromptsIsSimulatedAlone) {
+  const json all = simulated({"--device", listed("h100"), "--category", "b"});
+  ASSERT_EQ(all[0]["cases"].size(), 5u);
+  for (const json& row : all[0]["cases"]) EXPECT_TRUE(row["problem"].is_null()) << row.dump();
+  // A run that stands for a device has measured its speedups on all prompts.
+  const json there = simulated({"--device", "run", "--category", "b"});
+  for (const json& row : there[0]["cases"]) EXPECT_TRUE(row["there"].is_null()) << row.dump();
+  EXPECT_EQ(simulated({"--sweep", "rows", "--category", "b"})[0]["cases"].size(), 5u);
+  expect_error(run({"simulate", "run", "--device", listed("h100"), "--category", "zz"}), {"\"zz\"", "b"});
+  expect_error(run({"simulate", "run", "--export", "--category", "b"}), {"--category"});
+  expect_error(run({"simulate", "run", "--wng", "--device", listed("h100"), "--category", "b"}),
+               {"--category"});
+}
+
 TEST_F(SimulateCommand, OptionsThatDoNotFitAreRefused) {
   expect_error(run({"simulate", "run"}), {"no --device"});
   expect_error(run({"simulate", "run", "--sweep", "nowhere"}), {"--sweep", "nowhere"});

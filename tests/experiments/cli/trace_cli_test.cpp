@@ -93,6 +93,84 @@ TEST_F(TraceCli, ReplaysTheRunsOfItsConfigUnderCoupledCoins) {
   expect_exact_taus();
 }
 
+TEST_F(TraceCli, SampledTextsGiveExpectations) {
+  const std::vector<std::string> sampled = {"--set", "temperature=0.7", "--set", "calibration=false"};
+  record("run", "run", sampled);
+  record("trace", "trace", sampled);
+  const json out = print({"replay", "trace", "--check", "run"});
+  ASSERT_GE(out["cases"].size(), 8u);
+  for (const json& row : out["cases"]) {
+    EXPECT_EQ(row["certainty"], "expectation") << row["case"];
+    EXPECT_TRUE(row["prompts"].empty());
+    EXPECT_GE(row["replayed_tau"].get<double>(), 1);
+  }
+  EXPECT_EQ(run({"replay", "trace", "--check", "run", "--limit", "1e9"}).code, 0) << "taus may differ";
+  EXPECT_THAT(run({"replay", "trace", "--gamma", "1,2"}).out,
+              AllOf(HasSubstr("tau: expectation"), HasSubstr("independent coins")));
+  EXPECT_EQ(print({"replay", "trace", "--gamma", "1"})["traces"][0]["certainty"], "expectation");
+}
+
+TEST_F(TraceCli, AMixOfDraftersTakesTheStepsOfALookupWithAFallback) {
+  record("trace", "trace", {"--set", "calibration=false"});
+  const json mixes = print({"replay", "trace", "--mix", "prompt_lookup+draft=skip:3"});
+  ASSERT_EQ(mixes.size(), 1u);
+  json config = read_json_file(dir() / "a.json");
+  config["cases"] = json::parse(R"([{"strategy": "autoregressive"},
+    {"strategy": "prompt_lookup", "draft": "skip", "fallback": "draft", "length": 5, "gamma": 3}])");
+  write(config);
+  measure("mixed");
+  const json summary = read_json_file(dir() / "mixed" / "summary.json");
+  int found = 0;
+  for (const json& one : summary["cases"]) {
+    if (one["strategy"] != "prompt_lookup") continue;
+    EXPECT_NEAR(one["metrics"]["tau"].get<double>(), mixes[0]["tau"].get<double>(), 1e-9);
+    ++found;
+  }
+  EXPECT_EQ(found, 1);
+  EXPECT_GT(mixes[0]["parts"][1]["steps"].get<double>(), 0) << "the model must draft, too";
+  EXPECT_TRUE(mixes[0]["speedup"].is_null()) << "no calibration";
+  expect_error(run({"replay", "trace", "--mix", "prompt_lookup"}), {"--mix", "two or more drafters"});
+  expect_error(run({"replay", "trace", "--mix", "a+b", "--search"}), {"several of --search"});
+}
+
+TEST_F(TraceCli, DraftersThatFollowTheStepsArePredictedByFittedLaws) {
+  json config = read_json_file(dir() / "a.json");
+  config["cases"].push_back({{"strategy", "jacobi"}, {"block", {3, 6}}});
+  config["cases"].push_back({{"strategy", "token_recycling"}, {"tree", {3, 1}}});
+  write(config);
+  record("run", "run");
+  const Result noted = run({"trace", "a.json", "--out", "trace", "-q"});
+  EXPECT_EQ(noted.code, 0) << noted.err;
+  EXPECT_THAT(noted.err, AllOf(HasSubstr("left out: jacobi/block=3: its drafts depend on earlier steps"),
+                               HasSubstr("left out: token_recycling")));
+  const json laws = print({"replay", "run", "--fitted", "--block", "4", "--recycled", "2,1"});
+  ASSERT_EQ(laws.size(), 2u);
+  for (const json& law : laws) {
+    EXPECT_EQ(law["certainty"], "fitted");
+    const json& asked = law["settings"].back();
+    EXPECT_TRUE(asked["case"].is_null());
+    EXPECT_GT(asked["tau"].get<double>(), .99);
+    EXPECT_GT(asked["speedup"].get<double>(), 0);
+    EXPECT_GT(law["settings"][0]["measured_tau"].get<double>(), .99);
+  }
+  EXPECT_THAT(run({"replay", "run", "--fitted"}).out, HasSubstr("block=3"));
+  const json out = print({"replay", "trace", "--check", "run", "--laws", "run", "--costs", "trace"});
+  int fitted = 0, uncalibrated = 0;
+  for (const json& row : out["cases"]) {
+    fitted += row["certainty"] == "fitted" ? 1 : 0;
+    uncalibrated += row["calibrated"].get<bool>() ? 0 : 1;
+  }
+  EXPECT_EQ(out["cases"].size(), 13u);
+  EXPECT_EQ(fitted, 3);
+  EXPECT_GE(uncalibrated, 5) << "the trace has other lengths";
+  EXPECT_EQ(out["uncalibrated_speedup_errors"]["count"], uncalibrated);
+  expect_error(run({"replay", "run", "--fitted", "--wng", "3,3,3"}), {"the setting", "no law"});
+  expect_error(run({"replay", "run", "--fitted", "--wng", "3,3"}), {"--wng", "three numbers"});
+  expect_error(run({"replay", "run", "--wng", "3,3,3"}), {"without --fitted", "--wng"});
+  expect_error(run({"replay", "trace", "--fitted"}), {"--fitted", "no law can be fitted"});
+  expect_error(run({"replay", "trace", "--laws", "run"}), {"without --check", "--laws"});
+}
+
 TEST_F(TraceCli, RecordsEveryDraftedTokenAndTheEntropyOfTheTarget) {
   record("trace", "trace", {"--set", "calibration=false"});
   int untested = 0;
@@ -146,8 +224,9 @@ TEST_F(TraceCli, GoesOnWhereItWasInterrupted) {
 }
 
 TEST_F(TraceCli, WhatIsNoTraceIsRefusedOrLeftOut) {
-  expect_error(run({"trace", "a.json", "--set", "temperature=0.7"}),
-               {"temperature 0.7 with independent coins", "--set coins=gumbel"});
+  expect_error(
+      run({"trace", "a.json", "--set", "temperature=0.7", "--set", "rule=block", "--filter", "gamma=3"}),
+      {"temperature 0.7 with independent coins", "\"block\" does not judge", "--set coins=gumbel"});
   expect_error(run({"trace", "a.json", "--set", "rule=typical", "--filter", "gamma=3"}),
                {"lossy rule \"typical\"", "lossless"});
   expect_error(run({"trace", "a.json", "--filter", "^autoregressive$"}), {"no case that can be traced"});

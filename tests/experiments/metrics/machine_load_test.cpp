@@ -40,6 +40,14 @@ TEST(MachineLoad, CpuShareBelowWhatTheThreadsShouldGive) {
   EXPECT_EQ(machine_text(judge_machine(json::array({timed_case("a", .87, 10, 0)}), kTwoThreads, {})), "");
 }
 
+TEST(MachineLoad, CasesThatDraftAheadAreNotJudged) {
+  json one = timed_case("overlapped", .55, 5, 5);
+  one["draft"] = "d";
+  EXPECT_EQ(judge_machine(json::array({one}), kTwoThreads, {})["busy"], true);
+  one["strategy"] = "overlapped_speculation";  // while its draft model drafts anew, the target's threads wait
+  EXPECT_EQ(judge_machine(json::array({one}), kTwoThreads, {})["busy"], false);
+}
+
 TEST(MachineLoad, WorkOfOneThreadIsNoSignOfABusyMachine) {
   const json sixteen = {{"threads", 16}, {"backend", "cpu"}};
   EXPECT_EQ(judge_machine(json::array({timed_case("copies", .65, 6, 4)}), sixteen, {})["busy"], false);
@@ -49,6 +57,13 @@ TEST(MachineLoad, WorkOfOneThreadIsNoSignOfABusyMachine) {
   EXPECT_EQ(judge_machine(json::array({model}), sixteen, {})["busy"], true);
   EXPECT_EQ(judge_machine(json::array({model}), {{"threads", 16}, {"backend", "cuda"}}, {})["busy"], false)
       << "the processor waits for the device";
+}
+
+TEST(MachineLoad, ACaseThatWaitsForAnotherProgramIsNotJudged) {
+  json outside = timed_case("outside", .3, 10, 0);
+  EXPECT_EQ(judge_machine(json::array({outside}), kTwoThreads, {})["busy"], true);
+  outside["times_note"] = "times are not a claim";
+  EXPECT_EQ(judge_machine(json::array({outside}), kTwoThreads, {})["busy"], false);
 }
 
 TEST(MachineLoad, ShardsFromSeveralKindsOfCpuMakeTimesDoubtful) {

@@ -2,6 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
+
 #include "experiments/preflight/verdict.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 #include "tests/experiments/metrics/hand_made_run.h"
@@ -58,14 +61,24 @@ TEST_F(Preflight, JudgesADraftAndChecksTheBestLengthOnOtherPrompts) {
   ASSERT_EQ(verdict["lengths"].size(), 3u);
   const json best = verdict["lengths"][verdict["best"].get<std::size_t>()];
   const json check = read_json_file(dir() / "out" / "check" / "config.json");
-  ASSERT_EQ(check["cases"].size(), 2u);
+  const bool other = !verdict["strategies"][0]["own"].get<bool>();  // copies are faster than the draft
+  ASSERT_EQ(check["cases"].size(), other ? 3u : 2u);
+  EXPECT_EQ(verdict["best_check"].is_null(), !other);
   EXPECT_EQ(check["cases"][1]["options"]["gamma"], best["gamma"]);
+  EXPECT_EQ(verdict["setting"]["gamma"], best["gamma"]);
   EXPECT_EQ(check["cases"][1]["options"]["emit_at_most"], 0);
   EXPECT_EQ(verdict["check"]["prompts"], 2);
   for (const json& row : verdict["lengths"]) EXPECT_LE(row["speedup"], best["speedup"]);
   const double low = verdict["interval"][0], high = verdict["interval"][1];
   EXPECT_EQ(verdict["verdict"], low > 1 ? "worth it" : high < 1 ? "not worth it" : "unclear");
+  const json recommended = verdict["strategies"][verdict["recommended"].get<std::size_t>()];
+  EXPECT_EQ(recommended["what"], "draft chain");
+  EXPECT_EQ(recommended["speedup"], best["speedup"]);
   EXPECT_EQ(verdict["alpha_by_category"].size(), 2u);
+  EXPECT_EQ(verdict["acceptance_by_category"].size(), 2u);
+  EXPECT_LE(verdict["acceptance_at"].size(), 3u);
+  EXPECT_GT(verdict["row_costs"]["floor_ms"].get<double>(), 0);
+  EXPECT_EQ(verdict["row_costs"]["stretches"].back()["to"], 11) << "three tokens and eight more rows";
   EXPECT_EQ(verdict["t"]["1"], 1);
   EXPECT_EQ(verdict["t"].size(), 4u);
 }
@@ -89,6 +102,62 @@ TEST_F(Preflight, TakesSomeLayersOfTheTargetAsDraft) {
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, AllOf(HasSubstr("draft length"), HasSubstr("alpha"), HasSubstr("Record: out")));
   EXPECT_THAT(result.out, ::testing::ContainsRegex("^(Worth it|Not worth it|Unclear): with drafts of"));
+}
+
+TEST_F(Preflight, ComparesChainsTreesAndCopies) {
+  json config = trace_config();
+  config["calibration"]["draft_rows"] = 4;
+  config["cases"].push_back(
+      {{"strategy", "tree_speculation"}, {"draft", "draft"}, {"widths", {3}}, {"children", "best"}});
+  write_config(config);
+  const Result result = preflight({"target", "draft", "--out", "out", "--json"});
+  ASSERT_THAT(result.code, ::testing::AnyOf(0, 1)) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("error:")));
+  const json verdict = json::parse(result.out);
+  const json& strategies = verdict["strategies"];
+  ASSERT_EQ(strategies.size(), 3u);
+  std::set<std::string> names;
+  double before = strategies[0]["speedup"];
+  for (const json& one : strategies) {
+    names.insert(one["what"].get<std::string>());
+    EXPECT_LE(one["speedup"].get<double>(), before) << "the fastest comes first";
+    before = one["speedup"];
+    EXPECT_EQ(one["own"], one["what"] != "prompt copies");
+  }
+  EXPECT_EQ(names, (std::set<std::string>{"draft chain", "draft tree", "prompt copies"}));
+  const json& recommended = strategies[verdict["recommended"].get<std::size_t>()];
+  EXPECT_EQ(verdict["setting"].contains("tree"), recommended["what"] == "draft tree");
+  if (verdict["setting"].contains("tree"))
+    EXPECT_TRUE(fs::exists(dir() / verdict["setting"]["tree"].get<std::string>()));
+  EXPECT_EQ(verdict["check"]["prompts"], 2);
+  const Result text = preflight({"target", "draft", "--out", "text", "--no-check"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("Best strategy: "), HasSubstr("draft tree"), HasSubstr("its floor"),
+                              HasSubstr("t(n) from 1 to"), HasSubstr("all prompts"), HasSubstr("token 1")));
+}
+
+TEST_F(Preflight, JudgesNgramsWithoutAModel) {
+  const Result result =
+      preflight({"target", "--ngrams", "text", "--order", "2", "--out", "out", "--no-check", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json verdict = json::parse(result.out);
+  EXPECT_EQ(verdict["draft"], json::parse(R"({"ngrams": {"order": 2, "counts": "online"}})"));
+  EXPECT_EQ(verdict["c"], 0);
+  EXPECT_GE(verdict["alpha"], 0);
+  EXPECT_LE(verdict["alpha"], 1);
+  const json& recommended = verdict["strategies"][verdict["recommended"].get<std::size_t>()];
+  EXPECT_EQ(recommended["what"], "n-gram chain");
+  EXPECT_EQ(verdict["setting"]["strategy"], "ngram_model");
+  expect_error(preflight({"target", "--ngrams", "nowhere.ngrams"}), {"nowhere.ngrams"});
+}
+
+TEST_F(Preflight, TakesInflatedModels) {
+  const Result result = preflight({"target", "draft", "--inflate", "ffn=96", "--inflate-draft", "layers=3",
+                                   "--out", "out", "--no-check", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json verdict = json::parse(result.out);
+  EXPECT_EQ(verdict["target"], json::parse(R"({"model": "target", "inflate": {"ffn": 96}})"));
+  EXPECT_EQ(verdict["draft"], json::parse(R"({"model": "draft", "inflate": {"layers": 3}})"));
 }
 
 TEST_F(Preflight, ResumesWithTheLinesThatAreThere) {
@@ -124,6 +193,10 @@ TEST_F(Preflight, SimulatesDevices) {
 TEST_F(Preflight, SaysWhatIsWrong) {
   expect_error(preflight({"target"}), {"neither DRAFT nor --keep-layers"});
   expect_error(preflight({"target", "draft", "--keep-layers", "1"}), {"DRAFT and --keep-layers"});
+  expect_error(preflight({"target", "draft", "--ngrams", "text"}), {"DRAFT and --ngrams"});
+  expect_error(preflight({"target", "draft", "--order", "2"}), {"--order"});
+  expect_error(preflight({"target", "--keep-layers", "1", "--inflate-draft", "ffn=96"}), {"--inflate-draft"});
+  expect_error(preflight({"target", "draft", "--inflate", "size=3"}), {"size"});
   expect_error(preflight({"target", "draft", "--gamma", "0"}), {"--gamma: got 0", "1 to 32"});
   expect_error(preflight({"target", "draft", "--resume"}), {"--resume", "no --out"});
   expect_error(preflight({"target", "nowhere"}), {"nowhere"});

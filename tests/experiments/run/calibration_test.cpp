@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "core/base/error.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/machine_drift.h"
 
@@ -123,6 +124,33 @@ TEST(MachineDrift, OfALine) {
   }
 }
 
+TEST(MachineDrift, OfALineWithProbes) {
+  const theory::RowTimes target(std::map<int, double>{{1, 20}, {2, 40}});
+  const auto drift_of = [](double first_memory, double first_arithmetic) {
+    std::vector<json> rounds = {round_of(16, 32), round_of(24, 48)};  // .8 and 1.2 times the mean
+    rounds[0]["probes"] = {{first_memory, first_arithmetic}};
+    rounds[1]["probes"] = {{2000 - first_memory, 1000 - first_arithmetic}};  // the means are 1000 and 500
+    return MachineDrift(rounds);
+  };
+  LineRecord line;
+  line.calibration_rounds = 1;
+  line.drift = {{1, 99}};                    // probes win over it
+  line.probes = {{1200, 500}, {1400, 600}};  // 1.3 times and 1.1 times the mean
+  EXPECT_DOUBLE_EQ(drift_of(800, 500).memory_share().value(), 1) << "forwards follow the memory";
+  EXPECT_DOUBLE_EQ(drift_of(800, 500).during(line, target).value(), 1.3);
+  EXPECT_DOUBLE_EQ(drift_of(1000, 400).memory_share().value(), 0) << "forwards follow the arithmetic";
+  EXPECT_DOUBLE_EQ(drift_of(1000, 400).during(line, target).value(), 1.1);
+  // a = .9, m = .7, forwards .8: half of each
+  EXPECT_NEAR(drift_of(700, 450).memory_share().value(), .5, 1e-12);
+  EXPECT_NEAR(drift_of(700, 450).during(line, target).value(), 1.2, 1e-12);
+  EXPECT_EQ(drift_of(700, 450).source(line), theory::DriftSource::probes);
+  const MachineDrift without(std::vector<json>{round_of(16, 32), round_of(24, 48)});
+  EXPECT_FALSE(without.memory_share());
+  EXPECT_EQ(without.source(line), theory::DriftSource::lines) << "an older record";
+  line.drift.clear();
+  EXPECT_EQ(without.source(line), theory::DriftSource::rounds);
+}
+
 TEST(CalibrationCosts, StepsAreCorrectedForTheSpeedOfTheMachine) {
   std::vector<json> rounds = {round_of(10, 20),
                               round_of(30, 60)};  // half of the mean time, and 1.5 times of it
@@ -176,6 +204,31 @@ TEST(CalibrationCosts, MeansOfForwardsAndFitsThroughTheStepsOfAllRounds) {
   EXPECT_TRUE(costs["cases"]["c"].is_null()) << "no step, no cost";
   EXPECT_EQ(costs["cases"]["d"]["steps"], 1);
   EXPECT_TRUE(calibration_costs({}).is_null());
+}
+
+// A case that drafts ahead pays for forwards that run beside those of the other model.
+TEST(CalibrationCosts, TimesOfTwoModelsThatWorkAtTheSameTime) {
+  // The first round takes half of the mean time, the second one 1.5 times of it.
+  std::vector<json> rounds = {round_of(10, 12), round_of(30, 36)};
+  for (json& round : rounds) round["drafts"] = {{"small", {{"1", 1}, {"2", 2}}}};
+  rounds[0]["ahead"] = {{"a", {{"t_n_ns", {{"1", 15}, {"3", 20}}}, {"draft_ns", 2}, {"draft_alone_ns", 1}}}};
+  rounds[1]["ahead"] = {{"a", {{"t_n_ns", {{"1", 45}, {"3", 60}}}, {"draft_ns", 6}, {"draft_alone_ns", 3}}}};
+  const json costs = calibration_costs(rounds);
+  EXPECT_DOUBLE_EQ(costs["ahead"]["a"]["t_n_ns"]["3"].get<double>(), 40);
+  EXPECT_DOUBLE_EQ(costs["ahead"]["a"]["draft_ns"].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(costs["ahead"]["a"]["draft_alone_ns"].get<double>(), 2);
+  const json paid = costs_beside_drafting(costs, "a", "small");
+  EXPECT_DOUBLE_EQ(paid["t_n_ns"]["1"].get<double>(), 30);
+  EXPECT_DOUBLE_EQ(paid["t_n"]["3"].get<double>(), 40 / 30.);
+  EXPECT_DOUBLE_EQ(paid["drafts"]["small"]["c"].get<double>(), 4 / 30.);
+  EXPECT_DOUBLE_EQ(paid["reference_ns"].get<double>(), 20) << "the reference works alone";
+  EXPECT_DOUBLE_EQ(calibrated_row_times(paid).at(2), 35);
+  EXPECT_EQ(costs_beside_drafting(costs, "b", "small"), costs) << "another case";
+  EXPECT_TRUE(costs_beside_drafting(nullptr, "a", "small").is_null());
+  rounds.front().erase("ahead");
+  EXPECT_TRUE(calibration_costs(rounds).contains("ahead")) << "a case that some rounds measured";
+  rounds.back()["ahead"]["a"]["t_n_ns"].erase("1");
+  EXPECT_THROW(calibration_costs(rounds), Error);
 }
 
 json round_on_device(double host, double device) {

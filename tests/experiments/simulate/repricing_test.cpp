@@ -126,17 +126,45 @@ TEST_F(Repriced, ARooflineNeedsTheFilesOfTheModels) {
               HasSubstr("no shape of the target"));
 }
 
-TEST_F(Repriced, EveryDeviceOfTheConfigsOpens) {
-  int count = 0;
-  const std::filesystem::path folder = std::filesystem::path(SPECLAB_SOURCE_DIR) / "configs/devices";
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() != ".json") continue;
-    const SimulatedDevice device = open_device(entry.path().string());
-    EXPECT_FALSE(device.source.empty()) << entry.path();
-    EXPECT_FALSE(device.error.empty()) << entry.path();
-    ++count;
+TEST_F(Repriced, OneCategoryOfARunIsPricedAlone) {
+  const auto path = calibrated_run("run", 1'600'000, 1e6);
+  rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
+    if (line.prompt == "2") line.turns[0].decode_ns *= 2;  // the only prompt of category b
+  });
+  const RunData run = load_run(path), b = run_of_category(run, "b");
+  ASSERT_EQ(b.cases.size(), 2u);
+  EXPECT_EQ(b.cases[1]->prompts, std::vector<std::string>{"2"});
+  EXPECT_TRUE(b.cases[1]->intervals);
+  const json row = only_case(repriced(b, device(table_device()), {1}));
+  EXPECT_NEAR(row["here"].get<double>(), 1 / 1.6, 1e-9);
+  EXPECT_NEAR(row["speedup"].get<double>(), 2 * 110 / 200., 1e-12);
+  const json other = only_case(repriced(run_of_category(run, "a"), device(table_device()), {1}));
+  EXPECT_NEAR(other["here"].get<double>(), 2 / 1.6, 1e-9);
+  for (const char* unknown : {"c", ""}) {
+    try {
+      run_of_category(run, unknown);
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("Known are: a, b."));
+    }
   }
-  EXPECT_GE(count, 9);
+}
+
+TEST_F(Repriced, EveryDeviceOfTheConfigsOpens) {
+  const auto count = [](const char* folder) {
+    int opened = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::filesystem::path(SPECLAB_SOURCE_DIR) / folder)) {
+      if (entry.path().extension() != ".json") continue;
+      const SimulatedDevice device = open_device(entry.path().string());
+      EXPECT_FALSE(device.source.empty()) << entry.path();
+      EXPECT_FALSE(device.error.empty()) << entry.path();
+      ++opened;
+    }
+    return opened;
+  };
+  EXPECT_GE(count("configs/devices"), 15);
+  EXPECT_GE(count("configs/paper/devices"), 4);
 }
 
 }  // namespace

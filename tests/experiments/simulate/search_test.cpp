@@ -157,7 +157,7 @@ TEST(SearchReplay, TheFastestComeFirstAndTheFileHasAll) {
   }
   const std::string csv = search_csv(traces, devices, search);
   EXPECT_EQ(std::ranges::count(csv, '\n'), static_cast<std::ptrdiff_t>(search.results.size()) + 1);
-  EXPECT_NE(csv.find("\nthere,yes,one,entropy,6,entropy_threshold,"), std::string::npos);
+  EXPECT_NE(csv.find("\nthere,yes,one,exact,entropy,6,entropy_threshold,"), std::string::npos);
   const json out = search_json(traces, devices, search, 10);
   EXPECT_EQ(out["configurations"], search.results.size());
   EXPECT_EQ(out["devices"][1]["best"].size(), 10u);

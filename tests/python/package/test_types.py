@@ -13,9 +13,21 @@ from installed import PACKAGE, ROOT
 RIGHT = """
 import pathlib
 
+import numpy as np
 import pandas as pd
 import speclab
 from speclab import theory
+
+
+class Tree:
+    def propose(self, context_ids: np.ndarray, k: int) -> speclab.DraftTree:
+        return speclab.DraftTree([1, 2], [-1, 0])
+
+
+class Rows:
+    def propose(self, context_ids: np.ndarray, k: int) -> tuple[list[int], np.ndarray]:
+        return [1], np.ones((1, 8)) / 8
+
 
 run = speclab.load("results/runs/x")
 frame: pd.DataFrame = run.cases
@@ -35,6 +47,8 @@ estimator: str = speclab.estimators()["alpha"]
 written: list[pathlib.Path] = speclab.export(run, "out", "parquet", cases=["a"])
 published: pd.DataFrame = speclab.anchors.load("P5")
 verdicts: pd.DataFrame = speclab.anchors.check(table for table in speclab.anchors.tables() if table.pack == "P1")
+measured: speclab.Run = speclab.measure_proposer(Tree(), target="model", prompts=["hi"], gamma=[2, 4])
+measured = speclab.measure_proposer(Rows(), target={"markov": {"vocab": 8}}, prompts="prompts.jsonl", rule="block")
 renderer: str = speclab.render(["hi"], "model", "prompts.jsonl", variables={"think": False})[0]["renderer"]
 """
 WRONG = (
@@ -51,6 +65,7 @@ WRONG = (
     'speclab.load_foreign("a").explain("b")',
     'speclab.export("a", "b", "xml")',
     "speclab.render([5], 'a')",
+    "speclab.measure_proposer(5, target='a', prompts=['b'])",
     "speclab.anchors.load(5)",
     'speclab.anchors.check("P5")',
 )

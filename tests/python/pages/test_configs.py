@@ -1,6 +1,7 @@
 """The experiments and prompts that come with the project."""
 
 import json
+import math
 import pathlib
 import unittest
 
@@ -128,13 +129,42 @@ class Configs(unittest.TestCase):
 
     def test_papers_are_cited_and_their_models_have_a_place(self):
         self.assertIn("gpt2_report", {file.stem for file in PAPER})
+        own = json.loads((ROOT / "configs/quickstart.json").read_text(encoding="utf-8"))["target"]
         for file in PAPER:
             config = json.loads(file.read_text(encoding="utf-8"))
             self.assertEqual(config["name"], file.stem)
-            self.assertTrue(config["target"]["from"])
+            target = config["target"]
+            self.assertTrue(target == own or target["from"], file.name)
             self.assertTrue(config["published"])
             for row in config["published"]:
                 self.assertGreater(len(row["source"]), 20)
+                self.assertTrue(target != own or row["reason"], f"{file.name}: {row['case']}")
+
+    def test_papers_are_measured_within_two_hours(self):
+        """At 60 ms for each token, five times what autoregressive decoding takes on two cores."""
+        for file in PAPER:
+            config = json.loads(file.read_text(encoding="utf-8"))
+            prompts = config["prompts"]
+            count = len(prompts.get("inline", ())) or sum(
+                config["prompts"].get("per_category", 2)
+                for category in {prompt["category"] for prompt in read_prompts(pathlib.Path(prompts["file"]).name)}
+                if category in prompts.get("categories", [category])
+            )
+            cases = 0
+            for case in config["cases"]:
+                sweeps = [
+                    len(value)
+                    for key, value in {**config["options"], **case}.items()
+                    if isinstance(value, list) and key != "widths"
+                ]
+                cases += math.prod(sweeps)
+            tokens = count * cases * config["repeats"] * config["options"]["max_tokens"]
+            self.assertLess(0.06 * tokens, 2 * 3600, f"{file.name}: {cases} cases, {count} prompts")
+
+    def test_the_page_of_papers_has_a_line_for_each(self):
+        page = (ROOT / "configs/paper/README.md").read_text(encoding="utf-8")
+        for file in PAPER:
+            self.assertRegex(page, rf"(?m)^\| `{file.stem}` \|", file.name)
 
     def test_the_page_of_configs_names_all(self):
         page = (ROOT / "configs/README.md").read_text(encoding="utf-8")

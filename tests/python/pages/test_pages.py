@@ -8,7 +8,17 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGES = sorted(
     page
-    for folder in (".", "docs", "configs", "strategies", "results", "results/cpu", "results/gpu", "models/draft/*")
+    for folder in (
+        ".",
+        "docs",
+        "configs",
+        "configs/paper",
+        "strategies",
+        "results",
+        "results/cpu",
+        "results/gpu",
+        "models/draft/*",
+    )
     for page in ROOT.glob(f"{folder}/*.md")
 )
 CHECKED = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "configs/README.md", "strategies/README.md")]

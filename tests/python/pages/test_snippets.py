@@ -135,10 +135,11 @@ def on_small_trace(test, laboratory, text):
     """Makes a trace with short drafts, and for --check a run of the same prompts. The tiny model is no target for a verdict."""
     laboratory.need_run(re.search(r"results/runs/[\w-]+", text)[0], "trace")
     write_controllers(laboratory)
-    check = re.search(r"--check (results/runs/[\w-]+)", text)
-    if check:
-        text = text.replace(check[1], "results/runs/checked")
-        laboratory.need_run("results/runs/checked", "quickstart")
+    for option in ("check", "costs"):
+        other = re.search(rf"--{option} (results/runs/[\w-]+)", text)
+        if other:
+            text = text.replace(other[1], "results/runs/checked")
+            laboratory.need_run("results/runs/checked", "quickstart")
     test.succeeds(laboratory.run(text), text)
 
 
@@ -187,8 +188,16 @@ def merged_shards(test, laboratory, text):
 
 
 def small_run_of_toys(test, laboratory, text):
-    """Without a calibration, whose times mean nothing on a toy. The datastore comes from the commands before it on the page."""
-    short = text + " --set prompts.limit=2 --set seeds=1 --set max_tokens=8 --threads 1 --backend cpu"
+    """Without a calibration, whose times mean nothing on a toy. The datastore comes from the commands before it on the page. One
+    strategy needs two threads."""
+    short = text + " --set prompts.limit=2 --set seeds=1 --set max_tokens=8 --threads 2 --backend cpu"
+    test.succeeds(laboratory.run(short), short)
+
+
+def small_run_on_two_threads(test, laboratory, text):
+    """For cases that draft while the target verifies."""
+    short = text + SMALL.replace("--threads 1", "--threads 2")
+    test.assertIn("--threads 2", short)
     test.succeeds(laboratory.run(short), short)
 
 
@@ -297,6 +306,16 @@ def optimized_tree(test, laboratory, text):
     if "configs/" not in text:
         result = laboratory.run(text)
         test.assertIn(result.returncode, (0, 1), result.stderr)
+
+
+def optimized_config(test, laboratory, text):
+    """Runs the command on the two prompts of one category. Exit code 1: no setting is faster with the tiny model."""
+    short = (
+        " --set 'prompts.categories=[\"code\"]' --set max_tokens=8 --longest 2 --nodes 4 --depth 2 --lookahead-rows 8"
+    )
+    result = laboratory.run(text + short + " --repeats 1 --threads 1 -q")
+    test.assertIn(result.returncode, (0, 1), result.stderr)
+    test.assertNotIn("error:", result.stderr)
 
 
 def grid_of_trees(test, laboratory, text):
@@ -460,11 +479,13 @@ COMMANDS = [
     (r"speclab run configs/budget_best_fixed\.json .*budget_page\.py", budget_pages),
     (r"speclab run configs/budget_best_fixed\.json ", best_fixed_settings),
     (r"speclab run configs/toys\.json", small_run_of_toys),
+    (r"speclab run configs/overlap\.json", small_run_on_two_threads),
     (r"speclab run configs/", small_run),
     (r"speclab optimize tree .* --grid ", grid_of_trees),
     (r"speclab optimize tree .* --by-confidence ", trees_by_confidence),
     (r"(\.venv/bin/python )?scripts/tree_grid\.py (pick|check) |speclab run build/cells/", cells_of_a_grid),
     (r"speclab optimize tree ", optimized_tree),
+    (r"speclab optimize config ", optimized_config),
     (
         r"speclab optimize layers ",
         with_options(" --limit 2 --tokens 8 --gamma 2 --evaluations 3 --threads 1 --backend cpu"),
@@ -482,6 +503,8 @@ COMMANDS = [
     (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
     (r"speclab simulate results/runs/.* --wng", on_small_grid),
     (r"speclab replay results/runs/.* --tree", on_small_ranks),
+    (r"speclab replay results/runs/.* --fitted", on_small_grid),
+    (r"speclab replay results/runs/.* --mix", own_test),  # TraceCli in tests/experiments/cli/trace_cli_test.cpp
     (r"speclab replay results/runs/", on_small_trace),
     (r"speclab trace CONFIG$", trace_of_any),
     (r"speclab trace configs/", small_run),
@@ -497,7 +520,7 @@ COMMANDS = [
     (r"speclab bench --model", with_options(" --threads 1")),
     (r"speclab describe NAME$", describe_any),
     (r"speclab describe \w+$", as_it_stands),
-    (r"speclab (\w+|datastore build|ngram build|optimize layers|optimize tree)$", mention),
+    (r"speclab (\w+|datastore build|ngram build|optimize layers|optimize tree|optimize config)$", mention),
     (r"speclab_bench ", benchmark),
     (r"(cmake|ctest) ", presets),
     (r"(\.venv/bin/python )?scripts/history\.py", history_of_runs),

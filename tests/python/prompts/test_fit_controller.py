@@ -111,6 +111,12 @@ class SampleTest(unittest.TestCase):
             with self.assertRaises(controller_samples.Refused):
                 controller_samples.Samples(FakeCase(*lines))
 
+    def test_a_text_that_depends_on_the_drafts_is_refused(self):
+        exact = controller_samples.Samples(FakeCase({**line("p", [1]), "promise": "ids"}))
+        self.assertEqual(len(exact.texts), 1)
+        with self.assertRaisesRegex(controller_samples.Refused, "coins=gumbel"):
+            controller_samples.Samples(FakeCase({**line("p", [1]), "promise": "nothing"}))
+
 
 class Choice(unittest.TestCase):
     def test_predictions_are_those_of_the_engine(self):

@@ -121,12 +121,12 @@ class Report(Scratch):
         html = (self.folder / "report.html").read_text()
         self.assertEqual(html.count('<th scope="col">rows of the window</th>'), 1)
         self.assertEqual(html.count("unexplained, % of a step</th>"), 2)
-        self.assertEqual(html.count("with forwards timed again, %</th>"), 1, "the second table has no such term")
+        self.assertEqual(html.count("without machine drift, %</th>"), 1, "the second table has no such term")
 
     def test_what_is_unexplained_stands_first_without_the_forwards_timed_again(self):
         self.main("--no-figures")
         html = (self.folder / "report.html").read_text()
-        self.assertIn('forwards timed again</th><th scope="col">residual</th><th scope="col">measured</th>', html)
+        self.assertIn('machine drift</th><th scope="col">residual</th><th scope="col">measured</th>', html)
         self.assertIn("<td>2.2 [0.1, 4.6] (n = 3)</td><td>-1.2 [-4.3, 1.7] (n = 3)</td>", html)
 
     def test_only_predictions_have_errors(self):
@@ -189,6 +189,10 @@ class Report(Scratch):
         self.assertIn(
             'class="bad">Busy machine: cpu_share 0.21 of &lt;a&gt;.', (self.folder / "report.html").read_text()
         )
+
+    def test_times_that_are_not_a_claim_are_marked(self):
+        self.edit("summary.json", lambda summary: summary["cases"][1].update(times_note="drafted <elsewhere>"))
+        self.assertIn("drafted &lt;elsewhere&gt;.</p>", self.html())
 
     def test_bad_runs_are_refused_with_advice(self):
         self.edit("summary.json", lambda summary: summary.update(schema_version=99))

@@ -22,7 +22,7 @@ import synthetic_run
 
 import figures
 from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline
-from figures.simulated import entropy
+from figures.simulated import entropy, replay
 from figures.verification import cells, trees, verifiers
 
 
@@ -82,6 +82,7 @@ class Drawing(unittest.TestCase):
     ABSENT |= {figure.name for figure in verifiers.FIGURES + trees.FIGURES}  # test_tree_figures.py
     ABSENT |= {figure.name for figure in cells.FIGURES}  # test_tree_grid.py
     ABSENT |= {figure.name for figure in entropy.FIGURES}  # test_entropy_figure.py
+    ABSENT |= {figure.name for figure in replay.FIGURES}  # test_replay_figure.py
 
     def test_every_figure_draws_in_a_column_with_readable_text(self):
         run = record.Run(RUN)

@@ -125,7 +125,7 @@ class Page(unittest.TestCase):
     def test_a_line_for_each_case(self):
         lines = series([1.5, 1.5 * 1.03, 1.4]) + [line(1.2, 3, case="b", device="other", dirty=True)]
         text = history_page.page(lines)
-        self.assertIn("| a | 1.40 [1.26, 1.54] | A▄▅▂ B· | 2.000 |", text)
+        self.assertIn("| a | 1.40 [1.26, 1.54] | A▄▅▂ B· | 2.000 |  |  | 1.30 (10.0) | 5.000 |", text)
         self.assertIn("| b | 1.20 [1.08, 1.32] | A··· B▄ |", text)
         self.assertIn("| 4 | 0000000000 | 2026-01-04 | B: other, 2 threads, f32 |", text)
         self.assertIn("| uncommitted changes |", text)
@@ -136,6 +136,30 @@ class Page(unittest.TestCase):
         self.assertIn("workload v.\n\n| record", text)
         self.assertEqual(text.count("1 cases, measured once: no trend yet."), 1)
         self.assertIn("No run is in the history yet", history_page.page([]))
+
+    def test_operation_counts(self):
+        text = history_page.page([line(1.5, number, calls=0.5, drafts=2.0, flops=3_456_000_000) for number in range(2)])
+        self.assertIn("| 5.000 | 0.500 | 2.000 | 3.46 |", text)
+
+    def test_the_time_of_the_forwards_of_a_case(self):
+        """Between the calibrated row counts, t(n) is a straight line; t(1) is 1."""
+        forward = lambda rows, tau, t: history_page.forward_of({"t": t}, {"rows": rows, "tau": tau})
+        t = {"4": 1.1, "16": 1.5}
+        self.assertEqual(forward(1, 1, t), (1, 1))
+        self.assertAlmostEqual(forward(1.25, 2, t)[1], 1.05)
+        self.assertAlmostEqual(forward(2, 2, t)[1], 1.1)
+        self.assertAlmostEqual(forward(5, 2, t)[1], 1.3)
+        self.assertAlmostEqual(forward(8, 2, t)[1], 1.5)
+        self.assertIsNone(forward(9, 2, t))
+        self.assertIsNone(forward(1, 1, {}))
+        self.assertIsNone(forward(None, 2, t))
+
+    def test_a_change_names_its_commit(self):
+        lines = [{"commit": "a" * 12}, {"commit": "b" * 12}, {"commit": "c" * 12}]
+        self.assertEqual(history_page.marked([(2, "x"), (3, "y")], lines), "2 (bbbbbbb): x; 3 (ccccccc): y")
+        step = [1.5, 1.51, 1.49, 1.5, 1.4, 1.41, 1.4]
+        found = [line(value, number, commit=f"{number:07d}fffff") for number, value in enumerate(step)]
+        self.assertRegex(history_page.page(found), r"\| 5 \(0000004\): speedup -6\.\d % \|")
 
     def test_bars(self):
         self.assertEqual(history_page.bars([None, 1, 1.03, 1.01, 0.5, 9, None]), "·▄▅▄▁█·")

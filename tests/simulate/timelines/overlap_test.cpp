@@ -62,6 +62,38 @@ TEST(Overlap, PearlIsTheStationaryLawOfItsTwoRounds) {
   EXPECT_NEAR(played_with_coins(setting, .8, 400'000), pearl_token_time(.8, 4, .25, kRising), .005);
 }
 
+TEST(Overlap, PostVerifyDraftsAnewAfterACorrection) {
+  for (const double alpha : {0.0, .3, .6, .9}) {
+    for (const int gamma : {1, 3, 4, 8}) {
+      for (const double draft : {.0625, .25}) {  // verification is the slower one, or drafting is
+        for (const RowTimes& verify : {kFlat, kRising}) {
+          const TimelineSetting setting{Timeline::post_verify, gamma, 1, draft, verify};
+          EXPECT_NEAR(post_verify_token_time(alpha, gamma, draft, verify), played_exactly(setting, alpha),
+                      1e-9)
+              << alpha << " " << gamma << " " << draft;
+        }
+      }
+    }
+  }
+  const TimelineSetting setting{Timeline::post_verify, 4, 1, .25, kRising};
+  EXPECT_NEAR(played_with_coins(setting, .8, 400'000), post_verify_token_time(.8, 4, .25, kRising), .005);
+  // By hand: nothing is accepted, so each token takes three draft forwards and a verification of four rows.
+  EXPECT_DOUBLE_EQ(post_verify_token_time(0, 3, .125, kRising), 3 * .125 + 1.375);
+  // Everything is accepted: four tokens for each verification, or for each four draft forwards.
+  EXPECT_DOUBLE_EQ(post_verify_token_time(1, 3, .125, kFlat), .25);
+  EXPECT_DOUBLE_EQ(post_verify_token_time(1, 3, .5, kFlat), .5);
+}
+
+TEST(Overlap, PostVerifyIsNeverSlowerThanSerialDraftingWithAFastDraft) {
+  // While drafting ahead fits into a verification, it costs nothing.
+  for (double alpha = 0; alpha <= 1; alpha += .125) {
+    for (int gamma = 1; gamma <= 7; ++gamma)
+      EXPECT_LE(post_verify_token_time(alpha, gamma, .125, kFlat),
+                serial_token_time(alpha, gamma, .125, kFlat) + 1e-12)
+          << alpha << " " << gamma;
+  }
+}
+
 TEST(Overlap, AmusdFollowsFromTheTimesAlone) {
   for (const double alpha : {0.0, .3, .6, .9}) {
     for (const double draft : {1.0, .5, .3125, .0625}) {  // .3125: the phases of the two drift apart
@@ -118,10 +150,12 @@ TEST(Overlap, DsiWithEnoughServersIsNeverSlowerThanSerialOrAutoregressiveDecodin
 }
 
 TEST(Overlap, TheBestSettingsAreThoseOfASearch) {
-  const OverlapChoice serial = best_serial(.7, .125, kRising, 16), pearl = best_pearl(.7, .125, kRising, 16);
+  const OverlapChoice serial = best_serial(.7, .125, kRising, 16), pearl = best_pearl(.7, .125, kRising, 16),
+                      post_verify = best_post_verify(.7, .125, kRising, 16);
   for (int gamma = 1; gamma <= 16; ++gamma) {
     EXPECT_LE(serial.token_time, serial_token_time(.7, gamma, .125, kRising));
     EXPECT_LE(pearl.token_time, pearl_token_time(.7, gamma, .125, kRising));
+    EXPECT_LE(post_verify.token_time, post_verify_token_time(.7, gamma, .125, kRising));
   }
   EXPECT_DOUBLE_EQ(serial.token_time, serial_token_time(.7, serial.tokens, .125, kRising));
   const OverlapChoice dsi = best_dsi(.7, .125, kFlat, 0, 16);
@@ -136,6 +170,9 @@ TEST(Overlap, WhatHasNoTimelineIsRefused) {
   EXPECT_THROW(serial_token_time(1.1, 2, .1, kFlat), Error);
   EXPECT_THROW(pearl_token_time(.5, 0, .1, kFlat), Error);
   EXPECT_THROW(pearl_token_time(.5, 2, 0, kFlat), Error);
+  EXPECT_THROW(post_verify_token_time(1.1, 2, .1, kFlat), Error);
+  EXPECT_THROW(post_verify_token_time(.5, 0, .1, kFlat), Error);
+  EXPECT_THROW(post_verify_token_time(.5, 2, 0, kFlat), Error);
   EXPECT_THROW(amusd_token_time(.5, 1.5, kFlat), Error);
   EXPECT_THROW(dsi_token_time(.5, 9, 1, .125, 1),
                Error);  // drafting the lookahead takes longer than verifying

@@ -112,7 +112,7 @@ TEST_F(CasesWithMemory, RepeatsFindNothingOfTheRepeatBefore) {
 
 TEST_F(CasesWithMemory, CalibrationAndWarmUpLeaveNothing) {
   json config = experiment(with_memory(), 2);
-  config["calibration"] = {{"rows", 4}, {"rounds", 30}, {"drift_every", 3}};
+  config["calibration"] = {{"rows", 4}, {"rounds", 30}, {"probe_every", 3}};
   config["warmup"] = 3;
   expect_the_same(run_of("calibrated", config), 2);
 }

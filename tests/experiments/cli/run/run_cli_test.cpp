@@ -123,9 +123,8 @@ TEST_F(Speclab, TeacherForcedAcceptanceIsThatOfTheProcessedRows) {
   EXPECT_NEAR(alpha({{"repetition_penalty", 4}}, "self"), 1, 1e-12);
 }
 
-TEST_F(Speclab, ForwardsBetweenStepsMeasureTheSpeedOfTheMachine) {
-  const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration.drift_every=4",
-                             "--set", "calibration.rows=16"});
+TEST_F(Speclab, ProbesBetweenStepsAndLinesMeasureTheSpeedOfTheMachine) {
+  const Result result = run({"run", "a.json", "--out", "run", "-q", "--set", "calibration.probe_every=4"});
   ASSERT_EQ(result.code, 0) << result.err;
   const json summary = read_json_file(dir() / "run" / "summary.json");
   for (const json& entry : summary["cases"]) {
@@ -134,12 +133,22 @@ TEST_F(Speclab, ForwardsBetweenStepsMeasureTheSpeedOfTheMachine) {
          read_case_file(dir() / "run" / "cases" / case_file_name(entry["id"].get<std::string>()))) {
       std::size_t steps = 0;
       for (const GenerationRecord& turn : line.turns) steps += turn.steps.size();
-      ASSERT_EQ(line.drift.size(), (steps + 1) / 4) << entry["id"] << ": behind steps 3, 7, 11, ...";
-      EXPECT_EQ(line.drift.front().rows, line.turns.front().steps[2].rows) << entry["id"];
+      ASSERT_EQ(line.probes.size(), 2 + steps / 4) << entry["id"] << ": before, after every 4th step, after";
+      for (const ProbeTimes& probe : line.probes) {
+        EXPECT_GT(probe.memory_ns, 0);
+        EXPECT_GT(probe.arithmetic_ns, 0);
+      }
     }
   }
-  ASSERT_EQ(run({"run", "a.json", "--out", "none", "-q", "--set", "calibration.drift_every=0"}).code, 0);
-  EXPECT_TRUE(read_case_file(dir() / "none" / "cases" / "autoregressive.jsonl").front().drift.empty());
+  for (const json& round : read_json_lines(dir() / "run" / "calibration.jsonl"))
+    EXPECT_EQ(round["probes"].size(), 2u);
+  for (const json& entry : summary["cases"]) {
+    for (const json& term : entry["waterfall"]) {
+      if (term["step"] == "machine_drift") EXPECT_EQ(term["measured_by"], "probes") << entry["id"];
+    }
+  }
+  ASSERT_EQ(run({"run", "a.json", "--out", "none", "-q", "--set", "calibration.probe_every=0"}).code, 0);
+  EXPECT_TRUE(read_case_file(dir() / "none" / "cases" / "autoregressive.jsonl").front().probes.empty());
 }
 
 TEST_F(Speclab, EachCaseDecodesAsManyShortTextsAsTheCalibrationSays) {

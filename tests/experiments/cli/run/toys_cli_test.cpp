@@ -31,7 +31,8 @@ TEST_F(Toys, EveryStrategyRunsOnThem) {
   config["seeds"] = {1};
   config["options"]["max_tokens"] = 25;
   write(config);
-  const Result result = run({"run", "a.json", "--out", "run", "-q"});
+  // One strategy needs two threads.
+  const Result result = run({"run", "a.json", "--out", "run", "-q", "--threads", "2"});
   ASSERT_EQ(result.code, 0) << result.err;
   const json summary = read_json_file(dir() / "run/summary.json");
   EXPECT_EQ(summary["complete"], true);

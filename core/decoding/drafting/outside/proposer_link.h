@@ -1,0 +1,50 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/decoding/drafting/outside/message.h"
+#include "core/decoding/drafting/outside/proposal.h"
+#include "core/decoding/strategy.h"
+
+namespace speclab::outside {
+
+/// The environment variable with the path of the proposer's socket.
+inline constexpr const char* kSocketVariable = "SPECLAB_PROPOSER";
+
+/// A connection of the engine to a proposer (message.h). Every function throws Error if the connection
+/// breaks, if the proposer answers with a failure, and if its answer is not valid. The error names the
+/// proposer and the step.
+class ProposerLink {
+ public:
+  /// Connects to the socket that kSocketVariable names. `name` is the proposer's name in errors, `gamma` the
+  /// largest depth of a draft. Throws Error if the variable is not set or nothing listens there.
+  ProposerLink(const std::string& name, int vocab, int batch, int gamma);
+  ~ProposerLink();
+  ProposerLink(const ProposerLink&) = delete;
+  ProposerLink& operator=(const ProposerLink&) = delete;
+
+  /// Tells the proposer that a text begins in the slot of `sequence`.
+  void begin(const Sequence& sequence);
+  /// Asks for at most `most` tokens after the text and the tokens `drafted`, which were drawn in this step.
+  /// The result is valid until the next call.
+  const Proposal& propose(const Sequence& sequence, TokenSpan drafted, int most);
+  /// Tells the proposer what became of the draft of a step.
+  void observe(const Sequence& sequence, int accepted, int emitted);
+
+ private:
+  void connect();
+  std::string where(int slot) const;
+  /// Sends the request in writer_ and waits for an answer of the given kind, whose bytes are in answer_.
+  void ask(Kind request, Kind answer, const std::string& where);
+
+  std::string name_;
+  int vocab_, gamma_;
+  int socket_ = -1;
+  std::vector<int> steps_;  // [batch], the number of the current step
+  Writer writer_;
+  std::string answer_;
+  Proposal proposal_;
+};
+
+}  // namespace speclab::outside

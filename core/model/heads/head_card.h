@@ -1,0 +1,72 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "core/model/heads/index_paths.h"
+#include "core/model/net/model.h"
+
+namespace speclab {
+
+/// The architectures of heads that read one hidden state of the target and have no state of their own between
+/// steps, apart from the KV cache of a prefix layer.
+enum class HeadKind : std::uint8_t {
+  kMedusa,         ///< MedusaHeads (medusa_heads.h)
+  kHydra,          ///< HydraHeads (hydra_heads.h)
+  kMlpSpeculator,  ///< MlpSpeculatorHeads (mlp_speculator_heads.h)
+};
+/// The kind's name in cards, which is also the name of the strategy that drafts with it.
+std::string_view to_string(HeadKind kind);
+
+/// What a trained head says about itself. A head is a folder with a safetensors file and a card. The card of
+/// this project is head.json:
+///
+///     {"format": "speclab head 1", "kind": "medusa", "weights": "head.safetensors",
+///      "target": {"name": "...", "hidden": 576, "layers": 30, "vocab": 49152,
+///                 "embedding_sha256": "...", "tokenizer_sha256": "..."},
+///      "taps": ["final_norm"], "vocabulary_map": "draft_vocab", "tree": [[0], [0, 0], [1]],
+///      "shape": {"heads": 4, "blocks": 1}, "training": {...}}
+///
+/// - "target" binds the head to its target. The two hashes and the name may be missing.
+/// - "taps" is the state that the head reads: "final_norm", or a number of layers as in Tap::layer.
+/// - "vocabulary_map" names the tensor with the tokens of a reduced output head (HeadFile::token_ids).
+/// Without
+///   it, the output heads have a row for each token of the target.
+/// - "tree" is the tree to draft by default (IndexPaths); without it, a chain.
+/// - "shape": "heads", and by kind "blocks" (Medusa, Hydra: residual blocks of a head; default 1),
+///   "prefix_attention" (Hydra), "inner", "tied" and "scale_input" (MLP speculator).
+/// - "training" tells people about the data and the training. It is not read.
+///
+/// The tensors have the names of the published code, see the classes of the kinds. Without head.json, the
+/// config.json of a published head is read: Medusa ("medusa_num_heads"), Hydra ("hydra_num_heads") and the
+/// accelerators of the MLP speculator ("n_predict"). Such a head says little about its target, so only the
+/// shapes bind it.
+struct HeadCard {
+  HeadKind kind = HeadKind::kMedusa;
+  std::filesystem::path weights;  ///< the safetensors file
+  bool published = false;         ///< from config.json. Its number of heads may be wrong, see MedusaHeads
+  int tap = kFinalNorm;           ///< as Tap::layer
+  int heads = 1;                  ///< number of tokens that the head drafts after the pending token
+  int blocks = 1;
+  bool prefix_attention = false;
+  int inner = 0;
+  bool tied = false, scale_input = false;
+  std::string vocabulary_map;  ///< name of a tensor; empty: all tokens of the target
+  IndexPaths tree;             ///< empty: none
+};
+
+/// Reads the card of the head at `path`, a folder or its head.json or config.json. Throws Error
+/// - if the file is one of PyTorch (.pt, .pth, .bin), which may contain code, or if the folder has only such
+/// a
+///   file; scripts/models/convert_head.py converts it,
+/// - if the head is of another kind,
+/// - if it was made for another target: another width, number of layers, vocabulary, embedding or tokenizer,
+/// - if the card lacks a member or has an impossible value.
+HeadCard read_head_card(const std::filesystem::path& path, HeadKind kind, const Model& target);
+
+inline constexpr const char* kHeadFormat = "speclab head 1";
+inline constexpr int kMostHeads = kLongestIndexPath;
+
+}  // namespace speclab

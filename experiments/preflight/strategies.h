@@ -1,0 +1,30 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "experiments/metrics/run_data.h"
+#include "experiments/simulate/replay/replayed_settings.h"
+
+namespace speclab {
+
+/// The strategies that a preflight compares: chains and trees of the draft, and what drafts without it.
+
+/// The best setting of each traced case, fastest first. `own` is the case whose chains the draft makes; a
+/// case with the draft model of `own` also drafts with it. Returns
+///   [{"what": "draft chain", "draft tree", "n-gram chain", "prompt copies" or the name of another strategy,
+///     "strategy", "case": id of the traced case, "own": whether it drafts with the draft that is judged,
+///     "gamma": longest draft | null for a tree, "tree": {"parents", "ranks"} of a tree file | null,
+///     "tau", "tau_ci95", "speedup", "speedup_ci95"}]
+/// Throws Error for a setting of a case that the run does not have.
+nlohmann::json best_of_strategies(const RunData& run, std::span<const ReplayedSetting> settings,
+                                  const CaseData& own);
+
+/// The tree of an entry as the contents of a tree file (core/decoding/drafting/tree_shape.h).
+nlohmann::json tree_file_of(const nlohmann::json& strategy);
+
+/// What an entry drafts, in words: "drafts of 3 tokens", "a tree of 7 drafted tokens in 3 levels".
+std::string setting_words(const nlohmann::json& strategy);
+
+}  // namespace speclab

@@ -1,0 +1,94 @@
+#include "experiments/run/overlap/overlap_timer.h"
+
+#include <set>
+#include <span>
+#include <thread>
+
+#include "core/measure/clock.h"
+
+namespace speclab {
+namespace {
+
+constexpr int kAlone = 3;                 // drafted tokens that are timed while the target waits
+constexpr int kLeastBeside = 3;           // drafted tokens beside the forwards of one size
+constexpr int kMostForwards = 64;         // of one size in a measurement
+constexpr std::size_t kMostTimes = 1024;  // of drafted tokens beside the forwards of one size
+
+}  // namespace
+
+OverlapTimer::OverlapTimer(const std::shared_ptr<const Model>& target,
+                           const std::shared_ptr<const Model>& draft, std::string_view strategy,
+                           const Setting& setting)
+    : setting_(setting),
+      models_(divide_threads(target, draft, strategy)),
+      target_(*models_.target, setting.context, setting.most_rows),
+      draft_(*models_.draft, setting.context, 1),
+      side_([this] { draft_on(); }) {
+  drafted_.reserve(kMostTimes);
+}
+
+std::int64_t OverlapTimer::draft_token() {
+  const ModelConfig& config = models_.draft->config();
+  draft_.time(1);
+  q_.assign_logits(draft_.logits(), setting_.sampling, config.head_ids, config.vocab);
+  ++position_;
+  if (setting_.coupled) q_.sample_coupled(coins_, position_);
+  else q_.sample(coins_, {.position = position_, .purpose = Purpose::draft, .draw = 1});
+  return wall_now_ns();
+}
+
+void OverlapTimer::draft_on() {
+  std::int64_t begun = wall_now_ns();
+  while (!stop_.load()) {
+    const std::int64_t ended = draft_token();
+    if (drafted_.size() < kMostTimes) drafted_.emplace_back(begun, ended);
+    begun = ended;
+    done_.fetch_add(1);
+  }
+}
+
+// Times forwards of `rows` rows while tokens are drafted. Returns the mean time of the tokens that were
+// drafted from beginning to end meanwhile.
+double OverlapTimer::draft_beside(int rows, OverlapTimes& out) {
+  stop_ = false;
+  done_ = 0;
+  drafted_.clear();
+  side_.start();
+  while (done_.load() == 0) std::this_thread::yield();
+  const std::int64_t begun = wall_now_ns();
+  double sum = 0;
+  int forwards = 0;
+  while (forwards == 0 || (done_.load() < 1 + kLeastBeside && forwards < kMostForwards)) {
+    sum += target_.time(rows).host_ns;
+    ++forwards;
+  }
+  const std::int64_t ended = wall_now_ns();
+  stop_ = true;
+  side_.wait();
+  out.target_ns[rows] = sum / forwards;
+  double beside = 0, all = 0;
+  int count = 0;
+  for (const auto& [from, to] : drafted_) {
+    const auto ns = static_cast<double>(to - from);
+    all += ns;
+    if (from < begun || to > ended) continue;
+    beside += ns;
+    ++count;
+  }
+  return count > 0 ? beside / count : all / static_cast<double>(drafted_.size());
+}
+
+OverlapTimes OverlapTimer::measure() {
+  OverlapTimes out;
+  std::int64_t begun = draft_token();  // the first one is not timed
+  for (int i = 0; i < kAlone; ++i) {
+    const std::int64_t ended = draft_token();
+    out.draft_alone_ns += static_cast<double>(ended - begun) / kAlone;
+    begun = ended;
+  }
+  const std::set<int> sizes = {1, (setting_.most_rows + 1) / 2, setting_.most_rows};
+  for (const int rows : sizes) out.draft_ns += draft_beside(rows, out) / static_cast<double>(sizes.size());
+  return out;
+}
+
+}  // namespace speclab

@@ -1,0 +1,42 @@
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+
+#include "core/theory/explain.h"
+#include "experiments/metrics/run_data.h"
+
+namespace speclab {
+
+/// The costs that price a measured case.
+struct CaseCosts {
+  std::optional<theory::Calibration> costs = {};  ///< absent if there are none
+  bool calibrated = false;  ///< they are those of the case itself, and not of another one
+};
+
+/// Prices measured cases, either by the calibration of their own run, or by that of another run. The other
+/// run may lack the case, which is then a case that was not calibrated. All times are in nanoseconds.
+class CheckPrices {
+ public:
+  /// `other`: the run whose calibration is used; null: that of the measured run. It must live as long as this
+  /// object.
+  explicit CheckPrices(const RunData* other = nullptr) : other_(other) {}
+  /// The costs of a case of `measured`. With another run they are
+  /// - those of its case with this id, if strategy, draft, rule and options are the same;
+  /// - else those of its first calibrated case with the same drafter (same_drafter);
+  /// - else costs that are put together from its table: t(n); the forwards of the draft models, with as many
+  ///   forwards and rows for each drafted token as the record counts; and what an autoregressive step takes
+  ///   besides its forward. A copy costs nothing then. There are none for a case that drafts with the target
+  ///   itself, that feeds probes, or whose draft model the table lacks.
+  CaseCosts of(const CaseData& data, const RunData& measured) const;
+
+ private:
+  const RunData* other_;
+};
+
+/// The prompts of `measured` that `other` has with the same text, by id. A prompt whose text one of the
+/// records does not keep is compared by its id alone.
+std::set<std::string> shared_prompts(const RunData& measured, const RunData& other);
+
+}  // namespace speclab

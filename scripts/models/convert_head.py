@@ -1,0 +1,145 @@
+#!/usr/bin/env python3
+"""Converts a trained head of PyTorch to the format that the engine reads: head.safetensors and its card head.json.
+
+    scripts/models/convert_head.py FOLDER OUT --layers N
+
+FOLDER is a published head of Medusa, Hydra or an MLP speculator: config.json and one .pt, .pth or .bin file of weights. --layers is the number
+of layers of the target, which such a head does not say. A file of PyTorch is a pickle and may contain code. It is read with
+weights_only=True, so a file with anything but tensors is refused and nothing of it runs. Needs torch and safetensors
+(scripts/train/requirements.txt). The card is described in core/model/heads/head_card.h.
+"""
+
+import argparse
+import json
+import pathlib
+import pickle
+import sys
+
+
+def fail(message):
+    sys.exit(f"convert_head: {message}")
+
+
+def shape_of(shapes, name):
+    if name not in shapes:
+        fail(f"no tensor {name} in the weights, which have {', '.join(sorted(shapes)[:8])}, ...")
+    return shapes[name]
+
+
+def medusa(config, shapes):
+    blocks = config.get("medusa_num_layers", 1)
+    heads = 0  # the number in some config.json is wrong
+    while f"{heads}.{blocks}.weight" in shapes:
+        heads += 1
+    vocab, hidden = shape_of(shapes, f"0.{blocks}.weight")
+    return {"heads": heads, "blocks": blocks}, hidden, vocab
+
+
+def hydra(config, shapes):
+    form = config.get("hydra_head_arch", "mlp")
+    if form not in ("mlp", "prefix-mlp") or not config.get("grounded_heads", False):
+        fail(f"hydra_head_arch {form}, grounded_heads {config.get('grounded_heads', False)}: not supported")
+    prefix = form == "prefix-mlp"
+    vocab, hidden = shape_of(shapes, "hydra_lm_head.0.1.weight" if prefix else "hydra_lm_head.0.weight")
+    shape = {
+        "heads": config["hydra_num_heads"],
+        "blocks": config.get("hydra_num_layers", 1),
+        "prefix_attention": prefix,
+    }
+    return shape, hidden, vocab
+
+
+def mlp_speculator(config, shapes):
+    vocab, inner = shape_of(shapes, "emb.0.weight")
+    _, hidden = shape_of(shapes, "proj.0.weight")
+    shape = {
+        "heads": config["n_predict"],
+        "inner": inner,
+        "tied": config.get("tie_weights", config.get("tie_wts", False)),
+        "scale_input": config.get("scale_input", False),
+    }
+    return shape, hidden, vocab
+
+
+def kind_of(config):
+    for key, kind, read in (
+        ("medusa_num_heads", "medusa", medusa),
+        ("hydra_num_heads", "hydra", hydra),
+        ("n_predict", "mlp_speculator", mlp_speculator),
+    ):
+        if key in config:
+            return kind, read
+    fail("config.json has neither medusa_num_heads, hydra_num_heads nor n_predict")
+
+
+def plain_name(name):
+    """The name without the prefixes of whole models."""
+    for prefix in ("medusa_head.", "speculator."):
+        name = name.removeprefix(prefix)
+    return name
+
+
+def card_of(config, shapes, layers, source):
+    """The card of a head with this config.json and these shapes of tensors by plain name."""
+    kind, read = kind_of(config)
+    shape, hidden, vocab = read(config, shapes)
+    offset = config.get("hidden_state_offset", 0)
+    return {
+        "format": "speclab head 1",
+        "kind": kind,
+        "weights": "head.safetensors",
+        "target": {
+            "name": config.get("base_model_name_or_path", ""),
+            "hidden": hidden,
+            "layers": layers,
+            "vocab": vocab,
+        },
+        "taps": [layers - offset if offset else "final_norm"],
+        "shape": shape,
+        "training": {"source": source},
+    }
+
+
+def weights_in(folder):
+    files = sorted(file for file in folder.iterdir() if file.suffix in (".pt", ".pth", ".bin"))
+    if len(files) != 1:
+        fail(f"{folder} has {len(files)} files of PyTorch, expected one")
+    return files[0]
+
+
+def load(file):
+    import torch
+
+    try:
+        state = torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        fail(f"{file} holds more than tensors, so it is not read: {str(error).splitlines()[0]}")
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        fail(f"{file} is not a dictionary of tensors")
+    # Modules that share a tensor get copies, which safetensors asks for.
+    return {plain_name(name): value.clone().contiguous() for name, value in state.items() if value.is_floating_point()}
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("folder", type=pathlib.Path)
+    arguments.add_argument("out", type=pathlib.Path)
+    arguments.add_argument("--layers", type=int, required=True, help="number of layers of the target")
+    options = arguments.parse_args()
+    config_file = options.folder / "config.json"
+    if not config_file.exists():
+        fail(f"{config_file} is missing")
+    config = json.loads(config_file.read_text())
+    file = weights_in(options.folder)
+    tensors = load(file)
+    card = card_of(config, {name: tuple(t.shape) for name, t in tensors.items()}, options.layers, file.name)
+    from safetensors.torch import save_file
+
+    options.out.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, options.out / card["weights"], metadata={"format": "pt"})
+    (options.out / "head.json").write_text(json.dumps(card, indent=1) + "\n")
+    print(f"{options.out}: {card['kind']}, {card['shape']['heads']} heads")
+
+
+if __name__ == "__main__":
+    main()

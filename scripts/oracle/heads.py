@@ -1,0 +1,222 @@
+"""Golden logits of tiny random heads in the layouts of the published code, from PyTorch in float32.
+
+    scripts/oracle/heads.py [--check]     writes tests/golden/heads/NAME/{config.json,weights,golden.json}
+
+The modules have the structure and the names of the published code: Medusa (FasterDecoding/Medusa), Hydra with and without prefix
+attention (zankner/Hydra), and the MLP speculator (foundation-model-stack/fms-extras), each with its own config.json and file name. All
+heads are for the tiny target tests/golden/families/llama, whose embedding Hydra reads. bf16 holds all weights exactly.
+tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. --check writes nothing and exits 1 if a golden file
+differs by more than rounding.
+"""
+
+import argparse
+import copy
+import json
+import math
+import pathlib
+import sys
+import zlib
+
+import torch
+import transformers
+from safetensors.torch import save_file
+from torch import nn
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OUT = ROOT / "tests/golden/heads"
+TARGET = ROOT / "tests/golden/families/llama"
+POSITIONS = 5  # states that a head reads, one row of logits each; with prefix attention only the last one
+ROUNDING = 1e-5  # share of the largest logit; golden logits that are this close to the new values are kept
+
+
+class Block(nn.Module):
+    """A residual block. With conditions, its input is several vectors, and the residual is a linear layer."""
+
+    def __init__(self, width, conditions=0):
+        super().__init__()
+        self.linear = nn.Linear(width * (conditions + 1), width)
+        self.res_connection = nn.Linear(width * (conditions + 1), width) if conditions else nn.Identity()
+        self.act = nn.SiLU()
+
+    def forward(self, x):
+        return self.res_connection(x) + self.act(self.linear(x))
+
+
+class Medusa(nn.ModuleList):
+    def __init__(self, config, heads, layers):
+        width, vocab = config.hidden_size, config.vocab_size
+        # As in the published code, the blocks of a head are one module.
+        super().__init__(
+            nn.Sequential(*([Block(width)] * layers), nn.Linear(width, vocab, bias=False)) for _ in range(heads)
+        )
+
+    def forward(self, states, tokens, embed):
+        return [head(states) for head in self]
+
+
+class Hydra(nn.Module):
+    def __init__(self, config, heads, layers, prefix=False):
+        super().__init__()
+        width, vocab = config.hidden_size, config.vocab_size
+        drop = [nn.Dropout(0.0)] if prefix else []
+        if prefix:
+            layer = copy.deepcopy(config)
+            layer.num_hidden_layers = 1
+            self.prefix_embeding_layer = transformers.LlamaModel(layer)
+        self.hydra_mlp = nn.ModuleList(
+            nn.Sequential(*drop, Block(width, i + 1), *([*drop, Block(width)] * (layers - 1))) for i in range(heads)
+        )
+        outputs = [nn.Linear(width, vocab) for _ in range(heads)]
+        self.hydra_lm_head = nn.ModuleList(nn.Sequential(*drop, out) if prefix else out for out in outputs)
+
+    def forward(self, states, tokens, embed):
+        if hasattr(self, "prefix_embeding_layer"):
+            states = self.prefix_embeding_layer(inputs_embeds=states[None]).last_hidden_state[0, -1:]
+            tokens = tokens[-1:]
+        inputs, logits = [states], []
+        for i, (mlp, out) in enumerate(zip(self.hydra_mlp, self.hydra_lm_head)):
+            inputs.append(embed(tokens[:, i]))
+            logits.append(out(mlp(torch.cat(inputs, dim=-1))))
+        return logits
+
+
+class ScaledNorm(nn.Module):
+    """An RMS norm with a shift, or without both parameters."""
+
+    def __init__(self, width, parameters=True):
+        super().__init__()
+        if parameters:
+            self.weight = nn.Parameter(torch.ones(width))
+            self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x):
+        x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * x + self.bias if hasattr(self, "weight") else x
+
+
+class MlpSpeculator(nn.Module):
+    def __init__(self, config, n_predict, inner, tied=False, scale_input=False):
+        super().__init__()
+        width, vocab = config.hidden_size, config.vocab_size
+        self.emb = nn.ModuleList(nn.Embedding(vocab, inner) for _ in range(n_predict))
+        self.proj = nn.ModuleList(nn.Linear(inner if i else width, inner, bias=False) for i in range(n_predict))
+        self.head = nn.ModuleList(nn.Linear(inner, vocab, bias=False) for _ in range(n_predict))
+        self.ln = nn.ModuleList(ScaledNorm(inner) for _ in range(n_predict))
+        self.ln0 = ScaledNorm(width, parameters=False) if scale_input else None
+        self.state_weight = 0.5 ** (0.5 / n_predict)
+        self.token_weight = math.sqrt((1 - self.state_weight**2) * inner / 2)
+        if tied:
+            for i in range(1, n_predict):
+                self.emb[i], self.head[i], self.ln[i] = self.emb[0], self.head[0], self.ln[0]
+                self.proj[i] = self.proj[1]
+
+    def forward(self, states, tokens, embed):
+        state = self.ln0(states) / 2**0.5 if self.ln0 else states
+        logits = []
+        for i in range(len(self.emb)):
+            state = self.proj[i](state) * self.state_weight + self.emb[i](tokens[:, i]) * self.token_weight
+            state = nn.functional.gelu(self.ln[i](state))
+            logits.append(self.head[i](state))
+        return logits
+
+
+# name: (file of the weights, prefix of tensor names, config.json, function that makes the module)
+MEDUSA = {"base_model_name_or_path": "tiny", "medusa_num_heads": 2, "medusa_num_layers": 2}
+HYDRA = {"base_model_name_or_path": "tiny", "hydra_num_heads": 3, "hydra_num_layers": 2, "grounded_heads": True}
+SPECULATOR = {"model_type": "mlp_speculator", "n_predict": 3, "emb_dim": 32, "inner_dim": 24, "vocab_size": 112}
+CASES = {
+    "medusa": ("medusa_lm_head.safetensors", "", MEDUSA, lambda c: Medusa(c, 3, 2)),
+    "hydra": (
+        "hydra_lm_head.safetensors",
+        "",
+        {**HYDRA, "hydra_head_arch": "mlp", "hidden_state_offset": 0},
+        lambda c: Hydra(c, 3, 2),
+    ),
+    "hydra_prefix": (
+        "hydra_lm_head.safetensors",
+        "",
+        {**HYDRA, "hydra_head_arch": "prefix-mlp", "hidden_state_offset": 0},
+        lambda c: Hydra(c, 3, 2, prefix=True),
+    ),
+    "mlp_speculator": ("model.safetensors", "speculator.", SPECULATOR, lambda c: MlpSpeculator(c, 3, 24)),
+    "mlp_speculator_tied": (
+        "model.safetensors",
+        "speculator.",
+        {**SPECULATOR, "n_predict": 4, "tie_weights": True, "scale_input": True},
+        lambda c: MlpSpeculator(c, 4, 24, tied=True, scale_input=True),
+    ),
+}
+
+
+def randomise(module):
+    for name, parameter in module.named_parameters():
+        wide = parameter.dim() > 1
+        noise = torch.randn(parameter.shape) * (2 / math.sqrt(parameter.shape[-1]) if wide else 0.1)
+        if "emb." in name:
+            noise = torch.randn(parameter.shape)
+        if not wide and "bias" not in name:
+            noise = noise + 1  # a norm
+        parameter.data = noise.bfloat16().float()
+
+
+def tensors_of(module, prefix):
+    """The tensors as a file has them. Modules that are used twice come twice, except in the MLP speculator, whose file has each
+    parameter once."""
+    names = {name for name, _ in module.named_parameters()} if prefix else module.state_dict().keys()
+    return {prefix + name: module.state_dict()[name].clone().contiguous() for name in names}
+
+
+def make(name, target):
+    file, prefix, config, build = CASES[name]
+    torch.manual_seed(zlib.crc32(name.encode()))
+    module = build(target.config).eval()
+    randomise(module)
+    heads = next(value for key, value in config.items() if key in ("n_predict", "hydra_num_heads", "medusa_num_heads"))
+    states = torch.randn(POSITIONS, target.config.hidden_size).bfloat16().float()
+    tokens = torch.randint(target.config.vocab_size, (POSITIONS, heads + 1))
+    with torch.inference_mode():
+        logits = module(states, tokens, target.get_input_embeddings())
+    golden = {
+        "states": states.tolist(),
+        "tokens": tokens.tolist(),  # by state: the pending token, and the drafted tokens after it
+        "logits": [[[float(f"{value:.7g}") for value in row] for row in rows.tolist()] for rows in logits],
+    }
+    return golden, config, file, tensors_of(module, prefix)
+
+
+def same(old, new):
+    if old["tokens"] != new["tokens"] or old["states"] != new["states"]:
+        return False
+    for before, after in zip(old["logits"], new["logits"], strict=True):
+        largest = max(abs(value) for row in after for value in row)
+        for a, b in zip(before, after, strict=True):
+            if max(abs(x - y) for x, y in zip(a, b, strict=True)) > ROUNDING * largest:
+                return False
+    return True
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--check", action="store_true")
+    options = arguments.parse_args()
+    target = transformers.AutoModelForCausalLM.from_pretrained(
+        TARGET, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    for name in CASES:
+        golden, config, file, tensors = make(name, target)
+        folder = OUT / name
+        path = folder / "golden.json"
+        if path.exists() and same(json.loads(path.read_text()), golden):
+            print(f"{folder} stays: equal up to rounding")
+            continue
+        if options.check:
+            sys.exit(f"{folder} differs from what PyTorch says; run scripts/oracle/heads.py")
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, folder / file, metadata={"format": "pt"})
+        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+        path.write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+        print(f"{folder}: {sum(f.stat().st_size for f in folder.iterdir()) / 1000:.0f} kB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""What the comparisons of scripts/studies/compare_proof.py show: whether each planted fault was found and attributed to its part,
+how many comparisons of equal runs raised an alarm, and the page about it.
+
+A comparison is what `speclab compare --json` prints (results/SCHEMA.md, "Comparison"), or {"error": message} if the command
+refused the runs.
+"""
+
+PARTS = ("acceptance", "draft", "verification", "overhead")  # of a change, without that of the reference
+PART_OF = {"draft": "draft", "verification": "verification", "bookkeeping": "overhead", "acceptance": "acceptance"}
+WITHIN = 0.01  # how close two runs of one program, at least an hour apart, shall be
+BUSY = "unclear: busy machine"
+
+
+def has_reference(case):
+    """True for a case with a speedup: all but the autoregressive case."""
+    return case["change"] is not None and case["change"]["speedup"]["base"] is not None
+
+
+def judged_plant(fault, comparison):
+    """What a comparison says of a run with this fault.
+
+    found: every case with a draft is slower. attributed: found, and in each of these cases the part of the fault loses most.
+    wrong: ids of other cases that the comparison calls slower; the autoregressive case has no fault.
+    """
+    if "error" in comparison:
+        return {"fault": fault, "found": False, "attributed": False, "wrong": [], "cases": [], **comparison}
+    cases, wrong = [], []
+    for case in comparison["cases"]:
+        if not has_reference(case):
+            if "slower" in case["failures"]:
+                wrong.append(case["id"])
+            elif case["change"] is None:
+                cases.append({"id": case["id"], "verdict": case["verdict"], "part": None})
+            continue
+        parts = {part: case["change"]["parts"][part]["log_ratio"] for part in PARTS}
+        cases.append(
+            {"id": case["id"], "verdict": case["verdict"], "part": min(parts, key=parts.get), "parts": parts}
+            | {"ci95": case["change"]["parts"][PART_OF[fault]]["ci95"]}
+            | {name: case[name] for name in ("ratio", "ratio_ci95", "again")}
+            | {"speedup_ratio": case["change"]["ratio"], "speedup_ratio_ci95": case["change"]["ratio_ci95"]}
+        )
+    found = bool(cases) and all(case["verdict"] == "slower" for case in cases)
+    attributed = found and all(case["part"] == PART_OF[fault] for case in cases)
+    floors = {name: comparison[name] for name in ("noise", "speedup_noise")}
+    return {"fault": fault, "found": found, "attributed": attributed, "wrong": wrong, "cases": cases, **floors}
+
+
+def judged_pair(comparison):
+    """What a comparison says of two runs of the same program.
+
+    alarms: [id: failures] of cases with a failure. judged: it gave a verdict on the times of every case, so a slow case would
+    have raised an alarm.
+    """
+    if "error" in comparison:
+        return {"judged": False, "alarms": [], "verdicts": {}, **comparison}
+    cases = comparison["cases"]
+    alarms = [f"{case['id']}: {', '.join(case['failures'])}" for case in cases if case["failures"]]
+    judged = bool(cases) and all(case["change"] is not None and case["verdict"] != BUSY for case in cases)
+    return {
+        "judged": judged,
+        "alarms": alarms,
+        "verdicts": {case["id"]: case["verdict"] for case in cases},
+        "ratios": {case["id"]: case["ratio"] for case in cases},
+        "speedup_ratios": {case["id"]: case["change"]["ratio"] for case in cases if has_reference(case)},
+        "noise": comparison["noise"],
+        "speedup_noise": comparison["speedup_noise"],
+    }
+
+
+def judged_second(comparison, hours):
+    """How far two runs of the same program lie apart that were made this many hours after one another."""
+    pair = judged_pair(comparison)
+    within = lambda ratios: bool(ratios) and all(value and abs(value - 1) <= WITHIN for value in ratios.values())
+    return {
+        **pair,
+        "hours": hours,
+        "speedups_within": within(pair.get("speedup_ratios")),
+        "times_within": within(pair.get("ratios")),
+    }
+
+
+def summary_of(proof):
+    """The verdict. passed: None while a part is missing."""
+    planted, pairs, second = proof["planted"], proof["pairs"], proof["second"]
+    found = {
+        "found": sum(one["found"] for one in planted),
+        "attributed": sum(one["attributed"] for one in planted),
+        "wrong": sum(len(one["wrong"]) for one in planted),
+        "faults": len(planted),
+        "pairs": len(pairs),
+        "judged": sum(pair["judged"] for pair in pairs),
+        "alarms": sum(bool(pair["alarms"]) for pair in pairs),
+    }
+    failed = (
+        found["attributed"] < found["faults"]
+        or found["wrong"] > 0
+        or found["alarms"] > 0
+        or found["judged"] < found["pairs"]
+        or (second is not None and not (second["judged"] and second["speedups_within"]))
+    )
+    whole = found["faults"] == len(PART_OF) and found["pairs"] == proof["planned_pairs"] and second is not None
+    return {**found, "passed": False if failed else True if whole else None}
+
+
+def percent(ratio):
+    """A ratio as a change."""
+    return "not known" if ratio is None else f"{100 * (ratio - 1):+.2f} %"
+
+
+def hundredths(log_ratio):
+    return f"{100 * log_ratio:+.2f}"
+
+
+def range_of(ratios):
+    """The lowest and the highest of some ratios, as changes."""
+    known = [value for value in ratios if value]
+    return f"{percent(min(known))} to {percent(max(known))}" if known else "not known"
+
+
+def planted_rows(planted):
+    for one in planted:
+        share = one.get("planted")
+        what = "" if share is None else f"{100 * share:.2f} %"
+        if one["fault"] == "acceptance" and one.get("alpha"):
+            before, after = one["alpha"]
+            what = f"alpha {before:.3f} to {after:.3f}"
+        if "error" in one:
+            yield f"| {one['fault']} | {what} |  | no | no | {one['error']} |  |"
+        for case in one["cases"]:
+            slower = "yes" if case["verdict"] == "slower" else f"no ({case['verdict']})"
+            parts = case.get("parts")
+            own = "" if parts is None else hundredths(parts[PART_OF[one["fault"]]])
+            if case.get("ci95"):
+                own += f" [{hundredths(case['ci95'][0])}, {hundredths(case['ci95'][1])}]"
+            right = "yes" if case["part"] == PART_OF[one["fault"]] else f"no ({case['part'] or 'no times'})"
+            yield (
+                f"| {one['fault']} | {what} | {case['id']} | {slower} | {right} | {own} | "
+                f"{percent(case.get('ratio'))} |"
+            )
+
+
+def verdict_text(summary, proof):
+    """The sentences that a reader needs first."""
+    text = (
+        f"{summary['found']} of {summary['faults']} planted faults were found, and {summary['attributed']} were attributed to "
+        f"their part. {summary['alarms']} of {summary['pairs']} comparisons of equal runs raised an alarm."
+    )
+    if summary["wrong"]:
+        text += f" {summary['wrong']} cases without a fault were called slower beside a fault."
+    unjudged = summary["pairs"] - summary["judged"]
+    if unjudged:
+        text += f" {unjudged} of these comparisons gave no verdict on the times, so they prove nothing."
+    second = proof["second"]
+    if second is None:
+        return text + " Two runs at least an hour apart have not been compared yet (`--second`)."
+    speedups, times = ("within" if second[name] else "not within" for name in ("speedups_within", "times_within"))
+    text += f" Two runs {second['hours']:.1f} hours apart agree {speedups} 1 % in their speedups"
+    return text + f" and {times} 1 % in their times per token."
+
+
+def page(proof):
+    """The page in Markdown."""
+    summary = summary_of(proof)
+    result = {True: "passed", False: "failed", None: "not complete"}[summary["passed"]]
+    planted = sorted(proof["planted"], key=lambda one: list(PART_OF).index(one["fault"]))
+    lines = [
+        "# Proof of `speclab compare`",
+        "",
+        "Written by `scripts/studies/compare_proof.py`; do not edit.",
+        "",
+        f"**{result}.** {verdict_text(summary, proof)}",
+        "",
+        f"{proof['machine']}, commit {proof['commit'][:10]}, config `{proof['config']}`. Every comparison is of two runs that were "
+        "made one after the other. Its noise floor comes from the run before them (`--aa`), and its suspects are measured again "
+        "(`--rerun`).",
+        "",
+        "## Planted faults",
+        "",
+        f"A delay costs {100 * proof['share']:g} % of a step and is spun. For a loss of {proof['alpha_loss']:g} of alpha, drafted "
+        f"tokens are replaced at random with probability {proof['rate']:.4f}. The autoregressive case has no fault.",
+        "",
+    ]
+    if planted:
+        lines += [
+            "| fault | as planted | case | called slower | largest part is that of the fault | that part [95 %] | speed |",
+            "|---|---|---|---|---|---|---|",
+            *planted_rows(planted),
+            "",
+            "Parts are logarithms of the change of the speedup, times 100. Speed: tokens per second with the fault, compared with "
+            "those without it.",
+        ]
+    else:
+        lines.append("Not measured yet.")
+    lines += ["", "## Equal runs", ""]
+    pairs = proof["pairs"]
+    if pairs:
+        ratios = [value for pair in pairs for value in pair.get("ratios", {}).values()]
+        speedups = [value for pair in pairs for value in pair.get("speedup_ratios", {}).values()]
+        verdicts = [verdict for pair in pairs for verdict in pair["verdicts"].values()]
+        count = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in sorted(set(verdicts)))
+        lines += [
+            f"{len(pairs)} comparisons of two runs without a fault. Changes of the speed: {range_of(ratios)}. Changes of "
+            f"the speedup: {range_of(speedups)}. Verdicts on cases: {count or 'none'}.",
+        ]
+        lines += [f"- Alarm in comparison {number}: {alarm}" for number, alarm in alarms_of(pairs)]
+        lines += [f"- Comparison {place}: {pair['error']}" for place, pair in enumerate(pairs, 1) if "error" in pair]
+    else:
+        lines.append("Not measured yet.")
+    lines += ["", "## An hour apart", ""]
+    second = proof["second"]
+    if second is None:
+        lines.append("Not measured yet.")
+    elif "error" in second:
+        lines.append(second["error"])
+    else:
+        lines += [
+            f"Two runs without a fault, {second['hours']:.1f} hours apart, without an A/A run.",
+            "",
+            "| case | speed | speedup | verdict |",
+            "|---|---|---|---|",
+        ]
+        for case, ratio in second["ratios"].items():
+            speedup = second["speedup_ratios"].get(case)
+            cell = "" if speedup is None else percent(speedup)
+            lines.append(f"| {case} | {percent(ratio)} | {cell} | {second['verdicts'][case]} |")
+    return "\n".join([*lines, ""])
+
+
+def alarms_of(pairs):
+    return [(number, alarm) for number, pair in enumerate(pairs, 1) for alarm in pair["alarms"]]

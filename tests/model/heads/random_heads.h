@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cmath>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/model/heads/head_fixture.h"
+
+/// Heads of the published layouts with random weights, as folders that read_head_card() reads.
+namespace speclab::fixtures {
+
+struct RandomHead {
+  int heads = 3;
+  int blocks = 1;
+  int inner = 16;       // of an MLP speculator
+  bool prefix = false;  // prefix attention of Hydra
+  bool tied = false, scale_input = false;
+  std::vector<Token> ids{};  // vocabulary map; empty: all tokens of the target
+  Json tree{};               // null: none
+  std::uint64_t seed = 5;
+};
+
+/// The tensors of a head of this kind (to_string(HeadKind)) for a target of this shape, without the
+/// vocabulary map.
+inline Tensors random_head_tensors(const std::string& kind, const ModelConfig& target, const RandomHead& of) {
+  std::mt19937_64 random(of.seed);
+  Tensors tensors;
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape, double mean,
+                       double deviation) {
+    tensors[name] = random_tensor(random, std::move(shape), mean, deviation);
+  };
+  const auto by = [](std::int64_t inputs) { return 1 / std::sqrt(static_cast<double>(inputs)); };
+  const std::int64_t d = target.hidden, vocab = target.vocab, inner = of.inner,
+                     rows = of.ids.empty() ? vocab : static_cast<std::int64_t>(of.ids.size());
+  const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, double gain,
+                          bool bias) {
+    add(name + ".weight", {out, in}, 0, gain * by(in));
+    if (bias) add(name + ".bias", {out}, 0, .1);
+  };
+  for (int i = 0; i < of.heads; ++i) {
+    const std::string at = std::to_string(i);
+    if (kind == "medusa") {
+      for (int block = 0; block < of.blocks; ++block)
+        linear(at + "." + std::to_string(block) + ".linear", d, d, 1, true);
+      linear(at + "." + std::to_string(of.blocks), rows, d, 4, false);
+    } else if (kind == "hydra") {
+      for (int block = 0; block < of.blocks; ++block) {
+        const std::int64_t in = block == 0 ? (i + 2) * d : d;
+        const std::string name =
+            "hydra_mlp." + at + "." + std::to_string(of.prefix ? 2 * block + 1 : block) + ".";
+        linear(name + "linear", d, in, 1, true);
+        if (block == 0) linear(name + "res_connection", d, in, 1, true);
+      }
+      linear("hydra_lm_head." + at + (of.prefix ? ".1" : ""), rows, d, 4, true);
+    } else {
+      const bool first = i == 0 || !of.tied;
+      if (first) add("emb." + at + ".weight", {vocab, inner}, 0, 1);
+      if (first || i == 1) linear("proj." + at, inner, i == 0 ? d : inner, 1, false);
+      if (first) add("ln." + at + ".weight", {inner}, 1, .1);
+      if (first) add("ln." + at + ".bias", {inner}, 0, .1);
+      if (first) linear("head." + at, rows, inner, 4, false);
+    }
+  }
+  if (of.prefix) {
+    ModelConfig layer = target;
+    layer.layers = layer.vocab = 1;  // its embedding is not used
+    layer.head_ids.clear();
+    for (auto& [name, tensor] : layer_tensors(random_llama(layer, of.seed + 1)))
+      tensors["prefix_embeding_layer." + name] = tensor;
+    add("prefix_embeding_layer.norm.weight", {d}, 1, .1);
+  }
+  return tensors;
+}
+
+inline Json head_card(const std::string& kind, const ModelConfig& target, const RandomHead& of) {
+  Json card = {{"format", "speclab head 1"},
+               {"kind", kind},
+               {"target",
+                {{"name", target.name},
+                 {"hidden", target.hidden},
+                 {"layers", target.layers},
+                 {"vocab", target.vocab}}},
+               {"taps", {"final_norm"}},
+               {"tree", of.tree},
+               {"shape", {{"heads", of.heads}, {"blocks", of.blocks}, {"prefix_attention", of.prefix}}}};
+  if (kind == "mlp_speculator")
+    card["shape"] = {
+        {"heads", of.heads}, {"inner", of.inner}, {"tied", of.tied}, {"scale_input", of.scale_input}};
+  if (!of.ids.empty()) card["vocabulary_map"] = "draft_vocab";
+  return card;
+}
+
+inline void write_head_folder(const std::filesystem::path& folder, const Json& card, const Tensors& tensors,
+                              const std::vector<Token>& ids = {}) {
+  std::vector<RawTensor> raw;
+  for (const auto& [name, tensor] : tensors)
+    raw.push_back({name, "BF16", tensor.shape, encode(tensor.values, "BF16")});
+  if (!ids.empty()) {
+    std::string bytes;
+    for (const Token id : ids) append(bytes, id);
+    raw.push_back({"draft_vocab", "I32", {static_cast<std::int64_t>(ids.size())}, bytes});
+  }
+  std::filesystem::create_directories(folder);
+  write_file(folder / "head.safetensors", safetensors_file(raw));
+  write_file(folder / "head.json", card.dump(1));
+}
+
+/// Writes card and weights, and returns the folder for the option "head".
+inline std::string write_random_head(const std::filesystem::path& folder, const std::string& kind,
+                                     const ModelConfig& target, const RandomHead& of = {}) {
+  write_head_folder(folder, head_card(kind, target, of), random_head_tensors(kind, target, of), of.ids);
+  return folder.string();
+}
+
+}  // namespace speclab::fixtures

@@ -1,0 +1,213 @@
+// Strategies with trained heads, here with random weights: the text and the rows are those of autoregressive
+// decoding bit for bit, and a draft depends on the committed text alone, as if the head had read it afresh.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "core/base/error.h"
+#include "tests/decoding/loop/loop_fixture.h"
+#include "tests/model/heads/random_heads.h"
+
+namespace speclab::trained_heads_test {
+namespace {
+
+using namespace speclab::fixtures;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+struct Form {
+  const char* name;
+  const char* strategy;
+  RandomHead head;
+  json options;
+};
+
+// Most tokens of the vocabulary are children of the pending token, so that the target accepts some.
+std::vector<Form> forms() {
+  std::vector<Token> most;
+  for (Token id = 0; id < 64; ++id)
+    if (id % 4 != 2) most.push_back(id);
+  const json drawn = {{"widths", {40, 1}}, {"children", "without_replacement"}};
+  return {{"medusa", "medusa", {}, {{"widths", {40, 1, 1}}}},
+          {"medusa_two_blocks", "medusa", {.heads = 2, .blocks = 2, .ids = most}, {{"widths", {36, 2}}}},
+          {"medusa_drawn", "medusa", {}, drawn},
+          {"hydra", "hydra", {.blocks = 2}, {{"widths", {40, 1, 1}}}},
+          {"hydra_prefix", "hydra", {.prefix = true, .ids = most}, {{"widths", {36, 1, 1}}}},
+          {"hydra_prefix_drawn", "hydra", {.prefix = true}, drawn},
+          {"mlp_speculator", "mlp_speculator", {.scale_input = true}, {{"widths", {40, 1, 1}}}},
+          {"mlp_speculator_tied", "mlp_speculator", {.tied = true, .ids = most}, {{"widths", {36, 2}}}},
+          {"mlp_speculator_drawn", "mlp_speculator", {.heads = 4}, drawn}};
+}
+
+class TrainedHeads : public testing::TestWithParam<std::size_t> {
+ protected:
+  static Form form() { return forms()[GetParam()]; }
+  Decode decode(const ModelPtr& target, const json& more = json::object(),
+                const json& more_of_strategy = json::object()) const {
+    const Form& of = form_;
+    json options = of.options;
+    options.update(more_of_strategy);
+    options["head"] = write_random_head(dir_.path() / of.name, of.strategy, target->config(), of.head);
+    json all = {{"max_tokens", 50}, {"temperature", 0}};
+    all.update(more);
+    return {.target = target,
+            .strategy = choose(of.strategy, options),
+            .options = all,
+            .prompt = {5, 9, 2, 33, 7, 1, 60, 12, 8, 8, 41}};
+  }
+  static GenerationRecord plain(Decode decode) {
+    decode.strategy = choose("autoregressive");
+    return decode.run();
+  }
+
+  TempDir dir_;
+  Form form_ = form();
+};
+
+TEST_P(TrainedHeads, AreLossless) {
+  const Decode with_head = decode(load_tiny(random_llama(tiny_shape(), 20)), {{"max_tokens", 90}});
+  const GenerationRecord expected = plain(with_head), record = with_head.run();
+  EXPECT_EQ(record.tokens, expected.tokens);
+  EXPECT_EQ(record.row_hashes, expected.row_hashes);
+  EXPECT_GT(total(record, &StepRecord::accepted), 0) << "the test shows nothing";
+  EXPECT_GT(record.draft.flops, 0);  // the work of the head is the draft's
+  for (const StepRecord& step : record.steps) EXPECT_EQ(step.source, step.drafted.empty() ? "" : "heads");
+}
+
+TEST_P(TrainedHeads, AreLosslessOnADevice) {
+  const ModelPtr target =
+      load_tiny_on(make_cuda_backend({.simulated = true}), random_llama(tiny_shape(), 20));
+  const Decode with_head = decode(target, {{"max_tokens", 12}}, {{"widths", {4, 2}}});
+  const GenerationRecord expected = plain(with_head), record = with_head.run();
+  EXPECT_EQ(record.tokens, expected.tokens);
+  EXPECT_EQ(record.row_hashes, expected.row_hashes);
+  EXPECT_GT(drafted(record), static_cast<int>(record.steps.size()));
+}
+
+// A head drafts from the target's states of committed positions, and the K/V of a prefix layer come from
+// them. So after any history of accepted and rejected tokens, the draft is that of a sequence whose prompt is
+// the text so far.
+TEST_P(TrainedHeads, DraftsAreThoseOfAFreshStart) {
+  const ModelPtr target = load_tiny(random_llama(tiny_shape(), 20));
+  constexpr int kTokens = 60;
+  const Decode whole = decode(target, {{"max_tokens", kTokens}});
+  const GenerationRecord record = whole.run();
+  std::size_t emitted = 1;  // the first token comes with the prompt
+  int compared = 0;
+  for (const StepRecord& step : record.steps) {
+    Decode fresh = whole;
+    fresh.prompt.insert(fresh.prompt.end(), record.tokens.begin(),
+                        record.tokens.begin() + static_cast<std::ptrdiff_t>(emitted - 1));
+    fresh.options["max_tokens"] = std::min(kTokens - static_cast<int>(emitted) + 1, 8);  // deep enough
+    if (compared % 4 == 0 || step.accepted > 0) {
+      const GenerationRecord again = fresh.run();
+      ASSERT_FALSE(again.steps.empty()) << emitted;
+      const std::vector<DraftedToken>&a = again.steps[0].drafted, &b = step.drafted;
+      ASSERT_EQ(a.size(), b.size()) << emitted;
+      for (std::size_t i = 0; i < a.size(); ++i) {
+        EXPECT_EQ(a[i].id, b[i].id) << emitted;
+        EXPECT_EQ(a[i].parent, b[i].parent) << emitted;
+        EXPECT_EQ(a[i].confidence, b[i].confidence) << emitted;
+      }
+    }
+    ++compared;
+    emitted += static_cast<std::size_t>(step.emitted);
+  }
+  EXPECT_EQ(emitted, record.tokens.size());
+  EXPECT_GT(compared, 10);
+}
+
+TEST_P(TrainedHeads, CoupledTextAndProcessedRowsAreTheTargets) {
+  const ModelPtr target = load_tiny(random_llama(tiny_shape(), 20));
+  for (const json& options :
+       {json{{"temperature", 1}, {"coins", "gumbel"}},
+        json{{"temperature", .8}, {"top_k", 9}, {"coins", "gumbel"}, {"repetition_penalty", 1.3}},
+        json{{"repetition_penalty", 1.2}, {"banned_tokens", {0, 3, 4, 7, 11, 40}}}}) {
+    SCOPED_TRACE(options.dump());
+    const Decode with_head = decode(target, options);
+    const GenerationRecord record = with_head.run();
+    EXPECT_EQ(record.tokens, plain(with_head).tokens);
+    EXPECT_GT(drafted(record), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Forms, TrainedHeads, testing::Range<std::size_t>(0, forms().size()),
+                         [](const auto& info) { return forms()[info.param].name; });
+
+class HeadStrategies : public testing::Test {
+ protected:
+  std::string head(const std::string& kind, const RandomHead& of = {}) const {
+    return write_random_head(dir_.path() / kind, kind, target->config(), of);
+  }
+  std::string message(const std::string& strategy, const json& options) const {
+    LoopOptions loop{.capacity = 64};
+    loop.costs = std::make_shared<const StepCosts>(StepCosts{.target_ns = {1, 2}});
+    try {
+      DecodeLoop(target, nullptr, choose(strategy, options), loop);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  TempDir dir_;
+  ModelPtr target = tiny_target(3);
+};
+
+// Head 2 does not know which token of head 1 is above it: both nodes have the same three children.
+TEST_F(HeadStrategies, MedusaDraftsACartesianTree) {
+  const Decode decode{.target = target,
+                      .strategy = choose("medusa", {{"head", head("medusa")}, {"widths", {2, 3}}}),
+                      .options = {{"max_tokens", 12}}};
+  const GenerationRecord record = decode.run();
+  const std::vector<DraftedToken>& drafted = record.steps.at(0).drafted;
+  ASSERT_EQ(drafted.size(), 8u);
+  const int parents[] = {0, 0, 1, 1, 1, 2, 2, 2};
+  for (std::size_t i = 0; i < 8; ++i) EXPECT_EQ(drafted[i].parent, parents[i]) << i;
+  for (std::size_t i = 2; i < 5; ++i) EXPECT_EQ(drafted[i].id, drafted[i + 3].id) << i;
+  EXPECT_NE(drafted[0].id, drafted[1].id);
+  EXPECT_GE(drafted[2].confidence, drafted[3].confidence);
+}
+
+// In Hydra and in an MLP speculator, the children depend on the token above them.
+TEST_F(HeadStrategies, SequentialHeadsReadTheDraftedTokens) {
+  for (const char* kind : {"hydra", "mlp_speculator"}) {
+    const Decode decode{.target = target,
+                        .strategy = choose(kind, {{"head", head(kind)}, {"widths", {4, 3}}}),
+                        .options = {{"max_tokens", 12}}};
+    const GenerationRecord record = decode.run();
+    const std::vector<DraftedToken>& drafted = record.steps.at(0).drafted;
+    ASSERT_EQ(drafted.size(), 16u) << kind;
+    int different = 0;
+    for (std::size_t i = 4; i < 7; ++i)
+      for (std::size_t parent = 1; parent < 4; ++parent)
+        different += drafted[i].id != drafted[i + 3 * parent].id;
+    EXPECT_GT(different, 0) << kind;
+  }
+}
+
+TEST_F(HeadStrategies, SayWhatDoesNotFit) {
+  const std::string medusa = head("medusa"), hydra = head("hydra");
+  EXPECT_EQ(message("medusa", {{"head", medusa}}), "no error");
+  EXPECT_THAT(message("medusa", {{"head", hydra}}), AllOf(HasSubstr("hydra"), HasSubstr("medusa")));
+  EXPECT_THAT(message("medusa", {{"head", (dir_.path() / "none").string()}}), HasSubstr("none"));
+  EXPECT_THAT(message("medusa", {{"head", medusa}, {"widths", {1, 1, 1, 1}}}),
+              AllOf(HasSubstr("medusa: widths"), HasSubstr("4 levels"), HasSubstr("at most 3")));
+  EXPECT_THAT(message("medusa", {{"head", medusa}, {"children", "without_replacement"}, {"budget", "auto"}}),
+              AllOf(HasSubstr("children, budget"), HasSubstr("fixed")));
+  EXPECT_THAT(message("hydra", {{"head", head("hydra", {.ids = {1, 2}})}, {"widths", {3}}}),
+              AllOf(HasSubstr("3 children"), HasSubstr("at most 2")));
+}
+
+// Typical acceptance as in Medusa's code (Cai et al. 2024) judges the tree; it is lossy above temperature 0.
+TEST_F(HeadStrategies, TypicalAcceptanceJudgesMedusasTree) {
+  Decode decode{.target = target,
+                .strategy = choose("medusa", {{"head", head("medusa")}, {"widths", {10, 4, 2}}}),
+                .options = {{"max_tokens", 60}, {"temperature", .7}, {"rule", "typical_longest"}}};
+  const GenerationRecord record = decode.run();
+  EXPECT_EQ(record.tokens.size(), 60u);
+  EXPECT_GT(total(record, &StepRecord::accepted), 0);
+}
+
+}  // namespace
+}  // namespace speclab::trained_heads_test
