@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -28,5 +29,8 @@ void print_status(fmt::format_string<Values...> format, Values&&... values) noex
 int flush_output() noexcept;
 /// Records the errno of a write to stdout that failed in other code. flush_output() returns the first one.
 void note_output_error(int error) noexcept;
+/// The number of columns of the terminal that stdout is; 80 if the terminal does not say. No value if stdout
+/// is no terminal.
+std::optional<int> output_columns() noexcept;
 
 }  // namespace speclab

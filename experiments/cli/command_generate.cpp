@@ -71,9 +71,12 @@ class Stream {
   }
   /// True when the output can no longer be written, because the pipe is closed or the disk is full.
   static bool broken() { return flush_output() != 0; }
+  /// Ends the text with a newline and writes it out. What goes to stderr afterwards begins a line of its own,
+  /// also if both streams lead to one place and stdout is no terminal.
   void finish() {
     if (quiet_) return;
     fmt::print("{}\n", decoder_ ? decoder_->finish() : "");
+    flush_output();
   }
 
  private:
