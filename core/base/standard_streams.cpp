@@ -41,6 +41,8 @@ void write_status(std::string_view text) noexcept {
   }
 }
 
+void write_status_line(std::string_view line) noexcept { print_status("{}\n", line); }
+
 int flush_output() noexcept {
   if (std::fflush(stdout) != 0) note_output_error(errno);
   return g_output_error;

@@ -25,6 +25,9 @@ void print_status(fmt::format_string<Values...> format, Values&&... values) noex
   }
 }
 
+/// write_status() of a line, which is given without its newline.
+void write_status_line(std::string_view line) noexcept;
+
 /// Flushes stdout. Returns 0, or the errno of the first failure to write to stdout.
 int flush_output() noexcept;
 /// Records the errno of a write to stdout that failed in other code. flush_output() returns the first one.

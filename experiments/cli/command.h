@@ -52,7 +52,7 @@ void refuse_options(const boost::program_options::variables_map& values, const s
                     std::initializer_list<const char*> names);
 
 /// Adds --backend (default: SPECLAB_BACKEND in the environment, else auto), --device, --numerics, --threads,
-/// --kernels and --prefill.
+/// --kernels, --prefill and --self-test.
 void add_backend_options(boost::program_options::options_description& options, BackendChoice& choice);
 
 /// Adds --wide.

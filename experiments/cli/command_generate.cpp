@@ -16,6 +16,7 @@
 #include "experiments/cli/command.h"
 #include "experiments/run/conversation.h"
 #include "experiments/run/cost_table.h"
+#include "experiments/run/device/open_backend.h"
 #include "experiments/config/settings.h"
 
 namespace speclab {
@@ -178,8 +179,8 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
   }
   const GenerationOptions generation = read_options(strategy, settings);
 
-  ModelSet models(model, make_backend(backend), values->count("plain") > 0 ? "plain" : chat_template,
-                  parse_inflate_text(inflate));
+  ModelSet models(model, open_backend(backend, write_status_line),
+                  values->count("plain") > 0 ? "plain" : chat_template, parse_inflate_text(inflate));
   for (const std::string& draft : drafts) {
     const DraftSpec spec = draft_of(draft);
     models.add_draft(spec);

@@ -237,6 +237,8 @@ std::vector<std::string> backend_words_of(const po::variables_map& values, const
       words.push_back(
           fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
   }
+  if (!values["self-test"].defaulted())
+    words.push_back(fmt::format("--self-test={}", name_of(choice.self_test)));
   return words;
 }
 
