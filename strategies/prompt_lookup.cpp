@@ -286,6 +286,7 @@ const RegisterStrategy<Options, PromptLookup> registered{{
     .criterion = "any rule; one-hot q, except for tokens of the small model",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
+    .short_name = "lookup",
     .shows_recording_cost = true,
     .benchmarks = kBenchmarks,
 }};

@@ -22,6 +22,8 @@ constexpr Name<CudaKernels> kKernels[] = {{CudaKernels::kLaunches, "launches"},
                                           {CudaKernels::kAuto, "auto"}};
 constexpr Name<PrefillKernels> kPrefills[] = {{PrefillKernels::kOwn, "own"},
                                               {PrefillKernels::kCublasLt, "cublaslt"}};
+constexpr Name<SelfTestWhen> kSelfTests[] = {
+    {SelfTestWhen::kAuto, "auto"}, {SelfTestWhen::kOn, "on"}, {SelfTestWhen::kOff, "off"}};
 
 template <class Enum, std::size_t n>
 Enum parse_choice(const char* option, std::string_view name, const Name<Enum> (&names)[n]) {
@@ -78,9 +80,11 @@ CudaKernels parse_cuda_kernels(std::string_view name) { return parse_choice("--k
 PrefillKernels parse_prefill_kernels(std::string_view name) {
   return parse_choice("--prefill", name, kPrefills);
 }
+SelfTestWhen parse_self_test(std::string_view name) { return parse_choice("--self-test", name, kSelfTests); }
 std::string_view name_of(BackendKind backend) { return choice_name(backend, kBackends); }
 std::string_view name_of(CudaKernels kernels) { return choice_name(kernels, kKernels); }
 std::string_view name_of(PrefillKernels prefill) { return choice_name(prefill, kPrefills); }
+std::string_view name_of(SelfTestWhen self_test) { return choice_name(self_test, kSelfTests); }
 
 BackendKind resolve_backend(const BackendChoice& choice, const std::string& gpu_absent) {
   if (choice.backend != BackendKind::kAuto) return choice.backend;

@@ -13,9 +13,12 @@ namespace speclab {
 enum class BackendKind : std::uint8_t { kAuto, kCpu, kCuda, kSimulated };
 /// What computes long prompts on a GPU: the engine's own kernels, or cuBLASLt (CudaBackendOptions::cublaslt).
 enum class PrefillKernels : std::uint8_t { kOwn, kCublasLt };
+/// When a device is compared with the CPU before it is used (experiments/run/device/open_backend.h). kAuto:
+/// if --backend auto chose it; kOn: whatever chose it; kOff: never.
+enum class SelfTestWhen : std::uint8_t { kAuto, kOn, kOff };
 
-/// The options that choose a backend: --backend, --device, --numerics, --threads, --kernels, --prefill. This
-/// is the only place that knows backends by name.
+/// The options that choose a backend: --backend, --device, --numerics, --threads, --kernels, --prefill,
+/// --self-test. This is the only place that knows backends by name.
 struct BackendChoice {
   BackendKind backend = BackendKind::kAuto;  ///< what kAuto means: see resolve_backend()
   int device = 0;                 ///< number of the device; the backends cpu and host-simt have only device 0
@@ -23,6 +26,7 @@ struct BackendChoice {
   int threads = 0;                ///< 0: every core that the affinity mask and the cgroup allow
   CudaKernels kernels = CudaKernels::kLaunches;   ///< GPUs only
   PrefillKernels prefill = PrefillKernels::kOwn;  ///< GPUs only
+  SelfTestWhen self_test = SelfTestWhen::kAuto;   ///< make_backend() does not read it
 };
 
 /// The names of the fixed choices on the command line and in records. Parsing throws Error for an unknown
@@ -30,9 +34,11 @@ struct BackendChoice {
 BackendKind parse_backend_kind(std::string_view name);
 CudaKernels parse_cuda_kernels(std::string_view name);
 PrefillKernels parse_prefill_kernels(std::string_view name);
+SelfTestWhen parse_self_test(std::string_view name);
 std::string_view name_of(BackendKind backend);
 std::string_view name_of(CudaKernels kernels);
 std::string_view name_of(PrefillKernels prefill);
+std::string_view name_of(SelfTestWhen self_test);
 
 /// Returns the backend that a choice means: never kAuto. `gpu_absent` says why no GPU can be used; it is ""
 /// if one can. kAuto means kCuda if a GPU can be used and --numerics is "auto", otherwise kCpu. If --numerics

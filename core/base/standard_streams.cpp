@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,8 @@
 
 namespace speclab {
 namespace {
+
+constexpr int kUsualColumns = 80;
 
 int g_output_error = 0;
 
@@ -38,6 +41,8 @@ void write_status(std::string_view text) noexcept {
   }
 }
 
+void write_status_line(std::string_view line) noexcept { print_status("{}\n", line); }
+
 int flush_output() noexcept {
   if (std::fflush(stdout) != 0) note_output_error(errno);
   return g_output_error;
@@ -45,6 +50,13 @@ int flush_output() noexcept {
 
 void note_output_error(int error) noexcept {
   if (g_output_error == 0) g_output_error = error;
+}
+
+std::optional<int> output_columns() noexcept {
+  if (::isatty(STDOUT_FILENO) == 0) return std::nullopt;
+  winsize size{};
+  if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kUsualColumns;
+  return static_cast<int>(size.ws_col);
 }
 
 }  // namespace speclab

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -24,9 +25,15 @@ void print_status(fmt::format_string<Values...> format, Values&&... values) noex
   }
 }
 
+/// write_status() of a line, which is given without its newline.
+void write_status_line(std::string_view line) noexcept;
+
 /// Flushes stdout. Returns 0, or the errno of the first failure to write to stdout.
 int flush_output() noexcept;
 /// Records the errno of a write to stdout that failed in other code. flush_output() returns the first one.
 void note_output_error(int error) noexcept;
+/// The number of columns of the terminal that stdout is; 80 if the terminal does not say. No value if stdout
+/// is no terminal.
+std::optional<int> output_columns() noexcept;
 
 }  // namespace speclab

@@ -40,6 +40,7 @@ struct StrategyInfo {
   std::string_view criterion;        ///< the acceptance rules that the strategy is meant for
   std::string_view loss;             ///< loss class, which follows from the rule
   std::string_view trained;          ///< what must be trained before
+  std::string_view short_name{};     ///< in tables on a terminal; empty: the name with spaces
   bool needs_draft = false;          ///< needs a draft model
   int most_drafts = 1;               ///< the largest number of draft models that it can use
   std::string_view needs_file{};     ///< name of an option that must name a file; empty when there is none

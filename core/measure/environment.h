@@ -17,6 +17,9 @@ struct BuildInfo {
   std::string build_type;  ///< "Release", ...
   std::string compiler;    ///< "gcc 12.2.0"
   bool optimised = true;   ///< false: the build is too slow for its times to be worth recording
+  /// results/gpu of the checkout held a record of a GPU when the program was built. False: as far as the
+  /// program knows, its code has never run on a GPU.
+  bool gpu_record = false;
 };
 const BuildInfo& build_info();
 /// SHA-256 of the running executable.

@@ -9,6 +9,7 @@ const BuildInfo& build_info() {
     build.version = SPECLAB_VERSION;
     build.commit = SPECLAB_COMMIT;
     build.dirty = SPECLAB_DIRTY;
+    build.gpu_record = SPECLAB_GPU_RECORD;
     build.build_type = SPECLAB_BUILD_TYPE;
     build.compiler = std::string("gcc ") + __VERSION__;
 #if !defined(__OPTIMIZE__) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -16,10 +16,13 @@ namespace {
 
 using nlohmann::json;
 
-/// The number of characters, not bytes, because a terminal shows characters.
-std::size_t width_of(const std::string& text) {
-  return static_cast<std::size_t>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+std::vector<std::string> lines_of_cell(const std::string& cell) {
+  std::vector<std::string> lines;
+  std::size_t begin = 0;
+  for (std::size_t end; (end = cell.find('\n', begin)) != std::string::npos; begin = end + 1)
+    lines.push_back(cell.substr(begin, end - begin));
+  lines.push_back(cell.substr(begin));
+  return lines;
 }
 
 std::string latex_escaped(const std::string& text) {
@@ -33,23 +36,40 @@ std::string latex_escaped(const std::string& text) {
 
 }  // namespace
 
+std::size_t shown_width(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+}
+
 std::string to_text(const Table& table) {
   std::vector<std::size_t> widths(table.header.size(), 0);
   const auto measure = [&](const std::vector<std::string>& row) {
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      for (const std::string& line : lines_of_cell(row[i]))
+        widths[i] = std::max(widths[i], shown_width(line));
+    }
   };
   measure(table.header);
   for (const auto& row : table.rows) measure(row);
   std::string out;
   const auto print = [&](const std::vector<std::string>& row) {
-    std::string line;
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - width_of(row[i]), ' ');
-      const bool right = i < table.right.size() && table.right[i];
-      line += (i > 0 ? "  " : "") + (right ? space + row[i] : row[i] + space);
+    std::vector<std::vector<std::string>> cells;
+    std::size_t height = 1;
+    for (const std::string& cell : row) {
+      cells.push_back(lines_of_cell(cell));
+      height = std::max(height, cells.back().size());
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
+    for (std::size_t k = 0; k < height; ++k) {
+      std::string line;
+      for (std::size_t i = 0; i < row.size(); ++i) {
+        const std::string text = k < cells[i].size() ? cells[i][k] : std::string();
+        const std::string space(widths[i] - shown_width(text), ' ');
+        const bool right = i < table.right.size() && table.right[i];
+        line += (i > 0 ? "  " : "") + (right ? space + text : text + space);
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += line + "\n";
+    }
   };
   print(table.header);
   std::size_t total = 2 * (widths.size() - 1);
@@ -258,6 +278,8 @@ Table summary_table(const json& summary) {
   if (target.is_string() && target.get_ref<const std::string&>().find("inflated from") != std::string::npos)
     table.header[0] += " on " + target.get<std::string>();
   table.right = {false, false};
+  table.expendable = {"ms/token",  "copied",   "ops", "alpha_min",         "class", "bound",   "rule",
+                      "predicted", "distance", "c",   "over chain [95 %]", "alpha", "tokens/s"};
   std::vector<Column> used;
   for (const Column& column : kColumns) {
     const bool any = std::any_of(summary.at("cases").begin(), summary.at("cases").end(),

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/measure/stats.h"
@@ -13,8 +14,14 @@ struct Table {
   std::vector<std::string> header;
   std::vector<std::vector<std::string>> rows;
   std::vector<bool> right;  ///< [columns] true aligns right; a missing entry aligns left
+  /// Titles of the columns that a narrow terminal need not show, the least important one first
+  /// (experiments/analysis/table_fit.h).
+  std::vector<std::string> expendable = {};
 };
+/// The table as text. A cell may have several lines, divided by "\n".
 std::string to_text(const Table& table);
+/// The number of characters, not bytes, because a terminal shows characters.
+std::size_t shown_width(std::string_view text);
 std::string to_latex(const Table& table, const std::string& caption);
 std::string to_markdown(const Table& table);
 std::string csv_field(const std::string& text);

@@ -14,11 +14,12 @@
 #include "core/measure/environment.h"
 #include "experiments/bench/bench.h"
 #include "experiments/cli/command.h"
+#include "experiments/run/device/open_backend.h"
 
 namespace speclab {
 
 std::shared_ptr<ModelSet> bench::load(const Setting& setting, const BackendChoice& backend) {
-  auto models = std::make_shared<ModelSet>(setting.model, make_backend(backend), "plain");
+  auto models = std::make_shared<ModelSet>(setting.model, open_backend(backend, write_status_line), "plain");
   if (setting.has_draft) {
     DraftSpec spec;
     spec.name = "draft";

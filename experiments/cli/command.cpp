@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/nearest.h"
+#include "core/base/standard_streams.h"
 
 namespace speclab {
 namespace po = boost::program_options;
@@ -146,7 +147,24 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
         choice.prefill = parse_prefill_kernels(name);
       }),
       "GPU only, for prompts of more than 128 tokens: own (SpecLab's kernels) or cublaslt (a library of the "
-      "CUDA toolkit). The rows of cublaslt are not bitwise equal to those of decoding");
+      "CUDA toolkit). The rows of cublaslt are not bitwise equal to those of decoding")(
+      "self-test", po::value<std::string>()->default_value("auto")->notifier([&](const std::string& name) {
+        choice.self_test = parse_self_test(name);
+      }),
+      "GPU only, before texts are generated or measured: compare a hundred steps of a small model with the "
+      "CPU's. auto: if --backend auto chose the GPU; on; off. A device that passed is not tested again by "
+      "the "
+      "same program");
+}
+
+void add_wide_option(po::options_description& options) {
+  options.add_options()("wide",
+                        "print every column and whole case ids. Without this option, tables fit the width of "
+                        "the terminal; what is printed into a file or a pipe is always whole");
+}
+
+std::optional<int> table_width(const po::variables_map& values) {
+  return values.count("wide") > 0 ? std::nullopt : output_columns();
 }
 
 void add_inflate_option(po::options_description& options, std::string& text) {

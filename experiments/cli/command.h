@@ -52,8 +52,14 @@ void refuse_options(const boost::program_options::variables_map& values, const s
                     std::initializer_list<const char*> names);
 
 /// Adds --backend (default: SPECLAB_BACKEND in the environment, else auto), --device, --numerics, --threads,
-/// --kernels and --prefill.
+/// --kernels, --prefill and --self-test.
 void add_backend_options(boost::program_options::options_description& options, BackendChoice& choice);
+
+/// Adds --wide.
+void add_wide_option(boost::program_options::options_description& options);
+/// The width that tables on stdout must fit (fitted_text()): that of the terminal. No value if stdout is no
+/// terminal or if --wide was given.
+std::optional<int> table_width(const boost::program_options::variables_map& values);
 
 /// Adds --inflate, such as --inflate hidden=2048,ffn=8192.
 void add_inflate_option(boost::program_options::options_description& options, std::string& text);

@@ -9,6 +9,7 @@
 
 #include "core/backend/device_status.h"
 #include "core/base/error.h"
+#include "core/base/standard_streams.h"
 #include "core/measure/clock.h"
 #include "core/measure/environment.h"
 #include "core/measure/recorder.h"
@@ -16,6 +17,7 @@
 #include "core/measure/stats.h"
 #include "core/decoding/loop/decode_loop.h"
 #include "experiments/cli/command.h"
+#include "experiments/run/device/open_backend.h"
 #include "experiments/run/engine_times.h"
 #include "experiments/run/model_set.h"
 #include "experiments/run/prompt_times.h"
@@ -204,7 +206,8 @@ int run_bench(const Command& command, const std::vector<std::string>& arguments)
                  .got = "--rows and --prompts",
                  .expected = "only one of them",
                  .advice = ""});
-  const ModelSet models(model, make_backend(backend), "plain", parse_inflate_text(inflate));
+  const ModelSet models(model, open_backend(backend, write_status_line), "plain",
+                        parse_inflate_text(inflate));
   const int threads = models.backend().threads();
   const DeviceSpeed speed = models.backend().measure_speed();
   json out = {{"target", models.descriptions()["target"]},

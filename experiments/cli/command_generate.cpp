@@ -16,6 +16,7 @@
 #include "experiments/cli/command.h"
 #include "experiments/run/conversation.h"
 #include "experiments/run/cost_table.h"
+#include "experiments/run/device/open_backend.h"
 #include "experiments/config/settings.h"
 
 namespace speclab {
@@ -71,9 +72,12 @@ class Stream {
   }
   /// True when the output can no longer be written, because the pipe is closed or the disk is full.
   static bool broken() { return flush_output() != 0; }
+  /// Ends the text with a newline and writes it out. What goes to stderr afterwards begins a line of its own,
+  /// also if both streams lead to one place and stdout is no terminal.
   void finish() {
     if (quiet_) return;
     fmt::print("{}\n", decoder_ ? decoder_->finish() : "");
+    flush_output();
   }
 
  private:
@@ -175,8 +179,8 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
   }
   const GenerationOptions generation = read_options(strategy, settings);
 
-  ModelSet models(model, make_backend(backend), values->count("plain") > 0 ? "plain" : chat_template,
-                  parse_inflate_text(inflate));
+  ModelSet models(model, open_backend(backend, write_status_line),
+                  values->count("plain") > 0 ? "plain" : chat_template, parse_inflate_text(inflate));
   for (const std::string& draft : drafts) {
     const DraftSpec spec = draft_of(draft);
     models.add_draft(spec);

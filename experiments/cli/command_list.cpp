@@ -16,6 +16,7 @@
 #include "experiments/cli/command.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/analysis/table.h"
+#include "experiments/analysis/table_fit.h"
 
 namespace speclab {
 namespace po = boost::program_options;
@@ -24,15 +25,18 @@ namespace {
 
 using nlohmann::json;
 
-/// A table to print: the keys of its columns in order, and one object of texts per row.
+/// A table to print: the keys of its columns in order, one object of texts per row, and the columns that a
+/// narrow terminal need not show (Table::expendable).
 struct Listing {
   std::vector<std::string> columns;
   json rows = json::array();
+  std::vector<std::string> expendable = {};
 };
 
 Listing list_strategies() {
   Listing listing{{"name", "draft source", "stop rule", "verification", "criterion", "loss class", "trained"},
-                  json::array()};
+                  json::array(),
+                  {"loss class", "trained", "criterion", "verification", "stop rule"}};
   for (const StrategyEntry& entry : strategies()) {
     const StrategyInfo& info = entry.info;
     listing.rows.push_back({{"name", info.name},
@@ -59,7 +63,8 @@ std::string loss_text(const AcceptanceRule& rule, double temperature) {
 
 Listing list_acceptances() {
   Listing listing{{"name", "loss T=0", "loss T=1", "on a GPU", "options", "summary", "source"},
-                  json::array()};
+                  json::array(),
+                  {"source", "on a GPU", "options", "loss T=0"}};
   for (const AcceptanceRule& rule : acceptance_rules()) {
     listing.rows.push_back({{"name", rule.name},
                             {"loss T=0", loss_text(rule, 0)},
@@ -73,7 +78,7 @@ Listing list_acceptances() {
 }
 
 Listing list_schedules() {
-  Listing listing{{"name", "options", "summary", "source"}, json::array()};
+  Listing listing{{"name", "options", "summary", "source"}, json::array(), {"source", "options"}};
   for (const ScheduleInfo& info : schedules()) {
     listing.rows.push_back({{"name", info.name},
                             {"options", fmt::format("{}", fmt::join(info.options, " "))},
@@ -84,7 +89,8 @@ Listing list_schedules() {
 }
 
 Listing list_metrics() {
-  Listing listing{{"name", "unit", "better", "estimator", "description"}, json::array()};
+  Listing listing{
+      {"name", "unit", "better", "estimator", "description"}, json::array(), {"estimator", "better", "unit"}};
   for (const Metric& metric : metrics()) {
     listing.rows.push_back({{"name", metric.name},
                             {"unit", metric.unit},
@@ -97,7 +103,9 @@ Listing list_metrics() {
 
 /// All models below models/ that can be opened.
 Listing list_models() {
-  Listing listing{{"path", "family", "parameters", "layers", "vocab", "tokenizer"}, json::array()};
+  Listing listing{{"path", "family", "parameters", "layers", "vocab", "tokenizer"},
+                  json::array(),
+                  {"tokenizer", "vocab", "layers"}};
   if (!path_exists("models")) return listing;
   std::vector<fs::path> paths;
   std::error_code code;
@@ -131,6 +139,7 @@ Listing list_models() {
 int run_list(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("json", "print JSON");
+  add_wide_option(options);
   const auto values = parse_arguments(command, arguments, options, {"KIND"});
   if (!values) return kOk;
   const std::string kind = required(*values, "KIND", command);
@@ -148,13 +157,13 @@ int run_list(const Command& command, const std::vector<std::string>& arguments) 
       fmt::print("{}\n", listing.rows.dump(1));
       return kOk;
     }
-    Table table{.header = listing.columns, .rows = {}, .right = {}};
+    Table table{.header = listing.columns, .rows = {}, .right = {}, .expendable = listing.expendable};
     for (const json& row : listing.rows) {
       std::vector<std::string> cells;
       for (const std::string& column : listing.columns) cells.push_back(row.at(column));
       table.rows.push_back(std::move(cells));
     }
-    fmt::print("{}", to_text(table));
+    fmt::print("{}", fitted_text(table, table_width(*values)));
     return kOk;
   }
   throw Error({.what = "speclab list",
@@ -163,18 +172,21 @@ int run_list(const Command& command, const std::vector<std::string>& arguments) 
                .advice = ""});
 }
 
-void print_options(const std::vector<OptionInfo>& infos) {
+void print_options(const std::vector<OptionInfo>& infos, std::optional<int> width) {
   if (infos.empty()) {
     fmt::print("No options.\n");
     return;
   }
-  Table table{.header = {"option", "type", "default", "range", "meaning"}, .rows = {}, .right = {}};
+  Table table{.header = {"option", "type", "default", "range", "meaning"},
+              .rows = {},
+              .right = {},
+              .expendable = {"type", "range"}};
   for (const OptionInfo& info : infos) {
     table.rows.push_back({info.name, info.type, info.default_value,
                           info.choices.empty() ? info.range : fmt::format("{}", fmt::join(info.choices, " ")),
                           info.help});
   }
-  fmt::print("{}", to_text(table));
+  fmt::print("{}", fitted_text(table, width));
 }
 
 json options_json(const std::vector<OptionInfo>& infos) {
@@ -193,6 +205,7 @@ json options_json(const std::vector<OptionInfo>& infos) {
 int describe(const Command& command, const std::vector<std::string>& arguments) {
   po::options_description options;
   options.add_options()("json", "print JSON");
+  add_wide_option(options);
   const auto values = parse_arguments(command, arguments, options, {"NAME"});
   if (!values) return kOk;
   const std::string name = required(*values, "NAME", command);
@@ -205,7 +218,7 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
       fmt::print("{}\n", json{{"name", name}, {"options", options_json(infos)}}.dump(1));
     } else {
       fmt::print("generation: options of every case, whatever its strategy\n\n");
-      print_options(infos);
+      print_options(infos, table_width(*values));
     }
     return kOk;
   }
@@ -230,7 +243,7 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
         "    {}\n  loss class    {}\n  trained       {}\n\n",
         name, info.summary, info.paper, info.draft_source, info.stop_rule, info.verification, info.criterion,
         info.loss, info.trained);
-    print_options(infos);
+    print_options(infos, table_width(*values));
     return kOk;
   }
   for (const AcceptanceRule& rule : acceptance_rules()) {
@@ -287,11 +300,11 @@ int describe(const Command& command, const std::vector<std::string>& arguments) 
 
 }  // namespace
 
-const Command kListCommand = {"list", "strategies|acceptances|schedules|metrics|models [--json]",
+const Command kListCommand = {"list", "strategies|acceptances|schedules|metrics|models [--json] [--wide]",
                               "Lists strategies, acceptance rules, schedules, metrics or models.",
                               "speclab list strategies", run_list};
 const Command kDescribeCommand = {
-    "describe", "NAME [--json]",
+    "describe", "NAME [--json] [--wide]",
     "Describes a strategy, acceptance rule, schedule or metric, or the options of generation.",
     "speclab describe speculative_sampling", describe};
 

@@ -19,6 +19,7 @@
 #include "experiments/cli/row_times_text.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/run_data.h"
+#include "experiments/run/device/open_backend.h"
 #include "experiments/run/resume.h"
 #include "experiments/run/runner.h"
 
@@ -137,7 +138,7 @@ int optimize_layers(const po::variables_map& values, const Command& command, con
     throw Error({"--split", fmt::format("\"{}\"", split), "fit or measure", ""});
   if (!split.empty()) source.split = split == "fit" ? PromptSplit::fit : PromptSplit::measure;
   const std::vector<PromptSpec> prompts = load_prompts(source);
-  const ModelSet models(required(values, "model", command), make_backend(backend), "");
+  const ModelSet models(required(values, "model", command), open_backend(backend, write_status_line), "");
   catch_interrupts();
   Progress progress(values.count("quiet") > 0);
   progress.start("sets of layers", wish.search.evaluations, 0);

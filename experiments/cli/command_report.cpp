@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -25,6 +26,7 @@
 #include "experiments/metrics/record_files.h"
 #include "experiments/metrics/summary.h"
 #include "experiments/analysis/table.h"
+#include "experiments/analysis/table_fit.h"
 
 extern char** environ;
 
@@ -176,6 +178,7 @@ int print_entropy(const RunData& data, const std::string& case_id, bool as_json)
 struct WantedReport {
   std::string csv, latex, out, case_id;
   bool as_json = false, prompts = false;
+  std::optional<int> width;  ///< of the table on stdout; no value: the whole table
 };
 
 int print_report(const fs::path& run, const json& summary, const WantedReport& wanted) {
@@ -200,7 +203,7 @@ int print_report(const fs::path& run, const json& summary, const WantedReport& w
   } else if (wanted.prompts) {
     fmt::print("{}", prompts_text(summary, wanted.case_id));
   } else if (wanted.csv.empty() && wanted.latex.empty() && wanted.out.empty()) {
-    fmt::print("{}{}\n", to_text(table), notes_text(summary));
+    fmt::print("{}{}\n", fitted_summary(summary, wanted.width), notes_text(summary));
     fmt::print("{}{}", published_text(summary), theory_text(summary));
     fmt::print("{}", machine_text(machine));
     for (const json& error : summary["errors"])
@@ -226,6 +229,7 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
       "export", po::value(&tool),
       "print the metrics as JSON lines, with the names that another tool uses: vllm, sglang, spec-bench or "
       "llama.cpp")("case", po::value(&case_id), "with --export, --prompts or --entropy: only this case");
+  add_wide_option(options);
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
   if (!values) return kOk;
   const fs::path run = required(*values, "RUN", command);
@@ -281,7 +285,8 @@ int run_report(const Command& command, const std::vector<std::string>& arguments
                          .out = out,
                          .case_id = case_id,
                          .as_json = values->count("json") > 0,
-                         .prompts = values->count("prompts") > 0});
+                         .prompts = values->count("prompts") > 0,
+                         .width = table_width(*values)});
   } catch (const json::exception& error) {
     if (!stored) throw;
     throw Error({.what = (run / "summary.json").string(),

@@ -9,6 +9,8 @@
 #include <ctime>
 #include <filesystem>
 #include <limits>
+#include <map>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -25,7 +27,9 @@
 #include "experiments/run/runner.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/settings.h"
+#include "experiments/analysis/case_names.h"
 #include "experiments/analysis/table.h"
+#include "experiments/analysis/table_fit.h"
 
 namespace speclab {
 namespace po = boost::program_options;
@@ -67,22 +71,39 @@ Shard parse_shard(const std::string& text) {
   return shard;
 }
 
-void print_plan(const Experiment& experiment, const Shard& shard, bool as_json) {
+/// The short names of the cases of an experiment, by id.
+std::map<std::string, std::string> short_names_of(const Experiment& experiment) {
+  std::vector<NamedCase> cases;
+  for (const CaseSpec& spec : experiment.cases)
+    cases.push_back({spec.id, std::string(spec.strategy.info().name)});
+  const std::vector<std::string> names = short_names(cases);
+  std::map<std::string, std::string> by_id;
+  for (std::size_t i = 0; i < cases.size(); ++i) by_id[cases[i].id] = names[i];
+  return by_id;
+}
+
+/// `width`: of the table; no value: the whole table.
+void print_plan(const Experiment& experiment, const Shard& shard, bool as_json, std::optional<int> width) {
   if (as_json) {
     fmt::print("{}\n", experiment.resolved().dump(1));
     return;
   }
-  Table table{.header = {"case", "draft", "rule", "class", "reference"}, .rows = {}, .right = {}};
+  Table table{.header = {"case", "draft", "rule", "class", "reference"},
+              .rows = {},
+              .right = {},
+              .expendable = {"draft", "class", "rule"}};
+  const std::map<std::string, std::string> names = short_names_of(experiment);
+  const auto shown = [&](const std::string& id) { return width ? names.at(id) : id; };
   for (const CaseSpec& spec : experiment.cases) {
     table.rows.push_back(
-        {spec.id, spec.draft.empty() ? "—" : spec.draft, std::string(spec.generation.acceptance_rule().name),
-         std::string(to_string(spec.loss_class())),
-         spec.reference.empty() ? (spec.added ? "itself (added)" : "itself") : spec.reference});
+        {shown(spec.id), spec.draft.empty() ? "—" : spec.draft,
+         std::string(spec.generation.acceptance_rule().name), std::string(to_string(spec.loss_class())),
+         spec.reference.empty() ? (spec.added ? "itself (added)" : "itself") : shown(spec.reference)});
   }
   const std::size_t lines = plan_lines(experiment, shard).size(),
                     of_prompt = experiment.cases.size() * experiment.seeds.size() *
                                 static_cast<std::size_t>(experiment.repeats);
-  fmt::print("{}\n{} cases x {} prompts x {} seeds x {} repeats = {} lines\n", to_text(table),
+  fmt::print("{}\n{} cases x {} prompts x {} seeds x {} repeats = {} lines\n", fitted_text(table, width),
              experiment.cases.size(), lines / of_prompt, experiment.seeds.size(), experiment.repeats, lines);
 }
 
@@ -93,6 +114,7 @@ struct Wanted {
   BackendChoice backend;
   Shard shard;
   bool resume = false, as_json = false;
+  std::optional<int> width;  ///< of tables on stdout; no value: whole tables
 
   /// The command that resumes the run in `folder`. If the user named a config, the full form follows the
   /// short one.
@@ -137,7 +159,7 @@ int run_one(Experiment experiment, const fs::path& folder, bool resume, const Wa
     progress.warn("nothing was measured, so there is no table");
   } else {
     if (!target.empty()) fmt::print("{}\n", target);
-    fmt::print("{}{}\n", to_text(summary_table(summary)), notes_text(summary));
+    fmt::print("{}{}\n", fitted_summary(summary, wanted.width), notes_text(summary));
     fmt::print("{}{}", published_text(summary), theory_text(summary));
     fmt::print("{}", machine_text(summary["machine"]));
     fmt::print("Record: {}\n", folder.string());
@@ -195,7 +217,7 @@ int dry_run(const std::vector<Experiment>& experiments, bool several, const Want
       if (several)
         fmt::print("{}: {} {}\n", experiment.target_name, experiment.target,
                    to_json(experiment.inflate).dump());
-      print_plan(experiment, wanted.shard, wanted.as_json);
+      print_plan(experiment, wanted.shard, wanted.as_json, wanted.width);
     }
   }
   require_files(experiments);
@@ -215,6 +237,8 @@ std::vector<std::string> backend_words_of(const po::variables_map& values, const
       words.push_back(
           fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
   }
+  if (!values["self-test"].defaulted())
+    words.push_back(fmt::format("--self-test={}", name_of(choice.self_test)));
   return words;
 }
 
@@ -240,6 +264,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
       "schedule bandit use this table, so that their texts can be repeated. Default: a table is measured")(
       "json", "print the summary (or, with --dry-run, the resolved config) as JSON")(
       "quiet,q", "show no progress on stderr, only why the exit code is not 0");
+  add_wide_option(options);
   add_backend_options(options, wanted.backend);
   const auto values = parse_arguments(command, arguments, options, {"CONFIG"});
   if (!values) return kOk;
@@ -248,6 +273,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
   wanted.backend_words = backend_words_of(*values, wanted.backend);
   if (!wanted.shard_text.empty()) wanted.shard = parse_shard(wanted.shard_text);
   wanted.as_json = values->count("json") > 0;
+  wanted.width = table_width(*values);
   std::error_code ignored;
   const bool of_folder = fs::is_directory(given, ignored);
   if (of_folder && (!wanted.resume || !out.empty() || !wanted.filter.empty())) {

@@ -17,6 +17,7 @@
 #include "experiments/run/conversation.h"
 #include "experiments/run/cost_table.h"
 #include "experiments/run/decoder.h"
+#include "experiments/run/device/open_backend.h"
 #include "experiments/run/dry_run.h"
 #include "experiments/run/reference_check.h"
 #include "experiments/run/resume.h"
@@ -238,9 +239,11 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   // Rendered prompts need no template, so a model whose template is unknown is no error then.
   const bool rendered = std::ranges::all_of(
       experiment.prompts, [](const PromptSpec& prompt) { return !prompt.renderer.empty(); });
+  const std::shared_ptr<Backend> backend =
+      open_backend(request.backend, [&](const std::string& line) { progress.note(line); });
   ModelSet models = experiment.markov
-                        ? ModelSet(*experiment.markov, make_backend(request.backend))
-                        : ModelSet(experiment.target, make_backend(request.backend),
+                        ? ModelSet(*experiment.markov, backend)
+                        : ModelSet(experiment.target, backend,
                                    experiment.chat_template && !rendered ? experiment.chat_family : "plain",
                                    experiment.inflate, experiment.target_from);
   for (const CaseSpec& spec : experiment.cases) {

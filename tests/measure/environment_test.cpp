@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
+#include <string>
 
 namespace speclab {
 namespace {
@@ -38,6 +40,17 @@ TEST(Environment, DescribesThisMachineAndBuild) {
   const std::string& commit = build_info().commit;
   EXPECT_TRUE(commit == "unknown" || commit.size() == 40u) << commit;
   EXPECT_NE(build_info().compiler.find("gcc"), std::string::npos);
+}
+
+TEST(Environment, TheBuildKnowsWhetherThereIsARecordOfAGpu) {
+  namespace fs = std::filesystem;
+  bool found = false;
+  for (const auto& entry :
+       fs::recursive_directory_iterator(fs::path(SPECLAB_SOURCE_DIR) / "results" / "gpu")) {
+    const std::string name = entry.path().filename().string();
+    found = found || (name.starts_with("check-part") && name.ends_with(".json"));
+  }
+  EXPECT_EQ(build_info().gpu_record, found);
 }
 
 TEST(Machine, BandwidthAndPeakArePlausible) {

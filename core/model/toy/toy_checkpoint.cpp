@@ -3,17 +3,15 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <system_error>
 #include <utility>
 
 #include "core/base/bf16.h"
 #include "core/base/error.h"
 #include "core/base/files.h"
 #include "core/measure/run_result.h"
+#include "core/model/toy/temporary_folder.h"
 
 namespace speclab::toy {
 namespace {
@@ -25,29 +23,6 @@ using nlohmann::json;
 /// temperature below 10^7.
 constexpr float kImpossible = -1e9f;
 constexpr int kContext = 1 << 20;  // positions; a model without layers has no limit of its own
-
-/// A folder under the system's temporary directory, removed at the end.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::error_code code;
-    const fs::path parent = fs::temp_directory_path(code);
-    if (code) fail_path("the temporary directory", code.value(), "a folder for temporary files (TMPDIR)");
-    std::string name = (parent / "speclab-toy-XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) fail_path(name, errno, "a new folder for temporary files");
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 void append(std::string& bytes, const std::vector<Bf16>& values) {
   static_assert(std::endian::native == std::endian::little);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "core/base/error.h"
@@ -13,6 +14,7 @@
 #include "core/measure/run_result.h"
 #include "experiments/analysis/strategy_theory.h"
 #include "experiments/analysis/table.h"
+#include "experiments/analysis/table_fit.h"
 #include "experiments/cli/command.h"
 #include "experiments/merge/merge.h"
 #include "experiments/metrics/bound_verdict.h"
@@ -26,18 +28,24 @@ namespace {
 
 using nlohmann::json;
 
+/// How the merged runs are printed.
+struct WantedOutput {
+  bool as_json = false;
+  std::optional<int> width;  ///< of tables; no value: whole tables
+};
+
 /// Writes a merged run into `out`, prints the notes on stderr and the table on stdout, or adds the summary to
 /// `summaries` for --json. `target` is "" for a run of one target.
-int write_merged(const MergedShards& shards, const fs::path& out, const std::string& target, bool as_json,
-                 json& summaries) {
+int write_merged(const MergedShards& shards, const fs::path& out, const std::string& target,
+                 const WantedOutput& wanted, json& summaries) {
   for (const std::string& note : shards.notes()) print_status("{}\n", note);
   shards.write(out, command_line());
   const json summary = read_json_file(out / "summary.json");
-  if (as_json) {
+  if (wanted.as_json) {
     summaries[target] = summary;
   } else {
     if (!target.empty()) fmt::print("{}\n", target);
-    fmt::print("{}{}\n", to_text(summary_table(summary)), notes_text(summary));
+    fmt::print("{}{}\n", fitted_summary(summary, wanted.width), notes_text(summary));
     fmt::print("{}{}", published_text(summary), theory_text(summary));
     fmt::print("{}", machine_text(summary["machine"]));
     for (const json& error : summary["errors"])
@@ -65,7 +73,7 @@ json targets_of(const fs::path& folder) {
 
 /// Merges the runs of several targets, each into a folder of its own beside targets.json.
 int merge_targets(const std::vector<fs::path>& folders, const fs::path& out, const MergeOptions& options,
-                  bool as_json, json& summaries) {
+                  const WantedOutput& wanted, json& summaries) {
   const json header = targets_of(folders.front());
   for (const fs::path& folder : folders) {
     if (targets_of(folder) == header) continue;
@@ -95,7 +103,7 @@ int merge_targets(const std::vector<fs::path>& folders, const fs::path& out, con
   const TargetsFolder held(out, false, read_json_file(folders.front() / "targets.json"), command_line());
   int status = kOk;
   for (const auto& [name, shards] : runs)
-    status = std::max(status, write_merged(shards, out / name, name, as_json, summaries));
+    status = std::max(status, write_merged(shards, out / name, name, wanted, summaries));
   return status;
 }
 
@@ -110,6 +118,7 @@ int merge_runs(const Command& command, const std::vector<std::string>& arguments
       "partial",
       "merge what there is, even if shards are missing or not finished; the merged run is then not "
       "complete")("json", "print the summary as JSON");
+  add_wide_option(options);
   const auto values = parse_arguments(command, arguments, options, {"DIR..."});
   if (!values) return kOk;
   const char* const lacking = values->count("DIR") == 0   ? "no DIR"
@@ -123,7 +132,7 @@ int merge_runs(const Command& command, const std::vector<std::string>& arguments
   }
   merge.other_machine = values->count("allow-other-machine") > 0;
   merge.partial = values->count("partial") > 0;
-  const bool as_json = values->count("json") > 0;
+  const WantedOutput wanted{.as_json = values->count("json") > 0, .width = table_width(*values)};
   std::vector<fs::path> folders;
   for (const std::string& folder : (*values)["DIR"].as<std::vector<std::string>>())
     folders.emplace_back(folder);
@@ -132,9 +141,9 @@ int merge_runs(const Command& command, const std::vector<std::string>& arguments
   json summaries = json::object();
   int status = kOk;
   if (several == 0) {
-    status = write_merged(MergedShards(folders, merge), out, "", as_json, summaries);
+    status = write_merged(MergedShards(folders, merge), out, "", wanted, summaries);
   } else if (several == static_cast<std::ptrdiff_t>(folders.size())) {
-    status = merge_targets(folders, out, merge, as_json, summaries);
+    status = merge_targets(folders, out, merge, wanted, summaries);
   } else {
     throw Error(
         {.what = "speclab merge",
@@ -142,7 +151,7 @@ int merge_runs(const Command& command, const std::vector<std::string>& arguments
          .expected = "shards of one run",
          .advice = "Name the folders that hold targets.json, or a target's subfolder of each of them."});
   }
-  if (as_json) fmt::print("{}\n", (several > 0 ? summaries : summaries.front()).dump(1));
+  if (wanted.as_json) fmt::print("{}\n", (several > 0 ? summaries : summaries.front()).dump(1));
   return status;
 }
 

@@ -207,6 +207,30 @@ TEST_F(Speclab, AMachineWithoutAUsableGpuIsNamed) {
 }
 #endif
 
+// A device that passed is not tested again by the same program.
+TEST_F(Speclab, TheSelfTestOfADeviceRunsOnceAndIsSaid) {
+  const std::vector<std::string> words = {"generate", "--model",      "target",      "--prompt", "1 2 3",
+                                          "--set",    "max_tokens=2", "--self-test", "on",       "--backend"};
+  const auto on = [&](const char* backend) {
+    std::vector<std::string> all = words;
+    all.emplace_back(backend);
+    return run(all);
+  };
+  const char* const outside = std::getenv("XDG_CACHE_HOME");
+  const std::string before = outside == nullptr ? "" : outside;
+  setenv("XDG_CACHE_HOME", (dir() / "cache").c_str(), 1);
+  const Result first = on("host-simt"), second = on("host-simt");
+  before.empty() ? unsetenv("XDG_CACHE_HOME") : setenv("XDG_CACHE_HOME", before.c_str(), 1);
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.err, AllOf(HasSubstr("self-test of simulated GPU"), HasSubstr("passed: 8 tokens")));
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err, Not(HasSubstr("self-test")));
+  EXPECT_EQ(first.out, second.out);
+  expect_error(on("cpu"), {"--self-test", "got on, with the CPU", "auto or off"});
+  expect_error(run({"model", "target", "--self-test", "maybe"}),
+               {"--self-test", "got maybe", "auto, on or off"});
+}
+
 TEST_F(Speclab, PrefillOptionIsChecked) {
   const std::vector<std::string> model = {"model", "target"}, dry = {"run", "a.json", "--dry-run"};
   for (const std::vector<std::string>& words : {model, dry}) {

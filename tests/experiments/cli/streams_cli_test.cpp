@@ -64,6 +64,15 @@ TEST_F(Streams, OutputThatIsLostIsReported) {
   expect_whole("run");
 }
 
+TEST_F(Streams, StatisticsOfATextStandOnALineOfTheirOwn) {
+  const Result both = shell("$SPECLAB generate --model target --set max_tokens=4 --prompt '1 2' 2>&1");
+  ASSERT_EQ(both.code, 0) << both.out;
+  const std::size_t at = both.out.find("4 tokens, 3 steps");
+  ASSERT_NE(at, std::string::npos) << both.out;
+  ASSERT_GE(at, 8U) << "the text comes first";
+  EXPECT_EQ(both.out[at - 1], '\n') << both.out;
+}
+
 TEST_F(Streams, AReaderThatClosesThePipeEndsTheCommandQuietly) {
   for (const char* words :
        {"list strategies", "list strategies --json", "--help", "describe generation",

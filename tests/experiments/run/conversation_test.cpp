@@ -103,6 +103,7 @@ TEST(BackendChoice, EveryFixedChoiceIsReadByItsName) {
   for (const char* name : {"launches", "serial", "graphs", "persistent", "auto"})
     EXPECT_EQ(name_of(parse_cuda_kernels(name)), name);
   for (const char* name : {"own", "cublaslt"}) EXPECT_EQ(name_of(parse_prefill_kernels(name)), name);
+  for (const char* name : {"auto", "on", "off"}) EXPECT_EQ(name_of(parse_self_test(name)), name);
   try {
     parse_backend_kind("gpu");
     FAIL();

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+namespace speclab {
+
+/// What one self-test says something about: a program, a device, and the way in which the program uses it.
+struct TestedDevice {
+  std::string binary_sha256, device, numerics, kernels;
+};
+
+/// The file in the user's cache directory that notes that the self-test passed: a file of its own for each
+/// TestedDevice, in $XDG_CACHE_HOME/speclab or $HOME/.cache/speclab. No value if neither variable names a
+/// directory.
+std::optional<std::filesystem::path> passed_file(const TestedDevice& tested);
+
+/// Whether the file notes that the self-test passed. False if there is no such file, or if it is damaged.
+bool passed_before(const TestedDevice& tested);
+
+/// Writes the file and returns its path. Throws Error if there is no cache directory or it cannot be written.
+std::filesystem::path note_passed(const TestedDevice& tested);
+
+}  // namespace speclab
