@@ -97,7 +97,7 @@ def derived(expression, known):
             raise ValueError(f"its part {part} is on none of the pages")
         raise ValueError("expected numbers with + - * / and brackets")
 
-    return value(ast.parse(expression.strip(), mode="eval"))
+    return value(ast.parse(expression, mode="eval"))
 
 
 def problems_of_section(section, pages):
@@ -113,7 +113,7 @@ def problems_of_section(section, pages):
     for result, expression in DERIVED.findall(section):
         wanted = number(result)
         try:
-            got = derived(expression, known)
+            got = derived(expression.strip(), known)
         except (ValueError, SyntaxError, ArithmeticError) as error:
             yield f"{result} = {expression}: {error}"
             continue
