@@ -8,7 +8,7 @@ namespace speclab::toy {
 
 /// Sizes of a decoder with random weights. The defaults are those of a small model with real proportions.
 struct DecoderSizes {
-  int hidden = 256, layers = 2, heads = 4, kv_heads = 2, head_dim = 64, ffn = 512, vocab = 1000;
+  int hidden = 256, layers = 2, heads = 4, kv_heads = 2, head_dim = 64, ffn = 512, vocab = 1024;
   int context = 512;
 };
 

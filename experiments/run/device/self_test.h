@@ -19,8 +19,8 @@ struct SelfTestResult {
 /// layers, keys and values to bf16 (8 significant bits); class f32 does not.
 inline constexpr double kMostLogitDifference = .05;
 
-/// Compares a device with the CPU on one model: `exact` is the model on the CPU in class f32, `device` the
-/// same model on the device. Both must have at least two layers and no tokenizer is needed.
+/// Compares a device with the CPU on one model of at least two layers: `exact` is the model on the CPU in
+/// class f32, `device` the same model on the device.
 ///
 /// - The device decodes `tokens` tokens greedily, one step for each. By the CPU's logits of that text, each
 ///   token is the best one, or is as near to it as rounding explains.
