@@ -245,17 +245,22 @@ std::vector<Case> small_cases() {
     options["head"] = some_head(kind);
     return choose(kind, options);
   };
-  all.push_back(
-      {.name = "independent heads", .strategy = heads("medusa", {{"widths", {2, 1}}}), .divides = false});
+  all.push_back({.name = "independent heads",
+                 .strategy = heads("medusa", {{"widths", {2, 1}}}),
+                 .patient = false,
+                 .divides = false});
   all.push_back({.name = "independent heads, drawn",
                  .strategy = heads("medusa", {{"widths", {2, 1}}, {"children", "without_replacement"}}),
+                 .patient = false,
                  .divides = false});
   all.push_back(
       of_chains({.name = "sequential heads, drawn",
                  .strategy = heads("hydra", {{"widths", {1, 1}}, {"children", "without_replacement"}}),
+                 .patient = false,
                  .divides = false}));
   all.push_back({.name = "layers of a speculator with a budget",
                  .strategy = heads("mlp_speculator", {{"widths", {2, 1}}, {"budget", "auto"}}),
+                 .patient = false,
                  .divides = false});
   const std::string ngrams = some_ngrams();
   all.push_back(of_chains({"n-grams of the text, Katz",

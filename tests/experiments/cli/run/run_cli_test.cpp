@@ -144,7 +144,8 @@ TEST_F(Speclab, ProbesBetweenStepsAndLinesMeasureTheSpeedOfTheMachine) {
     EXPECT_EQ(round["probes"].size(), 2u);
   for (const json& entry : summary["cases"]) {
     for (const json& term : entry["waterfall"]) {
-      if (term["step"] == "machine_drift") EXPECT_EQ(term["measured_by"], "probes") << entry["id"];
+      if (term["step"] != "machine_drift") continue;
+      EXPECT_EQ(term["measured_by"], "probes") << entry["id"];
     }
   }
   ASSERT_EQ(run({"run", "a.json", "--out", "none", "-q", "--set", "calibration.probe_every=0"}).code, 0);
