@@ -130,8 +130,9 @@ TEST_F(Preflight, ComparesChainsTreesAndCopies) {
   EXPECT_EQ(names, (std::set<std::string>{"draft chain", "draft tree", "prompt copies"}));
   const json& recommended = strategies[verdict["recommended"].get<std::size_t>()];
   EXPECT_EQ(verdict["setting"].contains("tree"), recommended["what"] == "draft tree");
-  if (verdict["setting"].contains("tree"))
+  if (verdict["setting"].contains("tree")) {
     EXPECT_TRUE(fs::exists(dir() / verdict["setting"]["tree"].get<std::string>()));
+  }
   EXPECT_EQ(verdict["check"]["prompts"], 2);
   const Result text = preflight({"target", "draft", "--out", "text", "--no-check"});
   ASSERT_EQ(text.code, 0) << text.err;
