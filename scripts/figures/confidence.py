@@ -69,9 +69,7 @@ def draw(run):
         bottom.stairs([entry[0] / total for entry in bins], edges, color=look["color"], linestyle=look["linestyle"])
     top.plot([0, 1], [0, 1], color="#888888", linewidth=0.7)
     top.set(ylabel="share accepted", ylim=(0, 1.03))
-    bottom.set(
-        xlabel="draft probability (or prediction) of the drafted token", ylabel="share of\ntested tokens", xlim=(0, 1)
-    )
+    bottom.set(xlabel="forecast of the token's acceptance", ylabel="share of\ntested tokens", xlim=(0, 1))
     style.legend_below(figure, *top.get_legend_handles_labels(), columns=1 if len(counted) < 4 else 2)
     return figure
 
@@ -80,9 +78,9 @@ FIGURES = [
     Figure(
         "confidence",
         "Draft confidence against acceptance",
-        "Top: share of tested tokens that were accepted, by the draft's probability for them or, "
-        "with a controller, by its prediction, with 95 % intervals. "
-        "Bins with fewer than 5 tokens are not shown. Grey line: share accepted = probability. Bottom: how the tested "
+        "Top: share of tested tokens that were accepted, by their forecast: the draft's probability for them or, "
+        "with a controller, its prediction. With 95 % intervals. "
+        "Bins with fewer than 5 tokens are not shown. Grey line: share accepted = forecast. Bottom: how the tested "
         "tokens are spread over all bins.",
         draw,
     )
