@@ -11,16 +11,15 @@
 #include "core/decoding/registry.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/prompt_halves.h"
+#include "experiments/optimize/searched_strategies.h"
 #include "experiments/simulate/trace_plan.h"
 
 namespace speclab {
 namespace {
 
 using nlohmann::json;
+using namespace searched;
 
-constexpr const char* kChains = "speculative_sampling";
-constexpr const char* kCopies = "prompt_lookup";
-constexpr const char* kLookahead = "lookahead";
 constexpr int kSearchRounds = 24, kSearchTexts = 4;  // of a calibration, if the config does not say
 constexpr int kGridSizes[] = {3, 5};                 // N of the grid of lookahead decoding
 constexpr int kGridWidths[] = {1, 2, 4, 8, 16};      // W = G of the grid

@@ -8,6 +8,7 @@
 #include "core/measure/run_result.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/prompt_halves.h"
+#include "experiments/optimize/searched_strategies.h"
 
 namespace speclab {
 namespace {
@@ -30,7 +31,7 @@ json cases_with_ngrams(const json& cases, const json& ngrams) {
     }
     if (placed) continue;
     json one = ngrams;
-    one["strategy"] = "ngram_model";
+    one["strategy"] = searched::kNgrams;
     one["gamma"] = entry.value("gamma", json(kNgramLength));
     out.push_back(std::move(one));
     placed = true;

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/tree_shape.h"
+#include "experiments/optimize/searched_strategies.h"
 
 namespace speclab {
 namespace {
@@ -29,8 +30,8 @@ const CaseData& traced_case(const RunData& run, const std::string& id) {
 std::string name_of_drafts(const CaseData& data, bool own, bool tree) {
   if (own && tree) return "draft tree";
   const std::string strategy = data.config.value("strategy", "");
-  if (own) return strategy == "ngram_model" ? "n-gram chain" : "draft chain";
-  return strategy == "prompt_lookup" ? "prompt copies" : strategy;
+  if (own) return strategy == searched::kNgrams ? "n-gram chain" : "draft chain";
+  return strategy == searched::kCopies ? "prompt copies" : strategy;
 }
 
 }  // namespace

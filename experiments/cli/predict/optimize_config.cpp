@@ -16,6 +16,7 @@
 #include "experiments/metrics/run_data.h"
 #include "experiments/optimize/config_choice.h"
 #include "experiments/optimize/lookahead_search.h"
+#include "experiments/optimize/searched_strategies.h"
 #include "experiments/run/dry_run.h"
 #include "experiments/simulate/replay/replayed_settings.h"
 
@@ -68,14 +69,15 @@ std::vector<json> settings_of_lookahead(const RunData& grid, const ConfigWish& w
   std::vector<json> out;
   for (const LookaheadPrediction& one : search_lookahead(grid, wish.lookahead_rows, kLookaheadSettings)) {
     const theory::LookaheadShape& shape = one.shape;
-    out.push_back({{"what", fmt::format("lookahead, W = {}, N = {}, G = {}", shape.W, shape.N, shape.G)},
-                   {"case", nullptr},
-                   {"how", "fitted law"},
-                   {"entry", SearchPlan::lookahead_setting(shape.W, shape.N, shape.G)},
-                   {"tau", one.tau},
-                   {"tau_ci95", one.tau_ci95},
-                   {"speedup", one.speedup},
-                   {"speedup_ci95", one.speedup_ci95}});
+    out.push_back(
+        {{"what", fmt::format("{}, W = {}, N = {}, G = {}", searched::kLookahead, shape.W, shape.N, shape.G)},
+         {"case", nullptr},
+         {"how", "fitted law"},
+         {"entry", SearchPlan::lookahead_setting(shape.W, shape.N, shape.G)},
+         {"tau", one.tau},
+         {"tau_ci95", one.tau_ci95},
+         {"speedup", one.speedup},
+         {"speedup_ci95", one.speedup_ci95}});
   }
   return out;
 }
@@ -144,8 +146,9 @@ int optimize_config(const OptimizeConfigWords& words) {
   if (!run(trace, "trace")) return kInterrupted;
   std::vector<json> settings = settings_of_trace(plan, load_run(words.folder / "trace"), words.wish);
   if (std::optional<Experiment> grid = plan.lookahead()) {
-    if (!run(*std::move(grid), "lookahead")) return kInterrupted;
-    const std::vector<json> more = settings_of_lookahead(load_run(words.folder / "lookahead"), words.wish);
+    if (!run(*std::move(grid), searched::kLookahead)) return kInterrupted;
+    const std::vector<json> more =
+        settings_of_lookahead(load_run(words.folder / searched::kLookahead), words.wish);
     settings.insert(settings.end(), more.begin(), more.end());
   }
   if (settings.empty()) {

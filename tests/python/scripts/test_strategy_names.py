@@ -42,12 +42,16 @@ def mentions(names):
                 yield from ((path, name, literal) for name in named_in(literal, names))
 
 
+# Two commands search settings of these strategies. Their names stand in one header.
+SEARCHED = ("speculative_sampling", "prompt_lookup", "ngram_model", "lookahead")
 # (file, literal) of mentions that decide nothing.
 ALLOWED = {
     ("core/decoding/drafting/retrieval_tree.cpp", "retrieval: ngram_min"),  # the building block has the same name
     # The lookahead of distributed speculative inference (DSI) is another thing.
     ("core/simulate/timelines/overlap.cpp", "lookahead"),
     ("experiments/cli/predict/command_simulate.cpp", "lookahead"),
+    ("experiments/cli/command_optimize.cpp", "lookahead-rows"),  # an option
+    *(("experiments/optimize/searched_strategies.h", name) for name in SEARCHED),
     ("experiments/simulate/replay/search.cpp", "simulated"),  # a device that is simulated
     # The format of a head has the name of the strategy that drafts with it.
     ("core/model/heads/head_card.cpp", "medusa"),
