@@ -138,6 +138,7 @@ const RegisterStrategy<Options, OutsideProposer> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
     .needs_program = true,
+    .follows_steps = true,
 }};
 
 }  // namespace

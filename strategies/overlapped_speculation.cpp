@@ -10,8 +10,7 @@
 // Draft cost:  after a rejection gamma forwards of the draft, one after the other. Beside every verification
 //              gamma + 1 forwards, which cost time only if they take longer than the verification.
 // Loses when:  the target is much slower with one thread less, or most drafts are not accepted as a whole.
-// Long
-//              chains are rarely right to their end, and short ones leave the draft model idle.
+//              Long chains are rarely right to their end, and short ones leave the draft model idle.
 
 #include "core/decoding/ahead/ahead_chain.h"
 #include "core/decoding/registry.h"

@@ -153,8 +153,7 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
       }),
       "GPU only, before texts are generated or measured: compare a hundred steps of a small model with the "
       "CPU's. auto: if --backend auto chose the GPU; on; off. A device that passed is not tested again by "
-      "the "
-      "same program");
+      "the same program");
 }
 
 void add_wide_option(po::options_description& options) {

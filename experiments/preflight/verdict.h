@@ -32,9 +32,10 @@ inline constexpr double kReplayError = .03;
 ///    "best": index of the fastest length in "lengths",
 ///    "strategies": best_of_strategies(): chains and trees of the draft, and strategies without it,
 ///    "recommended": index in "strategies" of the fastest setting that uses the draft; the verdict is about
-///    it, "interval": [lo, hi] of the speedup of this setting, widened by kReplayError, "break_even_alpha":
-///    the alpha below which no chain gains, if all tokens had the same alpha | null if
-///                        none gains at alpha 1,
+///        this setting,
+///    "interval": [lo, hi] of its speedup, widened by kReplayError,
+///    "break_even_alpha": the alpha below which no chain gains, if all tokens had the same alpha,
+///        or null if none gains at alpha 1,
 ///    "devices": repriced() entries of "drafts", with "device",
 ///    "verdict": "worth it" | "not worth it" | "unclear": the interval lies above 1, below 1, or holds 1,
 ///    "check": null, "best_check": null}

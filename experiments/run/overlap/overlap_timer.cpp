@@ -53,18 +53,27 @@ double OverlapTimer::draft_beside(int rows, OverlapTimes& out) {
   stop_ = false;
   done_ = 0;
   drafted_.clear();
-  side_.start();
-  while (done_.load() == 0) std::this_thread::yield();
-  const std::int64_t begun = wall_now_ns();
+  std::int64_t begun = 0, ended = 0;
   double sum = 0;
   int forwards = 0;
-  while (forwards == 0 || (done_.load() < 1 + kLeastBeside && forwards < kMostForwards)) {
-    sum += target_.time(rows).host_ns;
-    ++forwards;
+  side_.start();
+  {
+    // Ends the other thread's work, also if a forward throws.
+    struct Stop {
+      OverlapTimer& timer;
+      ~Stop() {
+        timer.stop_ = true;
+        timer.side_.wait();
+      }
+    } stop{*this};
+    while (done_.load() == 0) std::this_thread::yield();
+    begun = wall_now_ns();
+    while (forwards == 0 || (done_.load() < 1 + kLeastBeside && forwards < kMostForwards)) {
+      sum += target_.time(rows).host_ns;
+      ++forwards;
+    }
+    ended = wall_now_ns();
   }
-  const std::int64_t ended = wall_now_ns();
-  stop_ = true;
-  side_.wait();
   out.target_ns[rows] = sum / forwards;
   double beside = 0, all = 0;
   int count = 0;

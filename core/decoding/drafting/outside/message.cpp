@@ -86,6 +86,7 @@ Kind receive_message(int socket, std::size_t most, std::string& bytes) {
   std::memcpy(&kind, header, sizeof kind);
   std::memcpy(&size, header + sizeof kind, sizeof size);
   if (size > most) {
+    ::shutdown(socket, SHUT_RDWR);  // the rest of the message must not be read as the next one
     throw Error({"a message of the proposer", fmt::format("{} bytes", size),
                  fmt::format("at most {} bytes", most),
                  "core/decoding/drafting/outside/message.h describes the messages."});
