@@ -21,9 +21,9 @@ std::string_view to_string(Certainty certainty) {
 std::string_view assumptions_of(Certainty certainty) {
   if (certainty == Certainty::expectation)
     return "Expectation: texts are sampled with independent coins, so the trace and a run have different "
-           "texts of the same law. The draft depends on the text alone, and the rule decides at each token by the "
-           "rows of that token alone. Then tau of the replay is an unbiased estimate; it differs from that "
-           "of a run by the chance of both samples.";
+           "texts of the same law. The draft depends on the text alone, and the rule decides at each token "
+           "by the rows of that token alone. Then tau of the replay is an unbiased estimate; it differs from "
+           "that of a run by the chance of both samples.";
   if (certainty == Certainty::fitted)
     return "Fitted: tau comes from a law whose parameters were fitted to measured cases.";
   return "";
