@@ -1,8 +1,8 @@
 """What the comparisons of scripts/studies/compare_proof.py show: whether each planted fault was found and attributed to its part,
 how many comparisons of equal runs raised an alarm, and the page about it.
 
-A comparison is what `speclab compare --json` prints (results/SCHEMA.md, "Comparison"), or {"error": message} if the command
-refused the runs.
+A comparison is the output of `speclab compare --json` (results/SCHEMA.md, "Comparison"). If the command refused the runs, it is
+{"error": message}.
 """
 
 PARTS = ("acceptance", "draft", "verification", "overhead")  # of a change, without that of the reference

@@ -14,7 +14,7 @@ struct AheadChain::Slot {
   Sequence assumed;          // the text if all of them are accepted; the side thread adds its guess
   int next_limit = 0;        // Sequence::depth_limit of the next step under this assumption
   Draft next;                // the draft after the assumed text
-  bool whole = false;        // `next` is what DraftChain would draft after the assumed text
+  bool whole = false;        // `next` is complete: DraftChain would draft the same after the assumed text
   bool ready = false;        // the text is as assumed, and `next` is the draft of the next step
   std::int64_t forwards_before = 0;
 };

@@ -35,7 +35,7 @@ Mix parse_mix(const std::string& text, std::span<const Trace> traces);
 /// What a replay of a mix counts.
 struct MixReplayed {
   std::vector<Replayed> by_part;  ///< [parts]: the steps that this part drafted; the last one also has those
-                                  ///< in which nobody found anything
+                                  ///< in which no part found a draft
   std::vector<double> asked;      ///< [parts]: steps that a later part drafted
   Replayed all() const;           ///< the steps of all parts
 };

@@ -21,7 +21,8 @@ namespace {
 
 using nlohmann::json;
 
-/// Whether the case drafts trees, but not trees of any shape, which is what a trace of trees needs.
+/// Whether the case drafts trees whose shape cannot be chosen. A trace of trees needs a case that drafts any
+/// shape.
 bool drafts_other_trees(const CaseData& data) {
   const StrategyInfo* info = recorded_strategy(data.config.value("strategy", ""));
   return data.branches && (info == nullptr || !info->drafts_any_shape);

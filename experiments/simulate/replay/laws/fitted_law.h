@@ -43,8 +43,8 @@ struct FittedLaw {
   std::optional<LawTest> other_settings = {};
 
   LawStep predict(const nlohmann::json& options) const;  ///< of a case with these options
-  /// Time of such a step in nanoseconds. `costs`: calibrated costs of the case itself; without them, those of
-  /// the cell with the nearest number of rows are taken. Absent if there are none.
+  /// Time of such a step in nanoseconds, from `costs`, the calibrated costs of the case itself. If they are
+  /// absent, the costs of the cell with the nearest number of rows are taken. Absent if no cell has costs.
   std::optional<double> step_ns(const LawStep& step, const std::optional<theory::Calibration>& costs) const;
   /// The calibrated costs of the cell with the nearest number of rows; null if no cell has any.
   const theory::Calibration* nearest_costs(double rows) const;
