@@ -164,8 +164,9 @@ void look_closer(RunningSequence& sequence, int index, const LoopOptions& option
       if (!sequence.lossy || parent == measured) continue;
       measured = parent;
       const TargetRow row = sequence.target_row(parent);
-      sequence.rule->output_law(row, sequence.draft.q_at(tested.node), token.id,
-                                sequence.request.options.rule_options, law);
+      RuleOptions here = sequence.request.options.rule_options;
+      here.min_block = std::max(1, here.min_block - tree.depth(parent));  // it counts from the pending token
+      sequence.rule->output_law(row, sequence.draft.q_at(tested.node), token.id, here, law);
       row.p->probabilities(law_of_target);
       double distance = 0;
       for (std::size_t x = 0; x < law.size(); ++x) distance += std::abs(law[x] - law_of_target[x]);

@@ -74,6 +74,8 @@ struct RuleOptions {
   double delta = .3;     ///< typical acceptance: factor of exp(-entropy)
   double theta = 0;      ///< threshold: least probability
   int top_k = 0;         ///< threshold_top_k: the token must also be among the k best; 0 = off
+  int distance = 0;      ///< distance: accept up to this many token ids from the best token
+  int min_block = 1;     ///< minimum_block: least number of tokens of a block, the pending token included
   int streams = 1;       ///< coupled: number of noise streams; child k is drawn with stream k mod streams
 };
 
@@ -151,8 +153,9 @@ struct AcceptanceRule {
   /// The rule refuses drafts that are not independent paths: only the pending token may have several
   /// children, and they were drawn independently from one row.
   bool independent_paths_only = false;
-  /// The probability that the rule keeps a token depends on the tokens of the draft after it. So there is no
-  /// acceptance probability of one draw, and such a case has no alpha.
+  /// The probability that the rule keeps a token depends on the tokens of the draft after it, or on the depth
+  /// of the token in the draft. So there is no acceptance probability of one draw, and such a case has no
+  /// alpha.
   bool judges_whole_paths = false;
   /// Throws Error if the rule refuses this draft. `verify` calls it first, and so does the host before a
   /// device judges the draft. Null: `verify` makes all checks.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -33,6 +34,13 @@ class Accepted {
       last_weight_ = weight(last_);
     }
   }
+  /// The tokens whose ids differ by at most `distance` from that of the best token.
+  static Accepted near_best(const TargetRow& target, int distance) {
+    Accepted out(target, CriterionForm{});
+    out.lowest_ = std::int64_t{out.best_} - distance;
+    out.highest_ = std::int64_t{out.best_} + distance;
+    return out;
+  }
   bool operator()(Token x) const { return x == best_ || passes(x, weight(x)); }
   /// The probability that a token drawn from q is in the set. If q is null: 1 if the token `one_hot` is in
   /// the set, else 0.
@@ -51,7 +59,8 @@ class Accepted {
   }
   bool passes(Token x, double w) const {
     const bool high = strict_ ? w > bar_ : w >= bar_;
-    return high && w > 0 && (w > last_weight_ || (w == last_weight_ && x <= last_));
+    return high && w > 0 && x >= lowest_ && x <= highest_ &&
+           (w > last_weight_ || (w == last_weight_ && x <= last_));
   }
 
   const Distribution& row_;
@@ -60,10 +69,13 @@ class Accepted {
   bool strict_;
   Token last_ = -1;  // the least probable of the `ranks` best tokens; -1: no limit by rank
   double last_weight_ = -1;
+  std::int64_t lowest_ = std::numeric_limits<std::int64_t>::min(),
+               highest_ = std::numeric_limits<std::int64_t>::max();
 };
 
 CriterionForm top_beta_form(const RuleOptions& options);
 CriterionForm gap_form(const RuleOptions& options);
+CriterionForm specdec_form(const RuleOptions& options);
 CriterionForm typical_form(const RuleOptions& options);
 CriterionForm threshold_form(const RuleOptions& options);
 /// The form of the rule "lenience" at temperature 0. There p is one-hot, so the rule compares with the raw

@@ -45,6 +45,20 @@ inline constexpr RuleOption kGap{.name = "gap",
                                  .help = "accept within this many nats of the best token",
                                  .number = &RuleOptions::gap,
                                  .range = {0, std::numeric_limits<double>::max()}};
+inline constexpr RuleOption kDistance{.name = "token_distance",
+                                      .help =
+                                          "the rule distance: accept up to this many token ids from the best "
+                                          "token; only for vocabularies whose ids "
+                                          "are ordered values, such as the intensities of pixels",
+                                      .count = &RuleOptions::distance,
+                                      .counts = {0, kNoLimit}};
+inline constexpr RuleOption kMinBlock{
+    .name = "min_block",
+    .help =
+        "minimum_block: a step keeps at least this many tokens of its block, the pending token included; "
+        "1 = no minimum",
+    .count = &RuleOptions::min_block,
+    .counts = {1, kNoLimit}};
 inline constexpr RuleOption kDelta{.name = "delta",
                                    .help = "typical acceptance: factor of exp(-entropy)",
                                    .number = &RuleOptions::delta,

@@ -6,11 +6,11 @@
 // and (1 - q(A)) f(x) for other x. The papers below describe greedy decoding. What the rules do above
 // temperature 0 is this project's interpretation.
 //
-// On a tree there are two ways to choose a path. The rules top_beta, gap, typical and threshold walk: at each
-// node they accept the first child, in draw order, whose token is in A. In a walk, a child that leads to a
-// dead end can hide a sibling that leads further. The rules named ..._longest accept the longest path whose
-// tokens are all in A, and of several longest paths the most probable one (Cai et al. 2024, Medusa). They
-// need the rows of all nodes whose whole path is in A. On a chain both ways give the same path.
+// On a tree there are two ways to choose a path. The rules without _longest walk: at each node they accept
+// the first child, in draw order, whose token is in A. In a walk, a child that leads to a dead end can hide a
+// sibling that leads further. The rules named ..._longest accept the longest path whose tokens are all in A,
+// and of several longest paths the most probable one (Cai et al. 2024, Medusa). They need the rows of all
+// nodes whose whole path is in A. On a chain both ways give the same path.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -26,6 +26,14 @@ namespace {
 
 Accepted top_beta(const TargetRow& row, const RuleOptions& o) { return {row, top_beta_form(o)}; }
 Accepted gap(const TargetRow& row, const RuleOptions& o) { return {row, gap_form(o)}; }
+Accepted specdec(const TargetRow& row, const RuleOptions& o) { return {row, specdec_form(o)}; }
+Accepted token_distance(const TargetRow& row, const RuleOptions& o) {
+  return Accepted::near_best(row, o.distance);
+}
+/// The set at a node, where o.min_block counts from this node on.
+Accepted minimum_block(const TargetRow& row, const RuleOptions& o) {
+  return {row, o.min_block > 1 ? CriterionForm{} : top_beta_form(o)};
+}
 Accepted typical(const TargetRow& row, const RuleOptions& o) { return {row, typical_form(o)}; }
 Accepted threshold(const TargetRow& row, const RuleOptions& o) { return {row, threshold_form(o)}; }
 
@@ -63,6 +71,42 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
     }
   }
   out.correction = kTarget(node.row, *node.coins, node.position, options);
+}
+
+/// Walks like verify_by_walk(). The set A at a node depends on its depth, see minimum_block().
+void verify_minimum_block(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
+                          Acceptance& out) {
+  thread_local std::vector<int> children;
+  const auto& [draft, rows, coins, position] = judged;
+  out.path.clear();
+  out.tested.clear();
+  RuleOptions here = options;
+  for (int node = 0;;) {
+    const TargetRow row = rows(node);
+    draft.tree.children(node, children);
+    const Accepted accepted = minimum_block(row, here);
+    int next = -1;
+    for (std::size_t i = 0; i < children.size() && next < 0; ++i) {
+      const int child = children[i];
+      const Token token = draft.tree.token(child);
+      const Distribution* q = draft.q_at(child);
+      SPECLAB_CHECK(q == nullptr || q->vocab() == row.p->vocab(), "draft row of {} tokens, target row of {}",
+                    q->vocab(), row.p->vocab());
+      if (accepted(token)) next = child;
+      out.tested.push_back({child, row.p->prob(token), q != nullptr ? q->prob(token) : 1.0,
+                            out.want_expected ? accepted.mass(q, token) : -1,
+                            out.want_ranks ? criterion_row(row).rank(token) : -1, next == child});
+    }
+    if (next < 0) {
+      // After a rejection the token comes from the same law as after full acceptance.
+      out.next = rule.bonus(row, coins, position + draft.tree.depth(node) + 1, options);
+      out.bonus = children.empty();
+      return;
+    }
+    node = next;
+    out.path.push_back(node);
+    here.min_block = std::max(1, here.min_block - 1);
+  }
 }
 
 /// A node whose path from the pending token is in A.
@@ -152,9 +196,21 @@ LossClass loss_beta(const RuleOptions& o, const SamplingParams& s) {
 LossClass loss_gap(const RuleOptions& o, const SamplingParams& s) {
   return o.gap <= 0 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
 }
+LossClass loss_specdec(const RuleOptions& o, const SamplingParams& s) {
+  return (o.beta <= 1 || o.gap <= 0) && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
+}
+LossClass loss_distance(const RuleOptions& o, const SamplingParams& s) {
+  return o.distance <= 0 && s.temperature <= 0 ? LossClass::l2 : LossClass::l3;
+}
+LossClass loss_minimum_block(const RuleOptions& o, const SamplingParams& s) {
+  return o.min_block <= 1 ? loss_beta(o, s) : LossClass::l3;
+}
 
 constexpr std::array kReadsBeta = {&kBeta};
 constexpr std::array kReadsGap = {&kGap};
+constexpr std::array kReadsSpecdec = {&kBeta, &kGap};
+constexpr std::array kReadsDistance = {&kDistance};
+constexpr std::array kReadsMinimumBlock = {&kMinBlock, &kBeta};
 constexpr std::array kReadsTypical = {&kEpsilon, &kDelta};
 constexpr std::array kReadsThreshold = {&kTheta, &kThresholdTopK};
 
@@ -163,7 +219,7 @@ DeviceRule on_device(const RuleOptions& options, const SamplingParams&) {
   return {.rule = AcceptRule::kCriterion, .criterion = kForm(options)};
 }
 
-const std::array<AcceptanceRule, 4> kRules = {{
+const std::array<AcceptanceRule, 7> kRules = {{
     {"top_beta", "accept when x is one of the beta most probable tokens, else a token of p",
      "Stern et al. 2018 (blockwise parallel decoding), top-k selection", loss_beta, kReadsBeta,
      test<top_beta, sample_target>, sample_target, expected<top_beta>, output_law<top_beta, false>,
@@ -178,6 +234,30 @@ const std::array<AcceptanceRule, 4> kRules = {{
     {"threshold", "accept when p(x) >= theta (and x is among the threshold_top_k best), else a token of p",
      "hard threshold on the target's probability", lossy, kReadsThreshold, test<threshold, sample_target>,
      sample_target, expected<threshold>, output_law<threshold, false>, on_device<threshold_form>},
+    {"specdec",
+     "accept when x is one of the beta most probable tokens and log p(best) - log p(x) <= gap, else a token "
+     "of p",
+     "Xia et al. 2023 (SpecDec), both conditions of the relaxed verification", loss_specdec, kReadsSpecdec,
+     test<specdec, sample_target>, sample_target, expected<specdec>, output_law<specdec, false>,
+     on_device<specdec_form>},
+    // Without a device form: the id of a token means something only where the vocabulary is ordered, and no
+    // model that runs on a device has such a vocabulary.
+    {"distance",
+     "accept when the ids of x and of the best token differ by at most token_distance, else a token of p",
+     "Stern et al. 2018 (blockwise parallel decoding), distance-based selection", loss_distance,
+     kReadsDistance, test<token_distance, sample_target>, sample_target, expected<token_distance>,
+     output_law<token_distance, false>},
+    {.name = "minimum_block",
+     .summary = "accept the first min_block - 1 drafted tokens of the step in any case, then as top_beta",
+     .source = "Stern et al. 2018 (blockwise parallel decoding), minimum block size",
+     .loss = loss_minimum_block,
+     .options = kReadsMinimumBlock,
+     .test = nullptr,
+     .bonus = sample_target,
+     .expected = expected<minimum_block>,
+     .output_law = output_law<minimum_block, false>,
+     .judges_whole_paths = true,
+     .verify = verify_minimum_block},
 }};
 
 template <CriterionForm (*kForm)(const RuleOptions&)>
@@ -201,6 +281,11 @@ AcceptanceRule longest(std::string_view walks, std::string_view name, std::strin
 
 CriterionForm top_beta_form(const RuleOptions& o) { return {.ranks = o.beta}; }
 CriterionForm gap_form(const RuleOptions& o) { return {.of_best = o.gap > 0 ? std::exp(-o.gap) : 1}; }
+CriterionForm specdec_form(const RuleOptions& o) {
+  CriterionForm form = gap_form(o);
+  form.ranks = o.beta;
+  return form;
+}
 CriterionForm typical_form(const RuleOptions& o) {
   return {.bar = o.epsilon, .typical = true, .delta = o.delta};
 }
