@@ -27,8 +27,9 @@ const std::vector<std::string> kCaseKeys = {"strategy", "draft", "drafts", "veri
 
 /// Options that do not change the law of autoregressive text: the acceptance rule and its parameters. Two
 /// cases that differ in these alone share a reference.
-const std::set<std::string> kNotOfTheText = {"rule",    "lenience", "b",     "beta",           "gap",
-                                             "epsilon", "delta",    "theta", "threshold_top_k"};
+const std::set<std::string> kNotOfTheText = {
+    "rule",           "lenience", "b", "beta", "gap", "epsilon", "delta", "theta", "threshold_top_k",
+    "token_distance", "min_block"};
 
 std::vector<OptionInfo> generation_infos() {
   GenerationOptions options;

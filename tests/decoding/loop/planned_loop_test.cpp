@@ -71,6 +71,7 @@ TEST_P(PlannedRule, DecidesAsOnTheHost) {
                         {"distillspec_exp", {{"epsilon", .6}}},
                         {"top_beta", {{"beta", 3}}},
                         {"gap", {{"gap", .7}}},
+                        {"specdec", {{"beta", 3}, {"gap", .7}}},
                         {"typical", {{"epsilon", .05}, {"delta", .5}}},
                         {"threshold", {{"theta", .01}, {"top_k", 20}}},
                         {"coupled", {{"coins", "gumbel"}}}};

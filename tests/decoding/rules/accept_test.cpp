@@ -16,7 +16,8 @@ namespace {
 TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
   std::set<std::string_view> names;
   const std::set<std::string_view> fields = {
-      "lenience", "b", "beta", "gap", "epsilon", "delta", "theta", "threshold_top_k", "streams"};
+      "lenience",        "b",       "beta",           "gap",      "epsilon", "delta", "theta",
+      "threshold_top_k", "streams", "token_distance", "min_block"};
   std::set<std::string_view> read;
   for (const AcceptanceRule& rule : acceptance_rules()) {
     EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
@@ -32,12 +33,13 @@ TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
     EXPECT_EQ(&find_acceptance_rule(rule.name), &rule);
   }
   EXPECT_EQ(read, fields);
-  EXPECT_THAT(names, testing::ElementsAre(
-                         "block", "coupled", "distillspec_exp", "distillspec_lin", "distillspec_sq", "exact",
-                         "gap", "gap_longest", "iterative", "k_seq", "lenience", "multi_path_block",
-                         "non_iterative", "one_hot_rejection", "rejection", "rejection_any_order",
-                         "sample_match", "threshold", "threshold_longest", "top_beta", "top_beta_longest",
-                         "traversal", "typical", "typical_longest", "uniform_b"));
+  EXPECT_THAT(
+      names, testing::ElementsAre("block", "coupled", "distance", "distillspec_exp", "distillspec_lin",
+                                  "distillspec_sq", "exact", "gap", "gap_longest", "iterative", "k_seq",
+                                  "lenience", "minimum_block", "multi_path_block", "non_iterative",
+                                  "one_hot_rejection", "rejection", "rejection_any_order", "sample_match",
+                                  "specdec", "threshold", "threshold_longest", "top_beta", "top_beta_longest",
+                                  "traversal", "typical", "typical_longest", "uniform_b"));
 }
 
 TEST(Registry, AnUnknownRuleSuggestsTheNearestName) {
@@ -74,6 +76,15 @@ TEST(Registry, LossClassesFollowTemperatureAndParameters) {
   EXPECT_EQ(loss("top_beta", {.beta = 1}, 1), LossClass::l3);
   EXPECT_EQ(loss("top_beta", {.beta = 2}, 0), LossClass::l3);
   EXPECT_EQ(loss("gap", {.gap = 0}, 0), LossClass::l2);
+  EXPECT_EQ(loss("specdec", {.beta = 3, .gap = 0}, 0), LossClass::l2);
+  EXPECT_EQ(loss("specdec", {.beta = 1, .gap = 2}, 0), LossClass::l2);
+  EXPECT_EQ(loss("specdec", {.beta = 3, .gap = 2}, 0), LossClass::l3);
+  EXPECT_EQ(loss("specdec", {}, 1), LossClass::l3);
+  EXPECT_EQ(loss("distance", {}, 0), LossClass::l2);
+  EXPECT_EQ(loss("distance", {.distance = 1}, 0), LossClass::l3);
+  EXPECT_EQ(loss("minimum_block", {}, 0), LossClass::l2);
+  EXPECT_EQ(loss("minimum_block", {.beta = 2}, 0), LossClass::l3);
+  EXPECT_EQ(loss("minimum_block", {.min_block = 2}, 0), LossClass::l3);
   EXPECT_EQ(loss("typical", {}, 0), LossClass::l3);
   EXPECT_EQ(loss("threshold", {}, 1), LossClass::l3);
   EXPECT_EQ(to_string(LossClass::l3), "L3");
@@ -117,6 +128,18 @@ TEST(LossyAtTemperatureZero, AcceptsByTheRawRow) {
               ElementsAre(0, 1, 2, 3));  // a token of mass 0 is never accepted
   EXPECT_THAT(accepted_at_zero("gap", {.gap = std::log(.5 / .15) + 1e-6}, raw), ElementsAre(0, 1, 2));
   EXPECT_THAT(accepted_at_zero("gap", {.gap = std::log(.5 / .15) - 1e-6}, raw), ElementsAre(0, 1));
+  // SpecDec asks for both conditions.
+  const double to_third = std::log(.5 / .15) + 1e-6;
+  EXPECT_THAT(accepted_at_zero("specdec", {.beta = 3, .gap = to_third}, raw), ElementsAre(0, 1, 2));
+  EXPECT_THAT(accepted_at_zero("specdec", {.beta = 2, .gap = to_third}, raw), ElementsAre(0, 1));
+  EXPECT_THAT(accepted_at_zero("specdec", {.beta = 3, .gap = std::log(.5 / .3) + 1e-6}, raw),
+              ElementsAre(0, 1));
+  EXPECT_THAT(accepted_at_zero("specdec", {.beta = 1, .gap = 9}, raw), ElementsAre(0));
+  // The distance counts token ids on both sides of the best token.
+  const Distribution middle = row({.1, .2, .3, .2, .2, 0});
+  EXPECT_THAT(accepted_at_zero("distance", {}, middle), ElementsAre(2));
+  EXPECT_THAT(accepted_at_zero("distance", {.distance = 1}, middle), ElementsAre(1, 2, 3));
+  EXPECT_THAT(accepted_at_zero("distance", {.distance = 1 << 30}, middle), ElementsAre(0, 1, 2, 3, 4));
   EXPECT_THAT(accepted_at_zero("threshold", {.theta = .15 - 1e-8}, raw), ElementsAre(0, 1, 2));
   EXPECT_THAT(accepted_at_zero("threshold", {.theta = .1, .top_k = 2}, raw), ElementsAre(0, 1));
   EXPECT_THAT(accepted_at_zero("threshold", {.theta = .6}, raw), ElementsAre());
@@ -212,6 +235,43 @@ TEST(Accept, WalksToTheLeafAndAsksOnlyForRowsThatItReaches) {
     ASSERT_FALSE(none.out.tested[0].accepted);
     ASSERT_EQ(none.out.tested[0].rank, -1);
   }
+}
+
+// Each step keeps min_block - 1 drafted tokens, whatever they are, and judges the others by top-beta.
+TEST(MinimumBlock, KeepsThePrefixOfTheDraft) {
+  const AcceptanceRule& rule = find_acceptance_rule("minimum_block");
+  const Distribution raw = row({.5, .3, .2, 0});
+  Distribution p;
+  p.assign_one_hot(0, 4);
+  const auto kept = [&](const std::vector<Token>& tokens, const RuleOptions& options) {
+    Draft draft;
+    draft.reset(0);
+    for (const Token token : tokens) draft.add(token, draft.tree.size() - 1);
+    Acceptance out;
+    accept(rule, options, draft, [&](int) { return TargetRow{&p, &raw}; }, Coins(1, 1), 10, out);
+    EXPECT_EQ(out.next, 0);
+    EXPECT_EQ(out.bonus, out.path.size() == tokens.size());
+    EXPECT_EQ(out.tested.size(), out.path.size() + (out.bonus ? 0 : 1));
+    return out.path.size();
+  };
+  EXPECT_EQ(kept({2, 1, 0, 0}, {.min_block = 1}), 0u);
+  EXPECT_EQ(kept({2, 1, 0, 0}, {.min_block = 2}), 1u);
+  EXPECT_EQ(kept({2, 1, 0, 0}, {.min_block = 3}), 4u);
+  EXPECT_EQ(kept({2, 1, 0, 2}, {.min_block = 3}), 3u);
+  EXPECT_EQ(kept({2, 1, 1, 2}, {.beta = 2, .min_block = 2}), 3u);
+  EXPECT_EQ(kept({2, 1}, {.min_block = 9}), 2u);
+  EXPECT_EQ(kept({3, 0}, {.min_block = 3}), 0u);  // a token of probability 0 is not even kept then
+}
+
+// A kept token follows the draft's law, so at the first node the law of the text is q.
+TEST(MinimumBlock, HasTheDraftsLawWhereTokensAreKept) {
+  const AcceptanceRule& rule = find_acceptance_rule("minimum_block");
+  const Distribution p = row({.5, .3, .15, .05}), q = row({.1, .2, .3, .4});
+  std::vector<double> law;
+  rule.output_law({&p, &p}, &q, -1, {.min_block = 2}, law);
+  for (Token x = 0; x < 4; ++x) EXPECT_NEAR(law[static_cast<std::size_t>(x)], q.prob(x), 1e-7) << x;
+  EXPECT_NEAR(rule.expected({&p, &p}, &q, -1, {.min_block = 2}), 1, 1e-7);
+  EXPECT_NEAR(rule.expected({&p, &p}, &q, -1, {.beta = 2}), .3, 1e-7);
 }
 
 TEST(Accept, NoDraftIsAutoregressiveDecoding) {
