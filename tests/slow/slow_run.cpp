@@ -53,6 +53,8 @@ void make_heads(const fs::path& folder, const std::vector<std::string>& texts) {
     shape.prefix = std::string(kind) == "hydra";
     write_random_head(folder / kind, kind, target.config(), shape);
   }
+  // These use the target's output layer, so they have no vocabulary map.
+  write_random_head(folder / "blockwise", "blockwise", target.config(), {.inner = 32});
 }
 
 }  // namespace

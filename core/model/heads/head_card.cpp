@@ -23,7 +23,10 @@ constexpr const char* kOther = "Use the target that this head was trained for.";
 constexpr const char* kWriteCard = "Write the head's card again.";
 
 constexpr std::pair<HeadKind, std::string_view> kKinds[] = {
-    {HeadKind::kMedusa, "medusa"}, {HeadKind::kHydra, "hydra"}, {HeadKind::kMlpSpeculator, "mlp_speculator"}};
+    {HeadKind::kBlockwise, "blockwise"},
+    {HeadKind::kMedusa, "medusa"},
+    {HeadKind::kHydra, "hydra"},
+    {HeadKind::kMlpSpeculator, "mlp_speculator"}};
 
 bool is_pickle(const fs::path& file) {
   const std::string extension = file.extension().string();
@@ -83,9 +86,9 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   const auto* const known = std::find_if(std::begin(kKinds), std::end(kKinds),
                                          [&](const auto& entry) { return entry.second == kind; });
   if (known == std::end(kKinds)) {
-    card.refuse("kind",
-                fmt::format("\"{}\", \"{}\" or \"{}\"", kKinds[0].second, kKinds[1].second, kKinds[2].second),
-                kWriteCard);
+    std::string names;
+    for (const auto& [each, name] : kKinds) names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", name);
+    card.refuse("kind", "one of " + names, kWriteCard);
   }
   out.kind = known->first;
   const ConfigValues stated = card.object("target");
@@ -102,7 +105,8 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   out.heads = shape.integer("heads", 1, kMostHeads);
   out.blocks = shape.integer_or("blocks", 1, out.kind == HeadKind::kHydra ? 1 : 0, kMostBlocks);
   out.prefix_attention = shape.flag_or("prefix_attention", false);
-  if (out.kind == HeadKind::kMlpSpeculator) out.inner = shape.integer("inner", 1, kMostInner);
+  if (out.kind == HeadKind::kMlpSpeculator || out.kind == HeadKind::kBlockwise)
+    out.inner = shape.integer("inner", 1, kMostInner);
   out.tied = shape.flag_or("tied", false);
   out.scale_input = shape.flag_or("scale_input", false);
 

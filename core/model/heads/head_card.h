@@ -13,6 +13,7 @@ namespace speclab {
 /// The architectures of heads that read one hidden state of the target and have no state of their own between
 /// steps, apart from the KV cache of a prefix layer.
 enum class HeadKind : std::uint8_t {
+  kBlockwise,      ///< BlockwiseHeads (blockwise_heads.h)
   kMedusa,         ///< MedusaHeads (medusa_heads.h)
   kHydra,          ///< HydraHeads (hydra_heads.h)
   kMlpSpeculator,  ///< MlpSpeculatorHeads (mlp_speculator_heads.h)
@@ -35,7 +36,8 @@ std::string_view to_string(HeadKind kind);
 ///   Without it, the output heads have a row for each token of the target.
 /// - "tree" is the tree to draft by default (IndexPaths); without it, a chain.
 /// - "shape": "heads", and by kind "blocks" (Medusa, Hydra: residual blocks of a head; default 1),
-///   "prefix_attention" (Hydra), "inner", "tied" and "scale_input" (MLP speculator).
+///   "prefix_attention" (Hydra), "inner" (MLP speculator, blockwise), "tied" and "scale_input" (MLP
+///   speculator).
 /// - "training" tells people about the data and the training. It is not read.
 ///
 /// The tensors have the names of the published code, see the classes of the kinds. Without head.json, the

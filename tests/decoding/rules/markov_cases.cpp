@@ -245,6 +245,17 @@ std::vector<Case> small_cases() {
     options["head"] = some_head(kind);
     return choose(kind, options);
   };
+  all.push_back(of_chains({.name = "a block of heads in two phases, drawn",
+                           .strategy = heads("blockwise", {{"phases", "two_phase"},
+                                                           {"widths", {1, 1}},
+                                                           {"children", "without_replacement"},
+                                                           {"budget", "fixed"}}),
+                           .patient = false,
+                           .divides = false}));
+  all.push_back({.name = "a block of heads",
+                 .strategy = heads("blockwise", {{"widths", {2, 1}}}),
+                 .patient = false,
+                 .divides = false});
   all.push_back({.name = "independent heads",
                  .strategy = heads("medusa", {{"widths", {2, 1}}}),
                  .patient = false,

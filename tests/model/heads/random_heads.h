@@ -14,7 +14,7 @@ namespace speclab::fixtures {
 struct RandomHead {
   int heads = 3;
   int blocks = 1;
-  int inner = 16;       // of an MLP speculator
+  int inner = 16;       // of an MLP speculator and of blockwise heads
   bool prefix = false;  // prefix attention of Hydra
   bool tied = false, scale_input = false;
   std::vector<Token> ids{};  // vocabulary map; empty: all tokens of the target
@@ -39,9 +39,12 @@ inline Tensors random_head_tensors(const std::string& kind, const ModelConfig& t
     add(name + ".weight", {out, in}, 0, gain * by(in));
     if (bias) add(name + ".bias", {out}, 0, .1);
   };
+  if (kind == "blockwise") linear("ffn_in", inner, d, 1, true);
   for (int i = 0; i < of.heads; ++i) {
     const std::string at = std::to_string(i);
-    if (kind == "medusa") {
+    if (kind == "blockwise") {
+      linear("ffn_out." + at, d, inner, 3, true);
+    } else if (kind == "medusa") {
       for (int block = 0; block < of.blocks; ++block)
         linear(at + "." + std::to_string(block) + ".linear", d, d, 1, true);
       linear(at + "." + std::to_string(of.blocks), rows, d, 4, false);
@@ -88,6 +91,7 @@ inline Json head_card(const std::string& kind, const ModelConfig& target, const 
   if (kind == "mlp_speculator")
     card["shape"] = {
         {"heads", of.heads}, {"inner", of.inner}, {"tied", of.tied}, {"scale_input", of.scale_input}};
+  if (kind == "blockwise") card["shape"] = {{"heads", of.heads}, {"inner", of.inner}};
   if (!of.ids.empty()) card["vocabulary_map"] = "draft_vocab";
   return card;
 }

@@ -54,6 +54,7 @@ ALLOWED = {
     *(("experiments/optimize/searched_strategies.h", name) for name in SEARCHED),
     ("experiments/simulate/replay/search.cpp", "simulated"),  # a device that is simulated
     # The format of a head has the name of the strategy that drafts with it.
+    ("core/model/heads/head_card.cpp", "blockwise"),
     ("core/model/heads/head_card.cpp", "medusa"),
     ("core/model/heads/head_card.cpp", "hydra"),
     ("core/model/heads/head_card.cpp", "mlp_speculator"),

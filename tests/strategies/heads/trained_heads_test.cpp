@@ -29,7 +29,14 @@ std::vector<Form> forms() {
   for (Token id = 0; id < 64; ++id)
     if (id % 4 != 2) most.push_back(id);
   const json drawn = {{"widths", {40, 1}}, {"children", "without_replacement"}};
-  return {{"medusa", "medusa", {}, {{"widths", {40, 1, 1}}}},
+  return {{"blockwise", "blockwise", {}, {{"widths", {40, 1, 1}}}},
+          {"blockwise_two_phase", "blockwise", {}, {{"widths", {40, 1, 1}}, {"phases", "two_phase"}}},
+          {"blockwise_drawn", "blockwise", {}, drawn},
+          {"blockwise_two_phase_drawn",
+           "blockwise",
+           {},
+           {{"widths", {40, 1}}, {"children", "without_replacement"}, {"phases", "two_phase"}}},
+          {"medusa", "medusa", {}, {{"widths", {40, 1, 1}}}},
           {"medusa_two_blocks", "medusa", {.heads = 2, .blocks = 2, .ids = most}, {{"widths", {36, 2}}}},
           {"medusa_drawn", "medusa", {}, drawn},
           {"hydra", "hydra", {.blocks = 2}, {{"widths", {40, 1, 1}}}},
