@@ -6,17 +6,18 @@
 //              A step is one forward of the target over k rows. If the heads are always right, m tokens take
 //              m / k + 1 forwards; the prefill is the one forward more.
 //   two_phase  a forward of the pending token alone gives the state for the block; its own row is the first
-//              guess. A second forward verifies the block. If the heads are always right, m tokens take 2 m / k
-//              forwards. In the paper, a step ends before the first wrong guess, and the next step predicts that
-//              token again. Here the verifying forward adds it at once, as in every step of this program, so a
-//              step with a wrong guess has one token more than in the paper. Its row also takes the place of
-//              the last head's guess, so the last head does not run.
+//              guess. A second forward verifies the block. If the heads are always right, m tokens take 2 m /
+//              k forwards. In the paper, a step ends before the first wrong guess, and the next step predicts
+//              that token again. Here the verifying forward adds it at once, as in every step of this
+//              program, so a step with a wrong guess has one token more than in the paper. Its row also takes
+//              the place of the last head's guess, so the last head does not run.
 //
 // Paper:       Stern et al. 2018, "Blockwise Parallel Decoding for Deep Autoregressive Models" (arXiv
 //              1811.03115), Sections 3 (two phases), 4 (merged) and 5 (criteria). The criteria are rules:
 //              "exact"; "top_beta" for the top-k selection; "distance" for ordered vocabularies;
 //              "minimum_block". The heads' own layout is described in core/model/heads/blockwise_heads.h.
-// Draft cost:  one small layer, and for each head another one and the target's output layer; two_phase: also a
+// Draft cost:  one small layer, and for each head another one and the target's output layer; two_phase: also
+// a
 //              forward of the target with one row.
 // Loses when:  the text branches, as for medusa: a head does not know the guesses of the heads before it. The
 //              output layer runs once for each head, which is a large part of a small target. two_phase is
@@ -114,9 +115,8 @@ class Blockwise final : public StatesDrafter {
     const Token pending = sequence.tokens.back();
     const std::int32_t root = -1, wanted = 0;
     const Tap tap{.layer = tap_, .out = predicted_.data(), .nodes = {}};
-    resources()
-        .target_session(sequence)
-        .forward({&pending, 1}, {&root, 1}, {&wanted, 1}, row_.data(), {&tap, 1});
+    resources().target_session(sequence).forward({&pending, 1}, {&root, 1}, {&wanted, 1}, row_.data(),
+                                                 {&tap, 1});
   }
 
   int tap_;

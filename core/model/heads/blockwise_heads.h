@@ -8,9 +8,9 @@
 namespace speclab {
 
 /// Heads of blockwise parallel decoding (Stern et al. 2018, "Blockwise Parallel Decoding for Deep
-/// Autoregressive Models", Section 4): one feed-forward layer after the target's last layer. It has one output
-/// for each head, and each output is added to the target's state and goes through the target's own output
-/// layer:
+/// Autoregressive Models", Section 4): one feed-forward layer after the target's last layer. It has one
+/// output for each head, and each output is added to the target's state and goes through the target's own
+/// output layer:
 ///
 ///     logits_i = W (h + U_i ReLU(V h + b) + c_i),   W: the output layer of the target.
 ///

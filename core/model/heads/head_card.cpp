@@ -22,11 +22,10 @@ constexpr int kMostBlocks = 8, kMostInner = 1 << 17;
 constexpr const char* kOther = "Use the target that this head was trained for.";
 constexpr const char* kWriteCard = "Write the head's card again.";
 
-constexpr std::pair<HeadKind, std::string_view> kKinds[] = {
-    {HeadKind::kBlockwise, "blockwise"},
-    {HeadKind::kMedusa, "medusa"},
-    {HeadKind::kHydra, "hydra"},
-    {HeadKind::kMlpSpeculator, "mlp_speculator"}};
+constexpr std::pair<HeadKind, std::string_view> kKinds[] = {{HeadKind::kBlockwise, "blockwise"},
+                                                            {HeadKind::kMedusa, "medusa"},
+                                                            {HeadKind::kHydra, "hydra"},
+                                                            {HeadKind::kMlpSpeculator, "mlp_speculator"}};
 
 bool is_pickle(const fs::path& file) {
   const std::string extension = file.extension().string();
