@@ -2,14 +2,16 @@
 
 #include <cmath>
 
+#include "core/model/heads/blockwise_heads.h"
 #include "core/model/heads/hydra_heads.h"
 #include "core/model/heads/medusa_heads.h"
 #include "core/model/heads/mlp_speculator_heads.h"
 #include "core/model/net/session.h"
 #include "tests/model/heads/random_heads.h"
 
-// The three published layouts against double arithmetic: float32 on the CPU within 5e-5 of the largest logit,
-// the simulated GPU, which rounds inputs of linear layers to bf16, within 6e-2.
+// The three published layouts and that of blockwise heads against double arithmetic: float32 on the CPU
+// within 5e-5 of the largest logit, the simulated GPU, which rounds inputs of linear layers to bf16, within
+// 6e-2.
 
 namespace speclab::published_heads_test {
 namespace {
@@ -93,6 +95,32 @@ TEST_P(PublishedHeads, MedusaEqualsDouble) {
       heads.logits(run, head, states, logits);
       expect_near(run, logits, expected);
     }
+  }
+}
+
+// h + U ReLU(V h + b) + c, and the output layer of the target.
+TEST_P(PublishedHeads, BlockwiseEqualsDouble) {
+  const RandomHead shape{.heads = 2, .inner = 24};
+  BlockwiseHeads heads(write("blockwise", HeadKind::kBlockwise, shape), *target_);
+  ASSERT_EQ(heads.count(), 2);
+  HeadRunner run(target_);
+  HeadRows states, inner, logits;
+  run.put(states_.data(), kRows, kHidden, states);
+  heads.prepare(run, states, inner);
+  for (int head = 0; head < 2; ++head) {
+    std::vector<std::vector<double>> expected;
+    for (int row = 0; row < kRows; ++row) {
+      const std::vector<double> x = row_of(states_, kHidden, row);
+      std::vector<double> y = linear("ffn_in", x);
+      for (double& value : y) value = apply(Activation::kRelu, value);
+      y = linear("ffn_out." + std::to_string(head), y);
+      std::vector<float> sum(kHidden), out(kVocab);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<float>(x[i] + y[i]);
+      target_->head(sum.data(), 1, FinalNorm::kDone, out.data());
+      expected.emplace_back(out.begin(), out.end());
+    }
+    heads.logits(run, head, states, inner, logits);
+    expect_near(run, logits, expected);
   }
 }
 
