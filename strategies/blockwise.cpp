@@ -136,7 +136,7 @@ const RegisterStrategy<BlockwiseOptions, Blockwise> registered{{
     .paper = "Stern et al. 2018, Blockwise Parallel Decoding",
     .draft_source = "trained heads on the target's state",
     .stop_rule = "number of heads, or shape of the tree",
-    .verification = "chain or tree",
+    .verification = "tree",
     .criterion = "any rule; exact, top_beta, distance and minimum_block are those of the paper",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "heads for this target",

@@ -1,14 +1,16 @@
-"""Trains Medusa heads (Cai et al. 2024) on the text and the hidden states that generate.py stored, and writes the head folder.
+"""Trains heads on the text and the hidden states that generate.py stored, and writes the head folder.
 
-    scripts/train/heads.py --out DIR [--heads 4] [--vocab 4096] [--minutes 30]
+    scripts/train/heads.py --out DIR [--kind medusa] [--heads 4] [--vocab 4096] [--objective forward_kl] [--minutes 30]
 
-Medusa-1: the target stays as it is. Head i reads the target's state f at a position, and predicts the distribution at the position after
-the next i + 1 tokens: logits_i = W_i (f + SiLU(V_i f + b_i)) over a reduced vocabulary. V and b start at 0 and W at the rows of the target's
-output head, so each head starts as that output head. The loss is sum_i decay^i * -sum_v p(v) log q_i(v), with p as in train.py. States are
-read shard by shard, so they need not fit into memory. After each shard the training is saved, and the same command goes on from there.
+The kinds are blockwise, hydra, medusa and mlp_speculator (head_modules.py). The target stays as it is: this is the frozen mode of blockwise
+parallel decoding, and Medusa-1. Modes that also train the target, and text from beam search, do not exist. Sequential heads read the tokens
+of the text in training. The loss is sum_i decay^i * objective_i (head_objectives.py), with p as in train.py, over a reduced vocabulary.
+States are read shard by shard, so they need not fit into memory. After each shard the training is saved, and the same command goes on from
+there.
 
 Before and after the training, and after each epoch, it measures on held-out sequences, by head: alpha = mean sum_v min(p, q), and how often the
-head's token of each rank is the target's best token. These shares choose the tree in head.json (head_tree.py).
+head's token of each rank is the target's best token. These shares choose the tree in head.json (head_tree.py). For sequential heads they are
+those after right tokens. Blockwise heads get no tree; they draft a chain, as in the paper.
 """
 
 import argparse
@@ -21,47 +23,20 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from generate import require_target
+from head_modules import KINDS, make_heads
+from head_objectives import OBJECTIVES, head_loss
 from head_tree import best_tree
 from safetensors.torch import save_file
 from target import Gguf
-from torch import nn
-from train import HELD_OUT, DistillationLoss, Text, choose_vocabulary
+from train import HELD_OUT, Text, choose_vocabulary
 
 RANKS = 10  # ranks of a head whose accuracy is measured
 
 
-class MedusaHeads(nn.Module):
-    def __init__(self, embedding, vocab, heads):
-        """embedding [V, D]: the target's output head; vocab [K]: sorted ids that the heads cover."""
-        super().__init__()
-        width = embedding.shape[1]
-        self.register_buffer("vocab", vocab)
-        self.blocks = nn.ModuleList(nn.Linear(width, width) for _ in range(heads))
-        self.outputs = nn.ParameterList(nn.Parameter(embedding[vocab].clone()) for _ in range(heads))
-        for block in self.blocks:
-            nn.init.zeros_(block.weight)
-            nn.init.zeros_(block.bias)
-
-    def hidden(self, head, features):
-        return features + F.silu(self.blocks[head](features))
-
-    def tensors(self):
-        """The tensors of head.safetensors, with the names of the published code."""
-        out = {}
-        for i, (block, output) in enumerate(zip(self.blocks, self.outputs)):
-            out[f"{i}.0.linear.weight"], out[f"{i}.0.linear.bias"], out[f"{i}.1.weight"] = (
-                block.weight,
-                block.bias,
-                output,
-            )
-        out = {name: tensor.detach().cpu().bfloat16().contiguous() for name, tensor in out.items()}
-        return out | {"draft_vocab": self.vocab.cpu().to(torch.int32)}
-
-
 class States:
-    """Positions of the text with their states, shard by shard. left [M]: positions of the same sequence after each position."""
+    """Positions of the text with their states, shard by shard. left [M]: positions of the same sequence after each position. ids [M]: the token
+    at each position."""
 
     def __init__(self, text, shards):
         self.text, self.shards = text, shards
@@ -69,8 +44,10 @@ class States:
             torch.zeros(text.tokens, dtype=torch.long),
             torch.zeros(text.tokens, dtype=torch.bool),
         )
+        self.ids = torch.zeros(text.tokens, dtype=torch.long)
         for i, (tokens, start, offset) in enumerate(text.sequences):
             n = len(tokens) - start
+            self.ids[offset : offset + n] = tokens[start:]
             self.left[offset : offset + n] = torch.arange(n - 1, -1, -1)
             self.held_out[offset : offset + n] = i % HELD_OUT == 0
 
@@ -92,11 +69,21 @@ class States:
         at = place[keep] + head + 1
         return keep.to(device), self.text.index[at].to(device).long(), self.text.p[at].to(device).float()
 
+    def between(self, place, head, device):
+        """The head + 1 tokens after each position of `place` that has a label for this head, [n, head + 1]: those that a sequential head reads."""
+        at = place[self.left[place] > head]
+        return self.ids[at[:, None] + 1 + torch.arange(head + 1)].to(device)
+
+
+def hidden_of(heads, head, features, place, states, device):
+    """What the output layer of a head reads at the positions with a label; features: of these positions."""
+    return heads.hidden(head, features, states.between(place, head, device) if heads.sequential else None)
+
 
 @torch.no_grad()
 def measure(heads, states, device):
     """(alpha [heads], accuracy [heads, RANKS]) on held-out sequences."""
-    count = len(heads.blocks)
+    count = heads.count
     alpha, hits, seen = torch.zeros(count), torch.zeros(count, RANKS), torch.zeros(count)
     for shard in range(len(states.shards)):
         rows = states.rows(shard, held_out=True)
@@ -106,10 +93,12 @@ def measure(heads, states, device):
         for part in rows.split(2048):
             f = features[part].to(device).float()
             for i in range(count):
-                keep, index, p = states.labels(states.text.begins[shard] + part, i, device)
+                place = states.text.begins[shard] + part
+                keep, index, p = states.labels(place, i, device)
+                hidden, output = hidden_of(heads, i, f[keep], place, states, device), heads.output(i)
                 for at in range(0, len(keep), 512):
                     k, w = index[at : at + 512], p[at : at + 512]
-                    logits = heads.hidden(i, f[keep[at : at + 512]]) @ heads.outputs[i].T
+                    logits = hidden[at : at + 512] @ output.T
                     q = logits.log_softmax(1).gather(1, k).exp()
                     alpha[i] += torch.minimum(q, w).sum().item()
                     hits[i] += (logits.topk(RANKS).indices == k[:, :1]).sum(0).cpu()
@@ -150,11 +139,12 @@ def train(heads, states, args, path):
             if time.time() - begin > 60 * args.minutes:
                 break
             f, total = features[part].to(device).float(), 0.0
-            for i in range(len(heads.blocks)):
-                keep, index, p = states.labels(states.text.begins[shard] + part, i, device)
+            place = states.text.begins[shard] + part
+            for i in range(heads.count):
+                keep, index, p = states.labels(place, i, device)
                 if len(keep):
-                    hidden = heads.hidden(i, f[keep])
-                    total = total + args.decay**i * DistillationLoss.apply(hidden, heads.outputs[i], index, p)
+                    hidden = hidden_of(heads, i, f[keep], place, states, device)
+                    total = total + args.decay**i * head_loss(args.objective, hidden, heads.output(i), index, p)
             heads.zero_grad()
             total.backward()
             now = max(progress(), at["done"] / (args.epochs * shards))
@@ -176,28 +166,29 @@ def train(heads, states, args, path):
 
 
 def card(heads, file, accuracy, nodes, training):
-    tree, expected = best_tree(accuracy.tolist(), nodes)
+    is_chain = heads.kind == "blockwise"
+    tree, expected = best_tree([row[:1] for row in accuracy.tolist()] if is_chain else accuracy.tolist(), nodes)
     training |= dict(
         accuracy=[[round(a, 4) for a in row] for row in accuracy.tolist()], expected_tau=round(expected, 3)
     )
-    return {
+    out = {
         "format": "speclab head 1",
-        "kind": "medusa",
+        "kind": heads.kind,
         "weights": "head.safetensors",
         "target": {
             "name": str(file.field("general.name")),
-            "hidden": heads.outputs[0].shape[1],
+            "hidden": heads.width,
             "layers": int(file.field("llama.block_count")),
             "vocab": len(file.field("tokenizer.ggml.tokens")),
             "embedding_sha256": file.embedding_sha256(),
             "tokenizer_sha256": file.tokenizer_sha256(),
         },
         "taps": ["final_norm"],
-        "vocabulary_map": "draft_vocab",
-        "tree": tree,
-        "shape": {"heads": len(heads.blocks), "blocks": 1},
+        "shape": heads.shape(),
         "training": training,
     }
+    # Blockwise heads use all rows of the target's output layer.
+    return out if is_chain else out | {"vocabulary_map": "draft_vocab", "tree": tree}
 
 
 def main():
@@ -206,8 +197,16 @@ def main():
     parser.add_argument("--cache", type=Path, default=Path(".cache/train"), help="folder of the text of generate.py")
     parser.add_argument("--out", type=Path, required=True, help="folder of the heads")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--kind", choices=KINDS, default="medusa")
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--vocab", type=int, default=4096, help="tokens that the heads can draft")
+    parser.add_argument("--inner", type=int, default=512, help="width inside blockwise heads and an MLP speculator")
+    parser.add_argument("--objective", choices=OBJECTIVES, default="forward_kl")
+    parser.add_argument(
+        "--vocab",
+        type=int,
+        default=4096,
+        help="tokens that the heads can draft; for blockwise heads: that the loss sees",
+    )
     parser.add_argument("--nodes", type=int, default=15, help="nodes of the tree in the card")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--minutes", type=float, default=30.0, help="stop after this time")
@@ -228,9 +227,10 @@ def main():
     vocab, _, _ = choose_vocabulary(shards, embedding, args.vocab, args.device)
     states = States(Text(shards, embedding, vocab, args.device), shards)
     torch.manual_seed(args.seed)
-    heads = MedusaHeads(embedding, vocab, args.heads).to(args.device)
+    heads = make_heads(args.kind, embedding, vocab, args.heads, args.inner).to(args.device)
     report("start", *measure(heads, states, args.device))
     what = [sha256, [(s.name, s.stat().st_size) for s in shards], args.heads, args.vocab, args.seed, args.batch]
+    what += [args.kind, args.inner, args.objective]
     key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
     steps, tokens, seconds = train(heads, states, args, args.cache / f"heads-{key}.pt")
     alpha, accuracy = measure(heads, states, args.device)
@@ -242,7 +242,8 @@ def main():
         steps=steps,
         tokens=tokens,
         seconds=round(seconds),
-        objective="forward KL to the target's 64 most probable tokens",
+        objective=args.objective,
+        labels="the target's 64 most probable tokens",
         decay=args.decay,
         alpha=[round(a, 4) for a in alpha.tolist()],
     )

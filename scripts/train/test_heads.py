@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from heads import MedusaHeads, States, measure, train
+import torch.nn.functional as F
+from head_modules import KINDS, make_heads
+from head_objectives import OBJECTIVES, head_loss
+from heads import States, card, measure, train
 from train import Text
 
 V, D, N = 80, 16, 60  # tokens of the vocabulary, width of a state, tokens of a sequence
@@ -45,14 +48,17 @@ class HeadsTest(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name)
-        self.shards, embedding = write_text(self.folder)
+        self.shards, self.embedding = write_text(self.folder)
         vocab = torch.arange(V)
-        self.states = States(Text(self.shards, embedding, vocab, "cpu"), self.shards)
+        self.states = States(Text(self.shards, self.embedding, vocab, "cpu"), self.shards)
         torch.manual_seed(1)
-        self.heads = MedusaHeads(embedding, vocab, 2)
+        self.heads = self.make("medusa")
         self.options = types.SimpleNamespace(
-            device="cpu", rate=3e-2, epochs=8, minutes=10, seed=1, batch=256, decay=0.8
+            device="cpu", rate=3e-2, epochs=8, minutes=10, seed=1, batch=256, decay=0.8, objective="forward_kl"
         )
+
+    def make(self, kind, vocab=None):
+        return make_heads(kind, self.embedding, torch.arange(V) if vocab is None else vocab, 2, 64)
 
     def test_a_label_is_the_distribution_some_positions_later(self):
         begin = self.states.text.begins[1]
@@ -62,6 +68,20 @@ class HeadsTest(unittest.TestCase):
         self.assertTrue(torch.equal(index, self.states.text.index[place[:2] + 1].long()))
         self.assertEqual(self.states.labels(place, 1, "cpu")[0].tolist(), [0])
         self.assertTrue((p.sum(1) < 1.01).all())
+
+    def test_sequential_heads_read_the_tokens_up_to_the_label(self):
+        begin = self.states.text.begins[1]
+        place = begin + torch.tensor([0, 5, N - 3, N - 2])
+        with np.load(self.shards[1]) as z:
+            tokens = z["ids"][:N].tolist()
+        self.assertEqual(
+            self.states.between(place, 0, "cpu").tolist(), [tokens[1:2], tokens[6:7], tokens[N - 2 : N - 1]]
+        )
+        self.assertEqual(self.states.between(place, 1, "cpu").tolist(), [tokens[1:3], tokens[6:8]])
+        # The label is the law of the token after those.
+        keep, index, _ = self.states.labels(place, 1, "cpu")
+        self.assertEqual(keep.tolist(), [0, 1])
+        self.assertEqual(index[:, 0].tolist(), [tokens[3], tokens[8]])
 
     def test_held_out_sequences_are_not_trained_on(self):
         for shard in range(2):
@@ -77,16 +97,118 @@ class HeadsTest(unittest.TestCase):
         self.assertTrue((alpha > before + 0.1).all(), (before, alpha))
         self.assertGreater(accuracy[0, 0], 0.3)
         self.assertTrue((accuracy.sum(1) <= 1 + 1e-6).all())
-        again = MedusaHeads(self.heads.outputs[0].detach(), torch.arange(V), 2)
+        again = self.make("medusa")
         steps = train(again, self.states, self.options, state)  # nothing is left to do
         self.assertEqual(steps[1], tokens)
         self.assertTrue(torch.equal(again.outputs[1], self.heads.outputs[1]))
+
+    def test_heads_of_every_kind_learn_by_every_objective(self):
+        for number, kind in enumerate(KINDS):
+            for objective in ("forward_kl", OBJECTIVES[1 + number]):
+                with self.subTest(kind=kind, objective=objective):
+                    torch.manual_seed(1)
+                    heads = self.make(kind)
+                    before, _ = measure(heads, self.states, "cpu")
+                    self.options.objective = objective
+                    train(heads, self.states, self.options, self.folder / f"{kind}-{objective}.pt")
+                    alpha, _ = measure(heads, self.states, "cpu")
+                    self.assertTrue((alpha > before + 0.05).all(), (before, alpha))
 
     def test_tensors_have_the_published_names(self):
         tensors = self.heads.tensors()
         self.assertEqual(tensors["1.0.linear.weight"].shape, (D, D))
         self.assertEqual(tensors["1.1.weight"].shape, (V, D))
         self.assertEqual(tensors["draft_vocab"].dtype, torch.int32)
+
+    def stored(self, kind):
+        """Random heads with weights that are exact in bf16, their tensors in float, and what head 1 says for three positions."""
+        torch.manual_seed(2)
+        vocab = torch.arange(0, V, 2)
+        heads = self.make(kind, vocab)
+        with torch.no_grad():
+            for parameter in heads.parameters():
+                parameter.copy_((parameter + 0.3 * torch.randn_like(parameter)).bfloat16().float())
+        states, tokens = torch.randn(3, D), torch.tensor([[4, 7], [79, 0], [2, 2]])
+        with torch.no_grad():
+            logits = heads.hidden(1, states, tokens) @ heads.output(1).T
+        tensors = {name: tensor.float() for name, tensor in heads.tensors().items()}
+        return tensors, states, tokens, logits
+
+    def assert_near(self, a, b):
+        self.assertEqual(a.shape, b.shape)
+        self.assertLess((a - b).abs().max().item(), 1e-4 * b.abs().max().item())
+
+    # The formulas of the engine's classes, from the tensors of the file (core/model/heads).
+    def test_the_file_of_hydra_heads_says_what_was_trained(self):
+        t, states, tokens, logits = self.stored("hydra")
+        x = torch.cat([states, self.embedding[tokens[:, 0]], self.embedding[tokens[:, 1]]], 1)
+        at = "hydra_mlp.1.0."
+        y = F.silu(x @ t[at + "linear.weight"].T + t[at + "linear.bias"])
+        y = y + x @ t[at + "res_connection.weight"].T + t[at + "res_connection.bias"]
+        self.assert_near(y @ t["hydra_lm_head.1.weight"].T + t["hydra_lm_head.1.bias"], logits)
+
+    def test_the_file_of_an_mlp_speculator_says_what_was_trained(self):
+        t, states, tokens, logits = self.stored("mlp_speculator")
+        norm = lambda x: x / (x.pow(2).mean(1, keepdim=True) + 1e-6).sqrt()
+        ws = 0.5**0.25
+        we = ((1 - ws**2) * 64 / 2) ** 0.5
+        s = norm(states) / 2**0.5
+        for i in range(2):
+            s = ws * (s @ t[f"proj.{i}.weight"].T) + we * t["emb.0.weight"][tokens[:, i]]
+            s = F.gelu(t["ln.0.weight"] * norm(s) + t["ln.0.bias"])
+        self.assert_near(s @ t["head.0.weight"].T, logits)
+
+    def test_the_file_of_blockwise_heads_says_what_was_trained(self):
+        t, states, _, logits = self.stored("blockwise")
+        inner = F.relu(states @ t["ffn_in.weight"].T + t["ffn_in.bias"])
+        y = states + inner @ t["ffn_out.1.weight"].T + t["ffn_out.1.bias"]
+        self.assert_near(y @ self.embedding[::2].T, logits)
+        self.assertNotIn("draft_vocab", t)
+
+    def test_cards_say_how_the_engine_reads_the_heads(self):
+        file = types.SimpleNamespace(
+            field=lambda name: {"general.name": "tiny", "llama.block_count": 2, "tokenizer.ggml.tokens": [""] * V}[
+                name
+            ],
+            embedding_sha256=lambda: "a" * 64,
+            tokenizer_sha256=lambda: "b" * 64,
+        )
+        accuracy = torch.tensor([[0.6, 0.2], [0.3, 0.2]])
+        for kind in KINDS:
+            made = card(self.make(kind), file, accuracy, 3, {})
+            self.assertEqual((made["kind"], made["shape"]["heads"], made["target"]["hidden"]), (kind, 2, D))
+            self.assertEqual("vocabulary_map" in made, kind != "blockwise")
+            self.assertEqual(made.get("tree"), None if kind == "blockwise" else [[0], [1], [0, 0]])
+
+
+class Objectives(unittest.TestCase):
+    def setUp(self):
+        # q = (.5, .25, .125, .125), and p = (.25, .5) on the first two tokens, in the order 1, 0.
+        self.output = torch.tensor([0.5, 0.25, 0.125, 0.125]).log()[:, None]
+        self.arguments = (torch.ones(1, 1), self.output, torch.tensor([[1, 0]]), torch.tensor([[0.5, 0.25]]))
+
+    def loss(self, objective):
+        return head_loss(objective, *self.arguments).item()
+
+    def test_values_by_hand(self):
+        log = np.log
+        # Classes: token 1, token 0, the rest: p = (.5, .25, .25), q = (.25, .5, .25).
+        self.assertAlmostEqual(self.loss("reverse_kl"), 0.25 * log(0.5) + 0.5 * log(2), places=5)
+        middle = 0.375
+        one_way = 0.5 * log(0.5 / middle) + 0.25 * log(0.25 / middle)
+        self.assertAlmostEqual(self.loss("jsd"), one_way, places=5)
+        self.assertAlmostEqual(self.loss("total_variation"), 1 - 0.5, places=5)
+        self.assertAlmostEqual(self.loss("forward_kl"), -0.5 * log(0.25) - 0.25 * log(0.5), places=5)
+        self.assertAlmostEqual(self.loss("top_k"), -0.5 * log(0.25) - 0.25 * log(0.5), places=5)
+
+    def test_divergences_are_0_where_the_laws_are_equal(self):
+        label = (torch.tensor([[0, 1, 2, 3]]), torch.tensor([[0.5, 0.25, 0.125, 0.125]]))
+        for objective in ("reverse_kl", "jsd", "total_variation"):
+            self.assertAlmostEqual(head_loss(objective, torch.ones(1, 1), self.output, *label).item(), 0, places=5)
+
+    def test_an_unknown_objective_is_refused(self):
+        with self.assertRaisesRegex(ValueError, "hinge"):
+            self.loss("hinge")
 
 
 if __name__ == "__main__":
