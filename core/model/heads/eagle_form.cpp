@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/model/files/checkpoint_json.h"
 #include "core/model/files/huggingface_family.h"
 #include "core/model/heads/head_file.h"
 

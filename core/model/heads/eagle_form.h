@@ -2,10 +2,11 @@
 
 #include <vector>
 
-#include "core/model/files/checkpoint_json.h"
 #include "core/model/net/model.h"
 
 namespace speclab {
+
+class ConfigValues;
 
 /// What the card of an EAGLE head says about its modules (EagleHead in eagle_head.h).
 struct EagleForm {
