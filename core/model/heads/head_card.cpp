@@ -22,8 +22,11 @@ constexpr int kMostBlocks = 8, kMostInner = 1 << 17;
 constexpr const char* kOther = "Use the target that this head was trained for.";
 constexpr const char* kWriteCard = "Write the head's card again.";
 
-constexpr std::pair<HeadKind, std::string_view> kKinds[] = {
-    {HeadKind::kMedusa, "medusa"}, {HeadKind::kHydra, "hydra"}, {HeadKind::kMlpSpeculator, "mlp_speculator"}};
+constexpr std::pair<HeadKind, std::string_view> kKinds[] = {{HeadKind::kMedusa, "medusa"},
+                                                            {HeadKind::kHydra, "hydra"},
+                                                            {HeadKind::kMlpSpeculator, "mlp_speculator"},
+                                                            {HeadKind::kPass, "pass"},
+                                                            {HeadKind::kBlockDraft, "block_draft"}};
 
 bool is_pickle(const fs::path& file) {
   const std::string extension = file.extension().string();
@@ -83,9 +86,9 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   const auto* const known = std::find_if(std::begin(kKinds), std::end(kKinds),
                                          [&](const auto& entry) { return entry.second == kind; });
   if (known == std::end(kKinds)) {
-    card.refuse("kind",
-                fmt::format("\"{}\", \"{}\" or \"{}\"", kKinds[0].second, kKinds[1].second, kKinds[2].second),
-                kWriteCard);
+    std::string names;
+    for (const auto& [each, name] : kKinds) names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", name);
+    card.refuse("kind", "one of " + names, kWriteCard);
   }
   out.kind = known->first;
   const ConfigValues stated = card.object("target");
@@ -94,12 +97,15 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   require_hash(stated, "tokenizer_sha256", target.tokenizer_sha256(), target);
   if (stated.has("embedding_sha256"))
     require_hash(stated, "embedding_sha256", target.embedding_sha256(), target);
-  out.tap = read_tap(card, target);
+  if (out.kind == HeadKind::kBlockDraft) out.block = read_block_form(card, target);
+  else out.tap = read_tap(card, target);
   out.vocabulary_map = card.text_or("vocabulary_map", "");
   if (card.has("tree")) out.tree = read_index_paths(card.at("tree"), card.name("tree"));
 
   const ConfigValues shape = card.object("shape");
-  out.heads = shape.integer("heads", 1, kMostHeads);
+  out.heads = out.kind == HeadKind::kBlockDraft ? out.block.size - 1 : shape.integer("heads", 1, kMostHeads);
+  if (out.kind == HeadKind::kPass && !out.vocabulary_map.empty())
+    card.refuse("vocabulary_map", "none", "Look-ahead embeddings use the output head of the target.");
   out.blocks = shape.integer_or("blocks", 1, out.kind == HeadKind::kHydra ? 1 : 0, kMostBlocks);
   out.prefix_attention = shape.flag_or("prefix_attention", false);
   if (out.kind == HeadKind::kMlpSpeculator) out.inner = shape.integer("inner", 1, kMostInner);
@@ -130,6 +136,14 @@ fs::path weights_in(const fs::path& folder, std::initializer_list<const char*> n
 HeadCard read_published(const ConfigValues& config, const fs::path& folder, const Model& target) {
   HeadCard out;
   out.published = true;
+  if (config.has("dflash_config")) {
+    require_target(config, "hidden_size", "num_target_layers", "vocab_size", target);
+    out.kind = HeadKind::kBlockDraft;
+    out.block = read_published_block(config, target);
+    out.heads = out.block.size - 1;
+    out.weights = weights_in(folder, {"model.safetensors"});
+    return out;
+  }
   require_target(config, "hidden_size", "num_hidden_layers", "vocab_size", target);
   if (config.has("medusa_num_heads")) {
     out.kind = HeadKind::kMedusa;
@@ -161,7 +175,8 @@ HeadCard read_published(const ConfigValues& config, const fs::path& folder, cons
     out.scale_input = config.flag_or("scale_input", false);
     out.weights = weights_in(folder, {"model.safetensors"});
   } else {
-    throw Error({config.name("medusa_num_heads"), "nothing, and neither hydra_num_heads nor n_predict",
+    throw Error({config.name("medusa_num_heads"),
+                 "nothing, and none of hydra_num_heads, n_predict and dflash_config",
                  "the config.json of a published head", "Name the folder of a head, or write a head.json."});
   }
   return out;
