@@ -6,7 +6,9 @@ The modules have the structure and the names of the published code: Medusa (Fast
 attention (zankner/Hydra), the MLP speculator (foundation-model-stack/fms-extras), and EAGLE and EAGLE-3 (SafeAILab/EAGLE), each with its
 own config.json and file name. All heads are for the tiny target tests/golden/families/llama, whose embedding Hydra and EAGLE read. bf16
 holds all weights exactly. A head of EAGLE reads a text of POSITIONS states, and then drafts two chains below it from its own features.
-tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. --check writes nothing and exits 1 if a golden file
+tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. Two more folders have a block draft in the layout of
+DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout; block_oracle_test.cpp compares them.
+--check writes nothing and exits 1 if a golden file
 differs by more than rounding.
 """
 
@@ -264,6 +266,134 @@ CASES |= {
 }
 
 
+class DFlashLayer(nn.Module):
+    """A decoder layer whose keys and values also come from the context, with attention in both directions."""
+
+    def __init__(self, width, config):
+        super().__init__()
+        self.heads, self.kv_heads, self.head_dim = (
+            config[key] for key in ("num_attention_heads", "num_key_value_heads", "head_dim")
+        )
+        eps = config["rms_norm_eps"]
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        self.input_layernorm = nn.RMSNorm(width, eps)
+        self.post_attention_layernorm = nn.RMSNorm(width, eps)
+        self.self_attn = nn.ModuleDict(
+            {
+                "q_proj": nn.Linear(width, q, bias=False),
+                "k_proj": nn.Linear(width, kv, bias=False),
+                "v_proj": nn.Linear(width, kv, bias=False),
+                "o_proj": nn.Linear(q, width, bias=False),
+                "q_norm": nn.RMSNorm(self.head_dim, eps),
+                "k_norm": nn.RMSNorm(self.head_dim, eps),
+            }
+        )
+        ffn = config["intermediate_size"]
+        self.mlp = nn.ModuleDict(
+            {
+                "gate_proj": nn.Linear(width, ffn, bias=False),
+                "up_proj": nn.Linear(width, ffn, bias=False),
+                "down_proj": nn.Linear(ffn, width, bias=False),
+            }
+        )
+
+    def forward(self, x, context, rotate):
+        part = self.self_attn
+        y = self.input_layernorm(x)
+        both = torch.cat([context, y])
+        q = part["q_norm"](part["q_proj"](y).view(len(y), self.heads, self.head_dim))
+        k = part["k_norm"](part["k_proj"](both).view(len(both), self.kv_heads, self.head_dim))
+        v = part["v_proj"](both).view(len(both), self.kv_heads, self.head_dim)
+        q, k = rotate(q, len(context)), rotate(k, 0)
+        k, v = (t.repeat_interleave(self.heads // self.kv_heads, dim=1) for t in (k, v))
+        weights = torch.softmax(torch.einsum("qhd,khd->hqk", q, k) / math.sqrt(self.head_dim), dim=-1)
+        x = x + part["o_proj"](torch.einsum("hqk,khd->qhd", weights, v).flatten(1))
+        y = self.post_attention_layernorm(x)
+        return x + self.mlp["down_proj"](nn.functional.silu(self.mlp["gate_proj"](y)) * self.mlp["up_proj"](y))
+
+
+class DFlash(nn.Module):
+    def __init__(self, width, config):
+        super().__init__()
+        self.config = config
+        self.layers = nn.ModuleList(DFlashLayer(width, config) for _ in range(config["num_hidden_layers"]))
+        self.norm = nn.RMSNorm(width, config["rms_norm_eps"])
+        self.fc = nn.Linear(width * len(config["dflash_config"]["target_layer_ids"]), width, bias=False)
+        self.hidden_norm = nn.RMSNorm(width, config["rms_norm_eps"])
+
+    def rotate(self, x, first):
+        half = self.config["head_dim"] // 2
+        frequencies = self.config["rope_theta"] ** (-torch.arange(half) / half)
+        angles = torch.outer(torch.arange(first, first + len(x)), frequencies)[:, None]
+        a, b = x[..., :half], x[..., half:]
+        cos, sin = angles.cos(), angles.sin()
+        return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+    def forward(self, x, states):
+        context = self.hidden_norm(self.fc(states))
+        for layer in self.layers:
+            x = layer(x, context, self.rotate)
+        return self.norm(x)
+
+
+DFLASH = {
+    "architectures": ["DFlashDraftModel"],
+    "model_type": "qwen3",
+    "hidden_size": 32,
+    "vocab_size": 112,
+    "num_target_layers": 2,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 40,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "attention_bias": False,
+    "max_position_embeddings": 64,
+    "rope_theta": 10000.0,
+    "rope_scaling": None,
+    "layer_types": ["full_attention", "full_attention"],
+    "block_size": 4,
+    "dflash_config": {"mask_token_id": 111, "target_layer_ids": [0, 1]},
+}
+PASS = {
+    "format": "speclab head 1",
+    "kind": "pass",
+    "weights": "head.safetensors",
+    "target": {"name": "tiny", "hidden": 32, "layers": 2, "vocab": 112},
+    "shape": {"heads": 3},
+}
+
+
+def make_block(target):
+    """A block after POSITIONS positions, whose states do not come from a text."""
+    module = DFlash(target.config.hidden_size, DFLASH).eval()
+    randomise(module)
+    states = torch.randn(POSITIONS, module.fc.in_features).bfloat16().float()
+    pending = torch.randint(target.config.vocab_size, (1,))
+    block = DFLASH["block_size"]
+    tokens = torch.cat([pending, torch.full((block - 1,), DFLASH["dflash_config"]["mask_token_id"])])
+    with torch.inference_mode():
+        logits = target.lm_head(module(target.get_input_embeddings()(tokens), states))[1:]
+    golden = {"states": states.tolist(), "tokens": pending.tolist(), "logits": rounded([logits])}
+    return golden, DFLASH, "model.safetensors", tensors_of(module, "")
+
+
+def make_pass(target):
+    """The target's rows at a pending token and the look-ahead embeddings after a text."""
+    lookahead = torch.randn(PASS["shape"]["heads"], target.config.hidden_size).bfloat16().float()
+    text = torch.randint(target.config.vocab_size, (POSITIONS,))
+    with torch.inference_mode():
+        inputs = torch.cat([target.get_input_embeddings()(text), lookahead])[None]
+        logits = target(inputs_embeds=inputs).logits[0, POSITIONS - 1 :]
+    golden = {"states": [], "tokens": text.tolist(), "logits": rounded([logits])}
+    return golden, PASS, "head.safetensors", {"lookahead.weight": lookahead}
+
+
+SPECIAL = {"block_draft": make_block, "pass": make_pass}
+
+
 def randomise(module):
     for name, parameter in module.named_parameters():
         wide = parameter.dim() > 1
@@ -309,8 +439,10 @@ def eagle_golden(module, states, target):
 
 
 def make(name, target):
-    file, prefix, config, build = CASES[name]
     torch.manual_seed(zlib.crc32(name.encode()))
+    if name in SPECIAL:
+        return SPECIAL[name](target)
+    file, prefix, config, build = CASES[name]
     module = build(target.config).eval()
     randomise(module)
     if hasattr(module, "features"):
@@ -348,7 +480,7 @@ def main():
     target = transformers.AutoModelForCausalLM.from_pretrained(
         TARGET, dtype=torch.float32, attn_implementation="eager"
     ).eval()
-    for name in CASES:
+    for name in (*CASES, *SPECIAL):
         golden, config, file, tensors = make(name, target)
         folder = OUT / name
         path = folder / "golden.json"
@@ -359,7 +491,8 @@ def main():
             sys.exit(f"{folder} differs from what PyTorch says; run scripts/oracle/heads.py")
         folder.mkdir(parents=True, exist_ok=True)
         save_file(tensors, folder / file, metadata={"format": "pt"})
-        (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+        card = "head.json" if "format" in config else "config.json"
+        (folder / card).write_text(json.dumps(config, indent=1) + "\n")
         path.write_text(json.dumps(golden, separators=(",", ":")) + "\n")
         print(f"{folder}: {sum(f.stat().st_size for f in folder.iterdir()) / 1000:.0f} kB")
 

@@ -22,11 +22,10 @@ constexpr int kMostBlocks = 8, kMostInner = 1 << 17;
 constexpr const char* kOther = "Use the target that this head was trained for.";
 constexpr const char* kWriteCard = "Write the head's card again.";
 
-constexpr std::pair<HeadKind, std::string_view> kKinds[] = {{HeadKind::kBlockwise, "blockwise"},
-                                                            {HeadKind::kMedusa, "medusa"},
-                                                            {HeadKind::kHydra, "hydra"},
-                                                            {HeadKind::kMlpSpeculator, "mlp_speculator"},
-                                                            {HeadKind::kEagle, "eagle"}};
+constexpr std::pair<HeadKind, std::string_view> kKinds[] = {
+    {HeadKind::kBlockwise, "blockwise"},          {HeadKind::kMedusa, "medusa"}, {HeadKind::kHydra, "hydra"},
+    {HeadKind::kMlpSpeculator, "mlp_speculator"}, {HeadKind::kEagle, "eagle"},   {HeadKind::kPass, "pass"},
+    {HeadKind::kBlockDraft, "block_draft"}};
 
 bool is_pickle(const fs::path& file) {
   const std::string extension = file.extension().string();
@@ -112,9 +111,12 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
     return out;
   }
 
-  out.tap = read_tap(card, target);
+  if (out.kind == HeadKind::kBlockDraft) out.block = read_block_form(card, target);
+  else out.tap = read_tap(card, target);
   const ConfigValues shape = card.object("shape");
-  out.heads = shape.integer("heads", 1, kMostHeads);
+  out.heads = out.kind == HeadKind::kBlockDraft ? out.block.size - 1 : shape.integer("heads", 1, kMostHeads);
+  if (out.kind == HeadKind::kPass && !out.vocabulary_map.empty())
+    card.refuse("vocabulary_map", "none", "Look-ahead embeddings use the output head of the target.");
   out.blocks = shape.integer_or("blocks", 1, out.kind == HeadKind::kHydra ? 1 : 0, kMostBlocks);
   out.prefix_attention = shape.flag_or("prefix_attention", false);
   if (out.kind == HeadKind::kMlpSpeculator || out.kind == HeadKind::kBlockwise)
@@ -154,11 +156,19 @@ HeadCard read_published_eagle_card(const ConfigValues& config, const fs::path& f
 /// The config.json that the published code of a kind writes. `wanted` is the kind that the caller asks for.
 HeadCard read_published(const ConfigValues& config, const fs::path& folder, HeadKind wanted,
                         const Model& target) {
-  const bool other =
-      config.has("medusa_num_heads") || config.has("hydra_num_heads") || config.has("n_predict");
+  const bool other = config.has("medusa_num_heads") || config.has("hydra_num_heads") ||
+                     config.has("n_predict") || config.has("dflash_config");
   if (wanted == HeadKind::kEagle && !other) return read_published_eagle_card(config, folder, target);
   HeadCard out;
   out.published = true;
+  if (config.has("dflash_config")) {
+    require_target(config, "hidden_size", "num_target_layers", "vocab_size", target);
+    out.kind = HeadKind::kBlockDraft;
+    out.block = read_published_block(config, target);
+    out.heads = out.block.size - 1;
+    out.weights = weights_in(folder, {"model.safetensors"});
+    return out;
+  }
   require_target(config, "hidden_size", "num_hidden_layers", "vocab_size", target);
   if (config.has("medusa_num_heads")) {
     out.kind = HeadKind::kMedusa;
@@ -190,7 +200,8 @@ HeadCard read_published(const ConfigValues& config, const fs::path& folder, Head
     out.scale_input = config.flag_or("scale_input", false);
     out.weights = weights_in(folder, {"model.safetensors"});
   } else {
-    throw Error({config.name("medusa_num_heads"), "nothing, and neither hydra_num_heads nor n_predict",
+    throw Error({config.name("medusa_num_heads"),
+                 "nothing, and none of hydra_num_heads, n_predict and dflash_config",
                  "the config.json of a published head", "Name the folder of a head, or write a head.json."});
   }
   return out;

@@ -70,6 +70,39 @@ HeadLinear HeadFile::linear(Backend& backend, const std::string& name, const std
   return layer;
 }
 
+HeadLinear HeadFile::stacked(Backend& backend, const std::vector<std::string>& names, int input,
+                             const std::vector<int>& outs, Bias bias) const {
+  SPECLAB_CHECK(!names.empty() && names.size() == outs.size(), "{} layers of {} heights", names.size(),
+                outs.size());
+  std::vector<CheckpointTensor> parts;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    parts.push_back(take(tensors_, path().string(), names[i] + ".weight", {outs[i], input}));
+  HeadLinear layer;
+  const int out = std::accumulate(outs.begin(), outs.end(), 0);
+  layer.parts.push_back(backend.pack(out, input, [&](int begin, int end, Bf16* rows) {
+    int base = 0;  // the first row of the part
+    for (std::size_t i = 0; i < parts.size(); base += outs[i], ++i) {
+      const int from = std::max(begin, base), to = std::min(end, base + outs[i]);
+      if (from >= to) continue;
+      const std::int64_t count = std::int64_t{to - from} * input, before = std::int64_t{from - base} * input;
+      Bf16* const at = rows + std::int64_t{from - begin} * input;
+      const auto number = static_cast<std::int64_t>(tensor_type_info(parts[i].type).block_bytes);
+      dequantize_to_bf16(parts[i].type, parts[i].data + before * number, count, at);
+      require_finite_weights(path().string(), names[i] + ".weight", {at, static_cast<std::size_t>(count)});
+    }
+  }));
+  if (bias == Bias::kPresent) {
+    std::vector<float> all;
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      const std::vector<float> of = vector(names[i] + ".bias", outs[i]);
+      all.insert(all.end(), of.begin(), of.end());
+    }
+    layer.bias = backend.keep(std::move(all));
+  }
+  file_.require_unchanged();
+  return layer;
+}
+
 HeadNorm HeadFile::norm(Backend& backend, const std::string& name, NormKind kind, int width, float eps,
                         Bias bias) const {
   HeadNorm norm{kind, eps, backend.keep(vector(name + ".weight", width)), {}};

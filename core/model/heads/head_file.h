@@ -40,9 +40,9 @@ enum class Bias : std::uint8_t { kNone, kPresent };
 /// Reads the weights of a trained head from a safetensors file, by name. Types are F32, F16 or BF16, and all
 /// numbers are rounded to bf16, like those of models.
 ///
-/// linear(), norm(), token_ids(), token_offsets() and decoder_layers() throw Error for a tensor that is
-/// missing, has an unexpected shape, or contains a number that is not finite. The error names the file and
-/// the tensor. Other tensors in the file are ignored.
+/// linear(), stacked(), norm(), token_ids(), token_offsets() and decoder_layers() throw Error for a tensor
+/// that is missing, has an unexpected shape, or contains a number that is not finite. The error names the
+/// file and the tensor. Other tensors in the file are ignored.
 class HeadFile {
  public:
   /// Throws Error when the file is missing or not a safetensors file.
@@ -54,6 +54,10 @@ class HeadFile {
   /// Reads NAME.weight [out, sum of inputs] and, with Bias::kPresent, NAME.bias [out].
   HeadLinear linear(Backend& backend, const std::string& name, const std::vector<int>& inputs, int out,
                     Bias bias) const;
+  /// Reads several layers with the same input as one, whose output is theirs one after the other: layer i is
+  /// names[i].weight [outs[i], input] and, with Bias::kPresent, names[i].bias [outs[i]].
+  HeadLinear stacked(Backend& backend, const std::vector<std::string>& names, int input,
+                     const std::vector<int>& outs, Bias bias) const;
   /// Reads NAME.weight [width], and for a layer norm or with Bias::kPresent NAME.bias [width].
   HeadNorm norm(Backend& backend, const std::string& name, NormKind kind, int width, float eps,
                 Bias bias = Bias::kNone) const;

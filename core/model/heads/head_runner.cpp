@@ -1,5 +1,7 @@
 #include "core/model/heads/head_runner.h"
 
+#include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -51,6 +53,25 @@ void HeadRunner::select(const HeadRows& from, std::span<const std::int32_t> rows
   const int count = static_cast<int>(rows.size());
   float* there = room(to, count, from.width());
   backend().copy_rows(from.data(), backend().stage(rows, staged_), count, from.width(), there);
+}
+
+void HeadRunner::stack(std::span<const HeadRows* const> parts, HeadRows& to) {
+  int rows = 0, most = 0;
+  const int width = parts.front()->width();
+  for (const HeadRows* part : parts) {
+    SPECLAB_CHECK(part != &to && part->width() == width, "rows of {} stacked below rows of {}", part->width(),
+                  width);
+    rows += part->rows();
+    most = std::max(most, part->rows());
+  }
+  order_.resize(static_cast<std::size_t>(most));
+  std::iota(order_.begin(), order_.end(), 0);
+  float* there = room(to, rows, width);
+  const std::int32_t* const order = backend().stage(order_, staged_);
+  for (const HeadRows* part : parts) {
+    backend().copy_rows(part->data(), order, part->rows(), width, there);
+    there += static_cast<std::ptrdiff_t>(part->rows()) * width;
+  }
 }
 
 void HeadRunner::linear(const HeadLinear& layer, std::span<const HeadRows* const> inputs, HeadRows& y) {

@@ -53,6 +53,8 @@ class HeadRunner {
   void gather(const PackedMatrix& table, TokenSpan tokens, HeadRows& to);
   /// Copies the given rows of `from`, in this order. `to` must not be `from`.
   void select(const HeadRows& from, std::span<const std::int32_t> rows, HeadRows& to);
+  /// Copies the rows of several HeadRows of one width, one after the other. `to` must be none of them.
+  void stack(std::span<const HeadRows* const> parts, HeadRows& to);
 
   /// y = W x + b. The inputs must have the widths that the layer was read with, and equal numbers of rows.
   /// `y` must not be one of the inputs.
@@ -67,6 +69,8 @@ class HeadRunner {
   /// Applies the target's output head, see Model::head().
   void logits(const HeadRows& states, FinalNorm norm, HeadRows& to);
 
+  /// Adds the work of operations that the caller ran on the backend itself, such as attention.
+  void count(const Work& work) { work_ += work; }
   /// All work since construction. `calls` counts get(). Norms, activations and sums are not counted. Forwards
   /// of decoder layers are counted by their session.
   const Work& work() const { return work_; }
@@ -74,6 +78,7 @@ class HeadRunner {
  private:
   std::shared_ptr<const Model> target_;
   Buffer<std::int32_t> staged_;
+  std::vector<std::int32_t> order_;  // 0, 1, ..., for stack()
   Work work_;
 };
 

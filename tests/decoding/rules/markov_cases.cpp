@@ -282,6 +282,24 @@ std::vector<Case> small_cases() {
                      "eagle", {{"shape", "fixed"}, {"widths", {2, 1}}, {"children", "without_replacement"}}),
                  .patient = false,
                  .divides = false});
+  // Each guess has a law of its own, whatever was drawn before it: q is the product of these laws.
+  all.push_back(
+      of_chains({.name = "block, drawn",
+                 .strategy = heads("block_draft", {{"widths", {1, 1}}, {"children", "without_replacement"}}),
+                 .patient = false,
+                 .divides = false}));
+  all.push_back({.name = "block, a drawn tree",
+                 .strategy = heads("block_draft", {{"widths", {2, 1}}, {"children", "without_replacement"}}),
+                 .patient = false,
+                 .divides = false});
+  all.push_back(of_chains({.name = "look-ahead embeddings",
+                           .strategy = heads("pass", {{"widths", {1, 1}}}),
+                           .patient = false,
+                           .divides = false}));
+  all.push_back({.name = "look-ahead embeddings, a tree",
+                 .strategy = heads("pass", {{"widths", {2, 1}}}),
+                 .patient = false,
+                 .divides = false});
   const std::string ngrams = some_ngrams();
   all.push_back(of_chains({"n-grams of the text, Katz",
                            choose("ngram_model", {{"gamma", 2}, {"smoothing", "katz"}, {"known", 0}}),

@@ -12,8 +12,8 @@
 namespace speclab::fixtures {
 
 struct RandomHead {
-  int heads = 3;
-  int blocks = 1;
+  int heads = 3;        // look-ahead embeddings of PaSS; masked positions of a block draft
+  int blocks = 1;       // layers of a block draft
   int inner = 16;       // of an MLP speculator and of blockwise heads
   bool prefix = false;  // prefix attention of Hydra
   bool tied = false, scale_input = false;
@@ -64,12 +64,53 @@ inline Tensors random_eagle_tensors(const ModelConfig& target, const RandomHead&
   return tensors;
 }
 
+/// The attention of a random block draft: 2 query heads and 1 key/value head of 8, all with norms.
+inline constexpr int kBlockHeads = 2, kBlockHeadDim = 8;
+
+/// The tensors of a block draft.
+inline Tensors random_block_tensors(const ModelConfig& target, const RandomHead& of) {
+  std::mt19937_64 random(of.seed);
+  Tensors tensors;
+  const std::int64_t d = target.hidden, q = kBlockHeads * kBlockHeadDim, kv = kBlockHeadDim, ffn = of.inner;
+  const auto linear = [&](const std::string& name, std::int64_t out, std::int64_t in, double gain = 1) {
+    tensors[name + ".weight"] =
+        random_tensor(random, {out, in}, 0, gain / std::sqrt(static_cast<double>(in)));
+  };
+  const auto norm = [&](const std::string& name, std::int64_t width) {
+    tensors[name + ".weight"] = random_tensor(random, {width}, 1, .1);
+  };
+  linear("fc", d, d * (target.layers > 0 ? 2 : 1));
+  norm("hidden_norm", d);
+  for (int i = 0; i < of.blocks; ++i) {
+    const std::string at = "layers." + std::to_string(i) + ".";
+    norm(at + "input_layernorm", d);
+    linear(at + "self_attn.q_proj", q, d);
+    linear(at + "self_attn.k_proj", kv, d);
+    linear(at + "self_attn.v_proj", kv, d);
+    norm(at + "self_attn.q_norm", kBlockHeadDim);
+    norm(at + "self_attn.k_norm", kBlockHeadDim);
+    linear(at + "self_attn.o_proj", d, q);
+    norm(at + "post_attention_layernorm", d);
+    linear(at + "mlp.gate_proj", ffn, d);
+    linear(at + "mlp.up_proj", ffn, d);
+    linear(at + "mlp.down_proj", d, ffn);
+  }
+  norm("norm", d);
+  if (!of.ids.empty()) linear("lm_head", static_cast<std::int64_t>(of.ids.size()), d, 4);
+  return tensors;
+}
+
 /// The tensors of a head of this kind (to_string(HeadKind)) for a target of this shape, without the
 /// vocabulary map.
 inline Tensors random_head_tensors(const std::string& kind, const ModelConfig& target, const RandomHead& of) {
   if (kind == "eagle") return random_eagle_tensors(target, of);
+  if (kind == "block_draft") return random_block_tensors(target, of);
   std::mt19937_64 random(of.seed);
   Tensors tensors;
+  if (kind == "pass") {
+    tensors["lookahead.weight"] = random_tensor(random, {of.heads, target.hidden}, 0, 1);
+    return tensors;
+  }
   const auto add = [&](const std::string& name, std::vector<std::int64_t> shape, double mean,
                        double deviation) {
     tensors[name] = random_tensor(random, std::move(shape), mean, deviation);
@@ -140,6 +181,13 @@ inline Json head_card(const std::string& kind, const ModelConfig& target, const 
     if (target.layers == 0) card["shape"]["layer"] = layer_of_eagle();
     const int below = target.layers >= 7 ? 2 : 0, above = target.layers >= 7 ? 3 : 0;
     if (of.version == 3) card["taps"] = {below, target.layers / 2, target.layers - above};
+  }
+  if (kind == "block_draft") {
+    card["taps"] = target.layers > 0 ? Json::array({1, "final_norm"}) : Json::array({"final_norm"});
+    card["shape"] = {
+        {"block_size", of.heads + 1},         {"mask_token_id", 0},       {"num_hidden_layers", of.blocks},
+        {"num_attention_heads", kBlockHeads}, {"num_key_value_heads", 1}, {"head_dim", kBlockHeadDim},
+        {"intermediate_size", of.inner},      {"rms_norm_eps", 1e-5},     {"rope_theta", 10000}};
   }
   if (!of.ids.empty()) card["vocabulary_map"] = "draft_vocab";
   return card;

@@ -58,7 +58,12 @@ std::vector<Form> forms() {
           {"eagle3_dynamic",
            "eagle",
            {.version = 3, .ids = most},
-           {{"branches", 36}, {"expand", 4}, {"depth", 3}, {"nodes", 60}}}};
+           {{"branches", 36}, {"expand", 4}, {"depth", 3}, {"nodes", 60}}},
+          {"block_draft", "block_draft", {.blocks = 2}, {{"widths", {40, 1, 1}}}},
+          {"block_draft_reduced", "block_draft", {.heads = 2, .ids = most}, {{"widths", {36, 2}}}},
+          {"block_draft_drawn", "block_draft", {}, drawn},
+          {"pass", "pass", {}, {{"widths", {1, 20, 1, 1}}}},
+          {"pass_best", "pass", {.heads = 1}, {{"widths", {2, 20}}, {"children", "best"}}}};
 }
 
 class TrainedHeads : public testing::TestWithParam<std::size_t> {
@@ -191,6 +196,50 @@ TEST_F(HeadStrategies, MedusaDraftsACartesianTree) {
   for (std::size_t i = 2; i < 5; ++i) EXPECT_EQ(drafted[i].id, drafted[i + 3].id) << i;
   EXPECT_NE(drafted[0].id, drafted[1].id);
   EXPECT_GE(drafted[2].confidence, drafted[3].confidence);
+}
+
+// So do a block draft and PaSS, whose guesses do not know each other either.
+TEST_F(HeadStrategies, GuessesOfOneForwardAreACartesianTree) {
+  for (const char* kind : {"block_draft", "pass"}) {
+    const Decode decode{
+        .target = target,
+        .strategy = choose(kind, {{"head", head(kind)}, {"widths", {2, 3}}, {"children", "best"}}),
+        .options = {{"max_tokens", 12}}};
+    const GenerationRecord record = decode.run();
+    const std::vector<DraftedToken>& drafted = record.steps.at(0).drafted;
+    ASSERT_EQ(drafted.size(), 8u) << kind;
+    for (std::size_t i = 2; i < 5; ++i) EXPECT_EQ(drafted[i].id, drafted[i + 3].id) << kind << i;
+  }
+}
+
+// The first row of the forward that drafts is the target's own, with the bits of the row that verifies. So a
+// token that was drawn from it is accepted, and each step emits two tokens or more. A step has one forward
+// that drafts and one that verifies.
+TEST_F(HeadStrategies, TheFirstTokenOfPassIsTheTargets) {
+  const StrategyChoice pass = choose("pass", {{"head", head("pass", {.heads = 2})}});
+  for (const json& options :
+       {json{{"temperature", 0}}, json{{"temperature", 1}},
+        json{{"temperature", .8}, {"top_k", 9}, {"repetition_penalty", 1.3}, {"rule", "block"}},
+        json{{"temperature", 1}, {"coins", "gumbel"}}}) {
+    SCOPED_TRACE(options.dump());
+    json all = {{"max_tokens", 80}};
+    all.update(options);
+    Decode decode{.target = target, .strategy = pass, .options = all};
+    decode.loop.row_details = true;
+    const GenerationRecord record = decode.run();
+    int drafts = 0;
+    for (const StepRecord& step : record.steps) {
+      if (step.drafted.empty()) continue;
+      ++drafts;
+      EXPECT_TRUE(step.drafted.front().accepted);
+      EXPECT_GE(step.accepted, 1);
+      if (options.value("temperature", 1.) > 0) {
+        EXPECT_EQ(step.drafted.front().p, step.drafted.front().q);
+      }
+    }
+    EXPECT_GT(drafts, 10);
+    EXPECT_EQ(record.draft.calls, drafts);
+  }
 }
 
 // In Hydra and in an MLP speculator, the children depend on the token above them.
