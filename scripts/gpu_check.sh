@@ -69,7 +69,8 @@ program() {  # prints the path of a program in the bundle or in a build; nothing
 
 # Lets the loader find CUDA's libraries if it does not know the toolkit. The folder comes last in the path, so that it overrides nothing.
 if nvcc=$(command -v nvcc); then
-  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$(dirname "$(dirname "$(readlink -f "$nvcc")")")/lib64"
+  nvcc=$(readlink -f "$nvcc")
+  export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}${nvcc%/*/*}/lib64"
 fi
 
 source scripts/gpu_check/json.sh
@@ -102,7 +103,10 @@ kept=$scratch/kept.json  # what a stage has measured so far, if it writes that w
 trap 'rm -rf "$scratch"' EXIT
 failures=0 succeeded=0 interrupted=false
 use=(--backend "$backend" --device "$device")
-as_json() { echo "{\"$(sed -e 's/=/": /g' -e 's/,/, "/g' <<< "$1")}"; }  # a=1,b=2 -> {"a": 1, "b": 2}
+as_json() {  # a=1,b=2 -> {"a": 1, "b": 2}
+  local text=${1//=/'": '}
+  echo "{\"${text//,/', "'}}"
+}
 
 forwards() {  # NAME CAP [INFLATE]
   stage "forwards_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${times[@]}" "${use[@]}" --json --out "$kept"
@@ -116,6 +120,7 @@ prefill() {  # NAME CAP [INFLATE]: prefill with our kernels and, unless the back
   stage "prefill_$1" "$2" - "$speclab" bench --model "$model" ${3:+--inflate "$3"} "${prompts[@]}" "${library[@]}" "${use[@]}" --json --out "$kept"
 }
 speculation() {  # NAME CAP [INFLATE]
+  [ $mode = list ] || wanted_stage "speculation_$1" || return 0
   local target="{\"model\": \"$model\"${3:+, \"inflate\": $(as_json "$3")}}" folder="$scratch/run_$1"
   [ -n "${3:-}" ] || target="\"$model\""
   stage "speculation_$1" "$2" "$folder/summary.json" "$speclab" run configs/gpu_check.json --set "target=$target" --set "drafts.distilled.model=$draft" "${run[@]}" "${use[@]}" --out "$folder"
@@ -127,6 +132,7 @@ short=("$speclab" generate --model "$model" --draft "$draft" --strategy speculat
 part_1() {
   local suite
   for suite in "${suites[@]}"; do
+    [ $mode = list ] || wanted_stage "tests_$suite" || continue
     stage "tests_$suite" "$(suite_cap "$suite")" - "${tests:+scripts/gpu_check/tests.sh}" "$backend" "$device" "$suite" "$tests"
   done
   forwards 8b 85 "$eight"

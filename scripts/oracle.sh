@@ -88,7 +88,7 @@ unicode_tables() { "$python" scripts/unicode/make_unicode_tables.py --check; }
 forward() {
   local full="$root/build/oracle_logits"
   "$python" scripts/oracle/forward.py "$model" --full "$full" && unchanged tests/golden/forward &&
-    SPECLAB_ORACLE_FULL="$full" build/release/tests/test_model --gtest_filter='*ForwardOracle*'
+    SPECLAB_ORACLE_FULL="$full" SPECLAB_ORACLE_TOKENS=128 build/release/tests/test_model --gtest_filter='*ForwardOracle*'
 }
 
 check "dequantisation" dequantisation

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "core/base/error.h"
 #include "core/base/files.h"
@@ -14,6 +15,7 @@
 #include "core/decoding/drafting/schedules/controller.h"
 #include "core/measure/environment.h"
 #include "core/model/files/checkpoint.h"
+#include "experiments/run/device/given_speed.h"
 #include "experiments/run/progress.h"
 
 namespace speclab {
@@ -100,15 +102,18 @@ std::string time_estimate(const Experiment& experiment, const Shard& shard, cons
     const int most = experiment.cases[static_cast<std::size_t>(line.case_index)].generation.max_tokens;
     tokens += static_cast<double>(prompt.turns.size()) * prompt.options.value("max_tokens", most);
   }
-  const double bandwidth = measure_read_bandwidth(make_backend(choice)->threads()),
+  const std::optional<DeviceSpeed> given = given_speed();
+  const double bandwidth = given ? given->read_bytes_per_second
+                                 : measure_read_bandwidth(make_backend(choice)->threads()),
                reading = bytes / bandwidth;
   return fmt::format(
       "Rough estimate of the time: {} for at most {:.0f} tokens of {:.2f} ms each (the time to read {:.0f} "
       "MB "
-      "of weights at the {:.1f} GB/s just measured). It leaves out the cost of drafts, the gain from "
+      "of weights at the {:.1f} GB/s {}). It leaves out the cost of drafts, the gain from "
       "accepted "
       "tokens, prefill, texts that end early, warm-up and calibration.",
-      duration_text(tokens * reading), tokens, 1e3 * reading, 1e-6 * bytes, 1e-9 * bandwidth);
+      duration_text(tokens * reading), tokens, 1e3 * reading, 1e-6 * bytes, 1e-9 * bandwidth,
+      given ? "of SPECLAB_DEVICE_SPEED" : "just measured");
 }
 
 }  // namespace speclab

@@ -21,7 +21,8 @@ void require_controllers(const Experiment& experiment, const nlohmann::json& mod
 
 /// Returns a sentence with a rough estimate of the time that the lines of a shard take. The sentence also
 /// says how the estimate was made. Opens the target's files and measures the memory bandwidth for half a
-/// second. If `choice` is a device or the target a toy, the sentence only says why there is no estimate.
+/// second, unless given_speed() has it. If `choice` is a device or the target a toy, the sentence only says
+/// why there is no estimate.
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice);
 
 }  // namespace speclab

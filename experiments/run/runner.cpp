@@ -17,6 +17,7 @@
 #include "experiments/run/conversation.h"
 #include "experiments/run/cost_table.h"
 #include "experiments/run/decoder.h"
+#include "experiments/run/device/given_speed.h"
 #include "experiments/run/device/open_backend.h"
 #include "experiments/run/dry_run.h"
 #include "experiments/run/reference_check.h"
@@ -48,7 +49,9 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   environment["options"] = to_json(request.backend);
   if (const DeviceStatus* status = backend.device_status()) environment["gpu"] = status->state();
   if (!request.resume) {  // a resumed run keeps the values that were measured when it began
-    const DeviceSpeed speed = backend.measure_speed();
+    const std::optional<DeviceSpeed> given = given_speed();
+    const DeviceSpeed speed = given ? *given : backend.measure_speed();
+    if (given) environment["speed_given"] = true;
     environment["read_bandwidth_bytes_per_second"] = speed.read_bytes_per_second;
     environment["peak_flops"] = speed.peak_flops;
   }

@@ -1,6 +1,10 @@
 # JSON in plain bash for gpu_check.sh, because a machine with a GPU may have no Python.
 
 json_string() {  # text -> "text"
+  if [[ $1 != *[\\\"[:cntrl:]]* ]]; then  # needs no escapes, and starts no process
+    printf '"%s"' "$1"
+    return
+  fi
   printf '"'
   printf '%s' "$1" | LC_ALL=C tr -d '\000-\010\013-\037' | sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/\t/\\t/g' | sed -e ':a' -e '$!{N;ba}' -e 's/\n/\\n/g' | tr -d '\n'
   printf '"'

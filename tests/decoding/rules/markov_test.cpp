@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <memory>
 
 #include "core/decoding/drafting/draft_chain.h"
+#include "core/decoding/loop/prefill_cache.h"
 #include "tests/decoding/rules/markov_cases.h"
 
 namespace speclab {
@@ -30,8 +32,10 @@ class Markov : public ::testing::Test {
         .target = target, .draft = draft, .strategy = c.strategy, .options = options, .prompt = c.prompt};
     decode.reference = {1, 0, 2, 1};
     if (eos >= 0) decode.eos = {eos};
-    LoopOptions loop_options;
+    LoopOptions loop_options;  // every branch is a text, so nothing is computed that is not compared
     loop_options.capacity = 32;
+    loop_options.hash_rows = loop_options.details = false;
+    loop_options.prefills = std::make_shared<PrefillCache>();
     loop_options.costs = markov::costs_of(c);
     DecodeLoop loop(target, markov::drafts_of(c), c.strategy, loop_options);
     Request request = decode.request();

@@ -11,10 +11,11 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
-from tiny_model import ROOT, write_tiny_model
+from tiny_model import ROOT, exit_status, write_tiny_model
 
 BINARY = pathlib.Path(os.environ.get("SPECLAB_BINARY", ROOT / "build/release/speclab"))
 BENCH = pathlib.Path(os.environ.get("SPECLAB_BENCH", ROOT / "build/release/speclab_bench"))
@@ -419,9 +420,9 @@ def script(test, laboratory, text):
     checker = (
         ["bash", "-n"]
         if name.endswith(".sh")
-        else ["python3", "-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"]
+        else [sys.executable, "-c", "import ast, sys; ast.parse(open(sys.argv[1]).read())"]
     )
-    test.assertEqual(subprocess.run([*checker, ROOT / name]).returncode, 0, text)
+    test.assertEqual(exit_status(*checker, ROOT / name), 0, text)
 
 
 def adapter(test, laboratory, text):

@@ -21,13 +21,13 @@ using enumerate::Law;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kVocab = 3;
+constexpr int kTokens = 3;
 
 /// The law of the first `count` tokens of a text. With `drafts` also that of every draft and of what the
 /// target accepted of it.
 Law law_of(const std::vector<ModelPtr>& models, const StrategyChoice& strategy, int count,
            bool drafts = false) {
-  DecodeLoop loop(random_markov(kVocab, 11, 1.5), models, strategy, {.capacity = 32});
+  DecodeLoop loop(random_markov(kTokens, 11, 1.5), models, strategy, {.capacity = 32});
   const std::vector<Token> prompt{0, 2, 1};
   Request request;
   request.prompt = prompt;
@@ -57,7 +57,7 @@ Law law_of(const std::vector<ModelPtr>& models, const StrategyChoice& strategy, 
       0);
 }
 
-ModelPtr draft_model(int i) { return random_markov(kVocab, static_cast<std::uint64_t>(12 + i), 1.5); }
+ModelPtr draft_model(int i) { return random_markov(kTokens, static_cast<std::uint64_t>(12 + i), 1.5); }
 
 // Two equal drafts draw what two independent chains of one draft draw: the law of the drafted trees and of
 // their outcomes is the same, not only that of the text.

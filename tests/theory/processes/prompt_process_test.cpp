@@ -37,8 +37,10 @@ TEST(PromptProcess, ABetaLawHasItsMeanCorrelationAndMoments) {
     mean += alpha / kDraws;
     square += alpha * alpha / kDraws;
     tokens += expected_tokens(alpha, 5) / kDraws;
-    of_quantiles += exact_expected_tokens(process.draw((i + .5) / kDraws), 5) / kDraws;
   }
+  constexpr int kQuantiles = 20'000;
+  for (int i = 0; i < kQuantiles; ++i)
+    of_quantiles += exact_expected_tokens(process.draw((i + .5) / kQuantiles), 5) / kQuantiles;
   EXPECT_NEAR((square - mean * mean) / (kMean * (1 - kMean)), kCorrelation, .005);
   EXPECT_NEAR(process.expected_tokens(5), tokens, .02);
   EXPECT_NEAR(process.expected_tokens(5), of_quantiles, 2e-5);

@@ -14,7 +14,7 @@ namespace {
 
 const std::vector<char> kBoth(2, 1);
 
-std::shared_ptr<const StepCosts> table(std::vector<double> target_ns, std::vector<double> draft_ns) {
+std::shared_ptr<const StepCosts> costs_of_steps(std::vector<double> target_ns, std::vector<double> draft_ns) {
   return std::make_shared<const StepCosts>(
       StepCosts{.target_ns = std::move(target_ns), .draft_ns = std::move(draft_ns)});
 }
@@ -22,7 +22,7 @@ std::shared_ptr<const StepCosts> table(std::vector<double> target_ns, std::vecto
 /// Drafters that copy, so a step takes the time of its target forward.
 std::shared_ptr<const DrafterCosts> copies(std::size_t count, std::vector<double> target_ns = {1}) {
   return std::make_shared<const DrafterCosts>(
-      std::vector<std::shared_ptr<const StepCosts>>(count, table(std::move(target_ns), {})));
+      std::vector<std::shared_ptr<const StepCosts>>(count, costs_of_steps(std::move(target_ns), {})));
 }
 
 /// The weights with which `choose` draws.
@@ -40,8 +40,9 @@ std::vector<double> weights_of(DrafterScores& scores, const std::vector<char>& a
 }
 
 TEST(DrafterScores, TokensPerTimeOfOnePlace) {
-  const auto costs = std::make_shared<const DrafterCosts>(
-      std::vector{table({10, 12, 15}, {}), table({10, 12, 15}, {1, 1.5}), table({10, 12, 15}, {3, 4})});
+  const auto costs = std::make_shared<const DrafterCosts>(std::vector{costs_of_steps({10, 12, 15}, {}),
+                                                                      costs_of_steps({10, 12, 15}, {1, 1.5}),
+                                                                      costs_of_steps({10, 12, 15}, {3, 4})});
   for (const bool any_length : {false, true}) {
     DrafterScores scores(
         costs, {2, 2, 2},

@@ -308,5 +308,27 @@ TEST_F(Speclab, GammaPastTheContextEndIsCut) {
   }
 }
 
+TEST_F(Speclab, TheSpeedOfTheDeviceIsMeasuredOrGiven) {
+  const std::string words =
+      "exec $SPECLAB run a.json -q --set calibration=false --filter autoregressive --out ";
+  const auto recorded = [&](const std::string& prepare, const std::string& folder) {
+    const Result result = shell(prepare + "; " + words + folder);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.code == 0 ? read_json_file(dir() / folder / "environment.json") : json::object();
+  };
+  const json given = recorded("export SPECLAB_DEVICE_SPEED=3e10,5e11", "given");
+  EXPECT_EQ(given.value("read_bandwidth_bytes_per_second", 0.0), 3e10);
+  EXPECT_EQ(given.value("peak_flops", 0.0), 5e11);
+  EXPECT_TRUE(given.value("speed_given", false));
+  const json measured = recorded("unset SPECLAB_DEVICE_SPEED", "measured");
+  EXPECT_GT(measured.value("read_bandwidth_bytes_per_second", 0.0), 1e7);
+  EXPECT_GT(measured.value("peak_flops", 0.0), 1e8);
+  EXPECT_NE(measured.value("read_bandwidth_bytes_per_second", 0.0), 3e10);
+  EXPECT_FALSE(measured.contains("speed_given"));
+  for (const char* bad : {"3e10", "3e10,x", "3e10,5e11,1", "-1,5e11", "3e10,inf"})
+    expect_error(shell(std::string("export SPECLAB_DEVICE_SPEED=") + bad + "; " + words + "bad"),
+                 {"SPECLAB_DEVICE_SPEED", bad, "2e10,4e11"});
+}
+
 }  // namespace
 }  // namespace speclab
