@@ -50,15 +50,15 @@
 namespace speclab {
 namespace {
 
-constexpr int kMostDrafts = 3;  // models; a draft of the record has at most four sources
+constexpr int kMostModels = 3;  // models; a draft of the record has at most four sources
 constexpr int kMostTokens = 64;
 
 /// The names that the record gives to the parts of a chain. A name says which draft of the list handed the
 /// part to the target.
-constexpr std::string_view kNames[kMostDrafts] = {"draft 1", "draft 2", "draft 3"};
+constexpr std::string_view kDraftNames[kMostModels] = {"draft 1", "draft 2", "draft 3"};
 constexpr std::string_view kMaxGram = "max_gram";
 
-struct Options {
+struct CascadeOptions {
   std::vector<int> k;
   bool max_gram = true;
   double inner_lenience = 1;
@@ -134,7 +134,7 @@ std::size_t copy_max_gram(TokenSpan text, std::size_t count, std::vector<Token>&
 
 class Cascade final : public Strategy {
  public:
-  Cascade(const Options& options, const Resources& resources)
+  Cascade(const CascadeOptions& options, const Resources& resources)
       : options_(options), models_(static_cast<int>(resources.drafts.size())) {
     n_ = models_ + (options_.max_gram ? 1 : 0);
     k_ = checked(options_.k, n_);
@@ -271,7 +271,7 @@ class Cascade final : public Strategy {
     }
     return places;
   }
-  std::string_view name_of(int draft) const { return draft < models_ ? kNames[draft] : kMaxGram; }
+  std::string_view name_of(int draft) const { return draft < models_ ? kDraftNames[draft] : kMaxGram; }
 
   // Extends the text by 1 to `room` tokens of a draft; returns false if it has none.
   bool extend(int draft, std::size_t room) {
@@ -344,7 +344,7 @@ class Cascade final : public Strategy {
     cache.keep(TokenSpan(feed_).first(missing + kept));
     for (std::size_t i = 0; i < places.count && i <= kept; ++i) {
       const int from = i < proposed ? from_[begin + i] : places.last;  // an empty place is not kept
-      draft_->add_review(kNames[draft], name_of(from), i < kept);
+      draft_->add_review(kDraftNames[draft], name_of(from), i < kept);
     }
     if (!budgets_.empty()) {
       spent_ns_ += model.resources.costs->draft(static_cast<int>(feed_.size()));
@@ -371,7 +371,7 @@ class Cascade final : public Strategy {
 
   static constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
 
-  Options options_;
+  CascadeOptions options_;
   int models_, n_ = 0;
   std::vector<int> k_;  // [n, n]
   std::vector<Level> drafts_;
@@ -392,7 +392,7 @@ class Cascade final : public Strategy {
   Distribution best_, soft_;
 };
 
-const RegisterStrategy<Options, Cascade> registered{{
+const RegisterStrategy<CascadeOptions, Cascade> registered{{
     .name = "cascade",
     .summary = "larger drafts review in one forward what smaller ones drafted; copies at the bottom",
     .paper = "Chen et al. 2023, Cascade Speculative Drafting",
@@ -403,7 +403,7 @@ const RegisterStrategy<Options, Cascade> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "small models with the target's vocabulary; nothing for layer skipping",
     .needs_draft = true,
-    .most_drafts = kMostDrafts,
+    .most_drafts = kMostModels,
     .length_matrix = "k",
 }};
 

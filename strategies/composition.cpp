@@ -81,7 +81,7 @@ std::vector<Source> sources_of(const std::vector<std::string>& names) {
 
 enum class Order { first, tree, listed };
 
-struct Options {
+struct CompositionOptions {
   std::vector<std::string> sources = {"text", "draft"};
   std::string datastore;
   Order order = Order::tree;
@@ -100,7 +100,7 @@ struct Options {
   CutBudgetOptions budget;
   DraftChainOptions chain;
   bool carries_memory() const { return std::ranges::find(sources, "earlier") != sources.end(); }
-  Options() {
+  CompositionOptions() {
     chain.gamma = 3;
     chain.schedule.schedule = ScheduleRule::product;
     chain.schedule.product_threshold = .5;
@@ -140,7 +140,7 @@ struct Options {
 
 class Composition final : public Strategy {
  public:
-  Composition(const Options& options, const Resources& resources)
+  Composition(const CompositionOptions& options, const Resources& resources)
       : options_(options),
         sources_(sources_of(options.sources)),
         memory_(kDepth, has(kEarlier) ? SuffixMemory::Remember::outputs : SuffixMemory::Remember::nothing,
@@ -362,7 +362,7 @@ class Composition final : public Strategy {
     }
   }
 
-  Options options_;
+  CompositionOptions options_;
   std::vector<Source> sources_;  // in the listed order
   SuffixMemory memory_;
   SuffixSpeculationOptions copying_;
@@ -377,10 +377,10 @@ class Composition final : public Strategy {
   std::vector<double> doubt_;
 };
 
-constexpr StrategyBenchmark kBenchmarks[] = {
+constexpr StrategyBenchmark kCompositionBenchmarks[] = {
     {"composition", R"({"sources": ["text"]})", BenchmarkKind::replayed}};
 
-const RegisterStrategy<Options, Composition> registered{{
+const RegisterStrategy<CompositionOptions, Composition> registered{{
     .name = "composition",
     .summary = "copies and a draft model together: the surest source alone, or a small tree of everything "
                "that is worth a row",
@@ -392,7 +392,7 @@ const RegisterStrategy<Options, Composition> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing, or a small model",
     .may_name_file = "datastore",
-    .benchmarks = kBenchmarks,
+    .benchmarks = kCompositionBenchmarks,
 }};
 
 }  // namespace

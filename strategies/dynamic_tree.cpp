@@ -42,7 +42,7 @@
 namespace speclab {
 namespace {
 
-struct Options {
+struct DynamicTreeOptions {
   int depth = 6;
   int expand = 8;
   int branches = 8;
@@ -73,7 +73,7 @@ struct Options {
 };
 
 /// t(n) of the options `rows` and `times`; t(n) = t(1) if they are empty.
-theory::RowTimes row_times_of(const Options& options) {
+theory::RowTimes row_times_of(const DynamicTreeOptions& options) {
   if (options.rows.size() != options.times.size()) {
     throw Error({"dynamic_tree: rows, times",
                  fmt::format("{} and {} entries", options.rows.size(), options.times.size()),
@@ -87,7 +87,7 @@ theory::RowTimes row_times_of(const Options& options) {
 
 class DynamicTree final : public Strategy {
  public:
-  DynamicTree(const Options& options, const Resources& resources)
+  DynamicTree(const DynamicTreeOptions& options, const Resources& resources)
       : options_(options),
         config_(resources.draft->config()),
         times_(row_times_of(options)),
@@ -274,7 +274,7 @@ class DynamicTree final : public Strategy {
     if (kept > 0) draft.source = "draft";
   }
 
-  Options options_;
+  DynamicTreeOptions options_;
   const ModelConfig& config_;  // of the draft
   theory::RowTimes times_;
   std::shared_ptr<const StepCosts> costs_;  // null without a budget
@@ -285,7 +285,7 @@ class DynamicTree final : public Strategy {
   std::vector<Draft*> drafts_;
 };
 
-const RegisterStrategy<Options, DynamicTree> registered{{
+const RegisterStrategy<DynamicTreeOptions, DynamicTree> registered{{
     .name = "dynamic_tree",
     .summary = "a small model drafts a tree; the nodes that its confidence makes most likely are verified",
     .paper = "Li et al. 2024, EAGLE-2 (expansion and reranking)",

@@ -51,7 +51,7 @@ namespace {
 // Rows that the reviews of one step may leave in flight. Every session has room for as many.
 constexpr int kMostReviewed = 128;
 
-struct Options {
+struct HierarchicalSpeculationOptions {
   int gamma = 8;
   int inner_gamma = 2;
   DraftSampling draft;
@@ -75,7 +75,8 @@ struct Options {
 class HierarchyBudget {
  public:
   /// `most_seen`: the most positions that the sparse cache shows.
-  HierarchyBudget(const Options& options, const Resources& resources, std::int64_t most_seen)
+  HierarchyBudget(const HierarchicalSpeculationOptions& options, const Resources& resources,
+                  std::int64_t most_seen)
       : most_guesses_(options.inner_gamma),
         reads_(options.cache.keep == KeepMiddle::none ? 0 : 1.0 / options.cache.refresh),
         costs_(resources.costs,
@@ -126,7 +127,7 @@ class HierarchyBudget {
 
 class HierarchicalSpeculation final : public Strategy {
  public:
-  HierarchicalSpeculation(const Options& options, const Resources& resources)
+  HierarchicalSpeculation(const HierarchicalSpeculationOptions& options, const Resources& resources)
       : options_(options),
         resources_(resources),
         sparse_(options.cache, {}, resources, "hierarchical_speculation"),
@@ -300,7 +301,7 @@ class HierarchicalSpeculation final : public Strategy {
     parents_[0] = parent;
   }
 
-  Options options_;
+  HierarchicalSpeculationOptions options_;
   Resources resources_;
   SparseCache sparse_;                                     // of the target's sessions
   CacheView draft_view_;                                   // of the draft model's
@@ -324,7 +325,7 @@ class HierarchicalSpeculation final : public Strategy {
   std::vector<double> residual_;
 };
 
-const RegisterStrategy<Options, HierarchicalSpeculation> registered{{
+const RegisterStrategy<HierarchicalSpeculationOptions, HierarchicalSpeculation> registered{{
     .name = "hierarchical_speculation",
     .summary =
         "the target reviews a small model's guesses with a sparse cache, then itself with the full one",

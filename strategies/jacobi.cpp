@@ -25,13 +25,13 @@ namespace speclab {
 namespace {
 
 enum class Scheme { blocks, parallel, sliding };
-enum class Initial { random, prompt, repeat };
+enum class InitialGuess { random, prompt, repeat };
 
-struct Options {
+struct JacobiOptions {
   Scheme scheme = Scheme::blocks;
   int block = 16;
   bool keep_tail = true;
-  Initial initial = Initial::random;
+  InitialGuess initial = InitialGuess::random;
   int parallel_tokens = 0;
   BudgetOptions budget;
   void fields(OptionVisitor& visit) {
@@ -46,7 +46,9 @@ struct Options {
           "true: keep the predictions after the first wrong guess as the next guesses; false: start with new "
           "guesses");
     visit("initial", initial,
-          {{Initial::random, "random"}, {Initial::prompt, "prompt"}, {Initial::repeat, "repeat"}},
+          {{InitialGuess::random, "random"},
+           {InitialGuess::prompt, "prompt"},
+           {InitialGuess::repeat, "repeat"}},
           "first guesses: random tokens of the text so far, its first tokens in order, or its last token "
           "repeated");
     visit("parallel_tokens", parallel_tokens, Range<int>{0, 1 << 20},
@@ -57,7 +59,7 @@ struct Options {
 
 class Jacobi final : public Strategy {
  public:
-  Jacobi(const Options& options, const Resources& resources)
+  Jacobi(const JacobiOptions& options, const Resources& resources)
       : options_(options), slots_(static_cast<std::size_t>(resources.batch)) {
     whole_ = options.scheme == Scheme::parallel;
     for (Slot& slot : slots_) {
@@ -135,17 +137,17 @@ class Jacobi final : public Strategy {
 
   Token anything(const Sequence& sequence, int draw) const {
     const std::vector<Token>& text = sequence.tokens;
-    if (options_.initial == Initial::repeat) return text.back();
-    if (options_.initial == Initial::prompt) return text[static_cast<std::size_t>(draw) % text.size()];
+    if (options_.initial == InitialGuess::repeat) return text.back();
+    if (options_.initial == InitialGuess::prompt) return text[static_cast<std::size_t>(draw) % text.size()];
     return random_text_token(sequence, text, draw);
   }
 
-  Options options_;
+  JacobiOptions options_;
   bool whole_ = false;
   std::vector<Slot> slots_;  // [batch]
 };
 
-const RegisterStrategy<Options, Jacobi> registered{{
+const RegisterStrategy<JacobiOptions, Jacobi> registered{{
     .name = "jacobi",
     .summary = "fixed-point iteration on many tokens at once; the target's predictions are the next guesses",
     .paper = "Santilli et al. 2023; Song et al. 2021 (Jacobi and Gauss-Seidel-Jacobi iterations)",

@@ -37,16 +37,16 @@ namespace {
 constexpr int kMostGuesses = 64;  // largest number of guesses in a step if neither option G nor V limits it
 
 enum class Forward { one, accepted };
-enum class Initial { random, prompt };
+enum class InitialWindow { random, prompt };
 enum class Emulate { none, lade, llama_cpp };
 
-struct Options {
+struct LookaheadOptions {
   int W = 15, N = 5, G = 15, V = 0;
   bool full_match_bonus = true;
   Forward forward = Forward::one;
   bool pool_from_prompt = false;
   NgramPool::Order evict = NgramPool::Order::lru;
-  Initial initial = Initial::random;
+  InitialWindow initial = InitialWindow::random;
   bool window_from_pool = false;
   bool accept_window = false;
   bool keep_pool = false;
@@ -69,7 +69,7 @@ struct Options {
     visit("evict", evict, {{NgramPool::Order::lru, "lru"}, {NgramPool::Order::fifo, "fifo"}},
           "which guess a full list of the pool drops. lru: the one that was seen longest ago; fifo: the "
           "one that was added first");
-    visit("initial", initial, {{Initial::random, "random"}, {Initial::prompt, "prompt"}},
+    visit("initial", initial, {{InitialWindow::random, "random"}, {InitialWindow::prompt, "prompt"}},
           "first window: random tokens of the prompt, or its first ones in order");
     visit("window_from_pool", window_from_pool,
           "tokens of the window's first level are replaced by the newest guess");
@@ -88,7 +88,7 @@ struct Options {
 
 class Lookahead final : public Strategy {
  public:
-  Lookahead(const Options& options, const Resources& resources)
+  Lookahead(const LookaheadOptions& options, const Resources& resources)
       : options_(options),
         lade_(options.emulate == Emulate::lade),
         llama_cpp_(options.emulate == Emulate::llama_cpp) {
@@ -192,7 +192,7 @@ class Lookahead final : public Strategy {
 
  private:
   struct Slot {
-    Slot(const Options& options, int vocab, int capacity)
+    Slot(const LookaheadOptions& options, int vocab, int capacity)
         : window(options.W, options.N - 1), pool(vocab, options.N - 1, options.G, options.evict) {
       const int made =
           options.W + (options.pool_from_prompt ? 1 : 0);  // n-grams that are made for each token of the text
@@ -216,7 +216,7 @@ class Lookahead final : public Strategy {
 
   void start_window(Slot& slot, const Sequence& sequence) const {
     const auto first = [&](int draw) {
-      if (options_.initial == Initial::random) return random_text_token(sequence, slot.running, draw);
+      if (options_.initial == InitialWindow::random) return random_text_token(sequence, slot.running, draw);
       return slot.running[static_cast<std::size_t>(draw) % slot.running.size()];
     };
     if (llama_cpp_) slot.window.start_full(std::cref(first));
@@ -303,7 +303,7 @@ class Lookahead final : public Strategy {
     }
   }
 
-  Options options_;
+  LookaheadOptions options_;
   bool lade_, llama_cpp_;
   std::shared_ptr<const StepCosts> costs_;  // null without a budget
   int guesses_ = 0;
@@ -311,10 +311,10 @@ class Lookahead final : public Strategy {
   std::vector<std::unique_ptr<Slot>> slots_;
 };
 
-constexpr StrategyBenchmark kBenchmarks[] = {
+constexpr StrategyBenchmark kLookaheadBenchmarks[] = {
     {"lookahead,W:15,N:5,G:15", R"({"W": 15, "N": 5, "G": 15})", BenchmarkKind::decoded}};
 
-const RegisterStrategy<Options, Lookahead> registered{{
+const RegisterStrategy<LookaheadOptions, Lookahead> registered{{
     .name = "lookahead",
     .summary = "n-grams from a parallel Jacobi iteration of the target itself, verified as a tree",
     .paper = "Fu, Bailis, Stoica, Zhang 2024, Lookahead Decoding",
@@ -326,7 +326,7 @@ const RegisterStrategy<Options, Lookahead> registered{{
     .trained = "nothing",
     .divides_over_devices = true,
     .follows_steps = true,
-    .benchmarks = kBenchmarks,
+    .benchmarks = kLookaheadBenchmarks,
 }};
 
 }  // namespace

@@ -57,18 +57,18 @@
 namespace speclab {
 namespace {
 
-constexpr int kMostDrafts = 3;  // models
+constexpr int kMostMerged = 3;  // models
 constexpr int kMostNodes = TreeShape::kMostDrafted;
-constexpr std::string_view kModels[kMostDrafts] = {"draft 1", "draft 2", "draft 3"};
+constexpr std::string_view kMergedModels[kMostMerged] = {"draft 1", "draft 2", "draft 3"};
 constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
 
 enum class Source { draft, ngram, text, earlier };
-constexpr std::array<std::string_view, 4> kSources = {"draft", "ngram", "text", "earlier"};
-constexpr int kMostSources = kMostDrafts + 3;  // models, n-grams, two copies
+constexpr std::array<std::string_view, 4> kSourceNames = {"draft", "ngram", "text", "earlier"};
+constexpr int kMostSources = kMostMerged + 3;  // models, n-grams, two copies
 static_assert(kMostSources <= UnionBudget::kMostSources);
 constexpr const char* kKnownSources = "\"draft\", \"ngram\", \"text\" or \"earlier\"";
 
-struct Options {
+struct MergedTreesOptions {
   std::vector<std::string> sources = {"draft", "text"};
   std::vector<int> sequences;
   int length = 4;
@@ -85,7 +85,7 @@ struct Options {
   DraftSampling draft;
   BudgetOptions budget;
   bool has(Source source) const {
-    return std::ranges::find(sources, kSources[static_cast<std::size_t>(source)]) != sources.end();
+    return std::ranges::find(sources, kSourceNames[static_cast<std::size_t>(source)]) != sources.end();
   }
   bool carries_memory() const { return has(Source::earlier); }
   void fields(OptionVisitor& visit) {
@@ -121,7 +121,7 @@ struct Options {
 
 /// Throws Error unless the list names known sources, each once.
 void require_sources(const std::vector<std::string>& sources) {
-  static const std::vector<std::string> known(kSources.begin(), kSources.end());
+  static const std::vector<std::string> known(kSourceNames.begin(), kSourceNames.end());
   if (sources.empty()) throw Error({"merged_trees: sources", "an empty list", kKnownSources, ""});
   for (const std::string& name : sources) {
     if (std::ranges::find(known, name) == known.end())
@@ -144,7 +144,7 @@ std::vector<T> one_each(std::vector<T> list, std::size_t drafts, T usual, const 
 
 class MergedTrees final : public Strategy {
  public:
-  MergedTrees(const Options& options, const Resources& resources) : options_(options) {
+  MergedTrees(const MergedTreesOptions& options, const Resources& resources) : options_(options) {
     require_sources(options_.sources);
     const std::size_t models = options_.has(Source::draft) ? resources.drafts.size() : 0;
     if (models == 0 && options_.sources == std::vector<std::string>{"draft"}) {
@@ -169,7 +169,7 @@ class MergedTrees final : public Strategy {
     if (options_.has(Source::ngram)) ngrams_.emplace(options_.ngrams, resources, "merged_trees", "ngram_");
     if (options_.has(Source::text) || options_.has(Source::earlier)) {
       memory_.emplace(
-          Options::kMostMatched,
+          MergedTreesOptions::kMostMatched,
           options_.has(Source::earlier) ? SuffixMemory::Remember::outputs : SuffixMemory::Remember::nothing,
           static_cast<std::size_t>(options_.remember_tokens), resources);
     }
@@ -452,7 +452,7 @@ class MergedTrees final : public Strategy {
         place_.push_back(add(draft, part.draft.tree.token(node), part.draft.tree.parent(node),
                              move_q(part.draft, node, draft), part.draft.confidence[at], part.weights[at]));
       }
-      credit(first, source < levels_.size() ? kModels[source] : "ngram");
+      credit(first, source < levels_.size() ? kMergedModels[source] : "ngram");
     }
     for (std::size_t i = slot.copies.size(); i-- > 0;) {  // from this text first
       const int first = draft.tree.size();
@@ -527,7 +527,7 @@ class MergedTrees final : public Strategy {
     draft.keep(keep_);
   }
 
-  Options options_;
+  MergedTreesOptions options_;
   std::vector<int> sequences_;  // [models]
   std::vector<double> trust_;   // [models]
   int most_drawn_ = 0;          // tokens of all chains
@@ -550,7 +550,7 @@ class MergedTrees final : public Strategy {
   Distribution soft_;
 };
 
-const RegisterStrategy<Options, MergedTrees> registered{{
+const RegisterStrategy<MergedTreesOptions, MergedTrees> registered{{
     .name = "merged_trees",
     .summary = "chains of several models and of an n-gram model, and copies, merged into one tree",
     .paper = "Miao et al. 2024, SpecInfer (merge-based construction)",
@@ -561,7 +561,7 @@ const RegisterStrategy<Options, MergedTrees> registered{{
     .criterion = "any rule; rejection is exact",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "small models with the target's vocabulary; nothing for the other sources",
-    .most_drafts = kMostDrafts,
+    .most_drafts = kMostMerged,
     .may_name_file = "ngram_file",
 }};
 

@@ -27,11 +27,11 @@
 namespace speclab {
 namespace {
 
-struct Options {
+struct NgramModelOptions {
   NgramSourceOptions ngrams;
   BudgetOptions budget;
   DraftChainOptions chain;
-  Options() { chain.gamma = 3; }
+  NgramModelOptions() { chain.gamma = 3; }
   void fields(OptionVisitor& visit) {
     ngrams.fields(visit);
     budget.fields(visit);
@@ -41,7 +41,7 @@ struct Options {
 
 class NgramModel final : public Strategy {
  public:
-  NgramModel(const Options& options, const Resources& resources)
+  NgramModel(const NgramModelOptions& options, const Resources& resources)
       : options_(options), ngrams_(options.ngrams, resources, "ngram_model") {
     const Schedule schedule(options_.chain.schedule, options_.chain.gamma, resources.costs.get());
     if (schedule.controller() != nullptr) {
@@ -122,13 +122,13 @@ class NgramModel final : public Strategy {
     }
   }
 
-  Options options_;
+  NgramModelOptions options_;
   NgramSource ngrams_;
   std::vector<std::unique_ptr<Slot>> slots_;  // [batch]
   std::vector<Token> path_;
 };
 
-const RegisterStrategy<Options, NgramModel> registered{{
+const RegisterStrategy<NgramModelOptions, NgramModel> registered{{
     .name = "ngram_model",
     .summary = "a smoothed n-gram model of the text so far, or of a file, with its own q",
     .paper = "Leviathan et al. 2023, Section 3.6; Katz 1987; Chen and Goodman 1998",

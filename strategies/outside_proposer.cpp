@@ -24,7 +24,7 @@ namespace {
 
 using outside::Proposal;
 
-struct Options {
+struct OutsideProposerOptions {
   std::string proposer;
   int gamma = 4;
   void fields(OptionVisitor& visit) {
@@ -35,7 +35,7 @@ struct Options {
 
 class OutsideProposer final : public Strategy {
  public:
-  OutsideProposer(const Options& options, const Resources& resources)
+  OutsideProposer(const OutsideProposerOptions& options, const Resources& resources)
       : options_(options),
         vocab_(resources.target->config().vocab),
         link_(options.proposer, vocab_, resources.batch, options.gamma) {}
@@ -119,7 +119,7 @@ class OutsideProposer final : public Strategy {
       draft.add(proposal.tokens[i], proposal.parents[i] + 1);
   }
 
-  Options options_;
+  OutsideProposerOptions options_;
   int vocab_;
   outside::ProposerLink link_;
   std::vector<Token> path_;      // the chain that was drafted in this step
@@ -127,7 +127,7 @@ class OutsideProposer final : public Strategy {
   Distribution scratch_;
 };
 
-const RegisterStrategy<Options, OutsideProposer> registered{{
+const RegisterStrategy<OutsideProposerOptions, OutsideProposer> registered{{
     .name = "outside_proposer",
     .summary = "what another program proposes, such as a class in Python; its times are not a claim",
     .paper = "none: the user's own proposer",

@@ -20,7 +20,7 @@ namespace {
 
 // A draft ahead is made before the verdict on the current draft is known. So the length of a draft cannot
 // follow from that verdict: there are no schedules and no budgets.
-struct Options {
+struct OverlappedSpeculationOptions {
   int gamma = 4;
   DraftSampling draft;
   void fields(OptionVisitor& visit) {
@@ -32,7 +32,7 @@ struct Options {
 
 class OverlappedSpeculation final : public Strategy {
  public:
-  OverlappedSpeculation(const Options& options, const Resources& resources)
+  OverlappedSpeculation(const OverlappedSpeculationOptions& options, const Resources& resources)
       : chain_(options.chain_options(), resources) {}
 
   void begin(const Sequence& sequence) override { chain_.begin(sequence); }
@@ -48,7 +48,7 @@ class OverlappedSpeculation final : public Strategy {
   AheadChain chain_;
 };
 
-const RegisterStrategy<Options, OverlappedSpeculation> registered{{
+const RegisterStrategy<OverlappedSpeculationOptions, OverlappedSpeculation> registered{{
     .name = "overlapped_speculation",
     .summary = "speculative_sampling whose next draft is made while the target verifies",
     .paper = "Liu et al. 2024, PEARL (post-verify)",

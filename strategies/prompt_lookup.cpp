@@ -39,7 +39,7 @@ enum class Reference { text, prompt };
 enum class Fallback { none, draft };
 enum class Merge { either, tree };
 
-struct Options {
+struct PromptLookupOptions {
   int ngram_max = 3;
   int ngram_min = 1;
   int length = 10;
@@ -81,7 +81,7 @@ struct Options {
 /// buffers, so it allocates no memory for a text of at most `capacity` tokens.
 class Lookup {
  public:
-  Lookup(const Options& options, const Resources& resources)
+  Lookup(const PromptLookupOptions& options, const Resources& resources)
       : options_(options),
         ends_(resources.target->tokenizer() ? resources.target->tokenizer()->end_of_generation()
                                             : std::vector<Token>()) {
@@ -172,7 +172,7 @@ class Lookup {
     for (std::size_t i = 0; i < wanted; ++i) found_[i] = ranked_[i].second;
   }
 
-  const Options& options_;
+  const PromptLookupOptions& options_;
   std::vector<Token> ends_;
   std::vector<std::uint32_t> matched_;  // [text]
   std::vector<std::size_t> found_;
@@ -182,7 +182,7 @@ class Lookup {
 
 class PromptLookup final : public Strategy {
  public:
-  PromptLookup(const Options& options, const Resources& resources)
+  PromptLookup(const PromptLookupOptions& options, const Resources& resources)
       : options_(options), lookup_(options_, resources), merge_(options.merge == Merge::tree) {
     if (options_.ngram_min > options_.ngram_max) {
       throw Error({"prompt_lookup: ngram_min", std::to_string(options_.ngram_min),
@@ -261,7 +261,7 @@ class PromptLookup final : public Strategy {
     if (by_model > 0) draft.contributions = {{1, "draft"}, {by_model + 1, "lookup"}};
   }
 
-  Options options_;
+  PromptLookupOptions options_;
   Lookup lookup_;
   bool merge_;
   std::unique_ptr<DraftChain> chain_;
@@ -270,12 +270,12 @@ class PromptLookup final : public Strategy {
   std::vector<Draft*> rest_drafts_;
 };
 
-constexpr StrategyBenchmark kBenchmarks[] = {
+constexpr StrategyBenchmark kPromptLookupBenchmarks[] = {
     {"prompt_lookup", "{}", BenchmarkKind::replayed},
     {"prompt_lookup,frequent,candidates:3", R"({"match": "frequent", "candidates": 3})",
      BenchmarkKind::replayed}};
 
-const RegisterStrategy<Options, PromptLookup> registered{{
+const RegisterStrategy<PromptLookupOptions, PromptLookup> registered{{
     .name = "prompt_lookup",
     .summary =
         "copies what followed an earlier occurrence of the last n tokens; a draft model may fill the gaps",
@@ -288,7 +288,7 @@ const RegisterStrategy<Options, PromptLookup> registered{{
     .trained = "nothing",
     .short_name = "lookup",
     .shows_recording_cost = true,
-    .benchmarks = kBenchmarks,
+    .benchmarks = kPromptLookupBenchmarks,
 }};
 
 }  // namespace

@@ -19,7 +19,7 @@
 namespace speclab {
 namespace {
 
-struct Options {
+struct RetrievalOptions {
   std::string datastore;
   RetrievalOptions tree;
   CutBudgetOptions budget;
@@ -33,7 +33,7 @@ struct Options {
 class Retrieval final : public Strategy {
  public:
   // `needs_file` below makes sure that a datastore is named.
-  Retrieval(const Options& options, const Resources& resources)
+  Retrieval(const RetrievalOptions& options, const Resources& resources)
       : store_(Datastore::open(options.datastore)), tree_(options.tree) {
     store_.require(resources.target->config().vocab, resources.target->tokenizer_sha256());
   }
@@ -56,9 +56,9 @@ class Retrieval final : public Strategy {
   RetrievalTree tree_;
 };
 
-constexpr StrategyBenchmark kBenchmarks[] = {{"retrieval", "{}", BenchmarkKind::from_datastore}};
+constexpr StrategyBenchmark kRetrievalBenchmarks[] = {{"retrieval", "{}", BenchmarkKind::from_datastore}};
 
-const RegisterStrategy<Options, Retrieval> registered{{
+const RegisterStrategy<RetrievalOptions, Retrieval> registered{{
     .name = "retrieval",
     .summary = "continuations of the longest suffix of the text that a datastore of other texts contains, as "
                "a weighted tree",
@@ -70,7 +70,7 @@ const RegisterStrategy<Options, Retrieval> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing; a datastore is built",
     .needs_file = "datastore",
-    .benchmarks = kBenchmarks,
+    .benchmarks = kRetrievalBenchmarks,
 }};
 
 }  // namespace

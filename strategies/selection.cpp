@@ -51,7 +51,7 @@ constexpr const char* kKnownSources = "\"draft\" or \"text\"";
 
 enum class Choice { bandit, full_information };
 
-struct Options {
+struct SelectionOptions {
   std::vector<std::string> sources = {"draft", "text"};
   Choice choose = Choice::bandit;
   double exploration = 2;
@@ -107,7 +107,7 @@ void require_sources(const std::vector<std::string>& sources) {
 
 class Selection final : public Strategy {
  public:
-  Selection(const Options& options, const Resources& resources) : options_(options) {
+  Selection(const SelectionOptions& options, const Resources& resources) : options_(options) {
     require_sources(options_.sources);
     const std::size_t models = options_.has("draft") ? resources.drafts.size() : 0;
     if (models == 0 && !options_.has("text")) {
@@ -269,7 +269,7 @@ class Selection final : public Strategy {
     if (length > 0) draft.source = "copies";
   }
 
-  Options options_;
+  SelectionOptions options_;
   int copies_ = 0;  // 1 if copies are a drafter
   std::vector<std::shared_ptr<const Model>> models_;
   std::vector<std::unique_ptr<DraftChain>> chains_;  // [models]
@@ -282,7 +282,7 @@ class Selection final : public Strategy {
   std::vector<Draft*> parts_;
 };
 
-const RegisterStrategy<Options, Selection> registered{{
+const RegisterStrategy<SelectionOptions, Selection> registered{{
     .name = "selection",
     .summary =
         "one of several drafters in each step, draft models or copies; which one, it learns from the text",

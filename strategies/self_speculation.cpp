@@ -59,7 +59,7 @@ namespace {
 
 enum class DraftBy { layer_skip, early_exit, sparse_cache };
 
-struct Options {
+struct SelfSpeculationOptions {
   DraftBy draft_by = DraftBy::layer_skip;
   std::vector<int> skip;
   std::string skip_file;
@@ -119,7 +119,7 @@ Error wrong(const char* option, std::string got, std::string expected, std::stri
 
 /// The layers that drafts run, if they all skip the same ones. Empty if they skip none, with skip_sets, and
 /// for an early exit.
-std::vector<int> kept_layers(const Options& options, const Model& target) {
+std::vector<int> kept_layers(const SelfSpeculationOptions& options, const Model& target) {
   if (!options.skip_sets.empty()) {
     if (options.draft_by != DraftBy::layer_skip || !options.skip.empty() || !options.skip_file.empty())
       throw wrong("skip_sets", "sets with skip, skip_file or another draft_by",
@@ -145,7 +145,7 @@ std::vector<int> kept_layers(const Options& options, const Model& target) {
 }
 
 /// The layers at which drafts exit, ascending; none without an early exit.
-std::vector<int> exits_of(const Options& options, const Model& target) {
+std::vector<int> exits_of(const SelfSpeculationOptions& options, const Model& target) {
   if (options.draft_by != DraftBy::early_exit) {
     if (options.exit > 0)
       throw wrong("exit", std::to_string(options.exit), "0 unless draft_by is early_exit",
@@ -170,7 +170,7 @@ std::vector<int> exits_of(const Options& options, const Model& target) {
 }
 
 /// What drafts see of the cache; null: all.
-std::unique_ptr<SparseCache> cache_of(const Options& options, const std::vector<int>& kept,
+std::unique_ptr<SparseCache> cache_of(const SelfSpeculationOptions& options, const std::vector<int>& kept,
                                       const Resources& resources) {
   if (options.draft_by == DraftBy::sparse_cache)
     return std::make_unique<SparseCache>(options.cache, kept, resources, "self_speculation");
@@ -188,7 +188,7 @@ LayerPart part_of(const std::vector<int>& kept, const std::vector<int>& exits) {
 
 class SelfSpeculation final : public Strategy {
  public:
-  SelfSpeculation(const Options& options, const Resources& resources)
+  SelfSpeculation(const SelfSpeculationOptions& options, const Resources& resources)
       : kept_(kept_layers(options, *resources.target)),
         exits_(exits_of(options, *resources.target)),
         cache_(cache_of(options, kept_, resources)),
@@ -241,7 +241,7 @@ class SelfSpeculation final : public Strategy {
   DraftChain chain_;
 };
 
-const RegisterStrategy<Options, SelfSpeculation> registered{{
+const RegisterStrategy<SelfSpeculationOptions, SelfSpeculation> registered{{
     .name = "self_speculation",
     .summary = "the target drafts for itself on its own cache: some layers, or a part of the cache",
     .paper =

@@ -35,7 +35,7 @@ namespace {
 
 enum class AcceptanceLaw { iid, minimum_variance, histogram, switching, random_effect };
 
-struct Options {
+struct SimulatedOptions {
   int gamma = 4;
   double alpha = .8;
   std::vector<double> alpha_at;
@@ -78,34 +78,34 @@ struct Options {
   }
 };
 
-Error wrong(const char* option, std::string got, std::string expected, std::string advice) {
+Error wrong_option(const char* option, std::string got, std::string expected, std::string advice) {
   return Error(
       {fmt::format("simulated: {}", option), std::move(got), std::move(expected), std::move(advice)});
 }
 
 /// Throws Error for options that contradict each other.
-void require(const Options& options) {
+void require(const SimulatedOptions& options) {
   const bool iid = options.law == AcceptanceLaw::iid;
   if (!options.alpha_at.empty() && !options.trace.empty())
-    throw wrong("trace", "trace and alpha_at", "only one of the two", "Leave one out.");
+    throw wrong_option("trace", "trace and alpha_at", "only one of the two", "Leave one out.");
   if (!iid && !(options.alpha_at.empty() && options.trace.empty()))
-    throw wrong("law", "a law besides alpha_at or trace", "\"iid\"", "Leave out alpha_at and trace.");
+    throw wrong_option("law", "a law besides alpha_at or trace", "\"iid\"", "Leave out alpha_at and trace.");
   if (options.mean_accepted >= 0 && options.law != AcceptanceLaw::minimum_variance)
-    throw wrong("mean_accepted", fmt::format("{}", options.mean_accepted),
-                "-1 unless the law is minimum_variance", "Leave it out, or set the law.");
+    throw wrong_option("mean_accepted", fmt::format("{}", options.mean_accepted),
+                       "-1 unless the law is minimum_variance", "Leave it out, or set the law.");
   if (options.mean_accepted > options.gamma)
-    throw wrong("mean_accepted", fmt::format("{}", options.mean_accepted),
-                fmt::format("at most gamma = {}", options.gamma), "Take a larger gamma.");
+    throw wrong_option("mean_accepted", fmt::format("{}", options.mean_accepted),
+                       fmt::format("at most gamma = {}", options.gamma), "Take a larger gamma.");
   if (options.shares.empty() != (options.law != AcceptanceLaw::histogram))
-    throw wrong("shares", fmt::format("{} shares", options.shares.size()),
-                "shares with the law histogram, and only with it", "");
+    throw wrong_option("shares", fmt::format("{} shares", options.shares.size()),
+                       "shares with the law histogram, and only with it", "");
   if (options.shares.size() > static_cast<std::size_t>(options.gamma) + 1)
-    throw wrong("shares", fmt::format("{} shares", options.shares.size()),
-                fmt::format("at most gamma + 1 = {}", options.gamma + 1), "Take a larger gamma.");
+    throw wrong_option("shares", fmt::format("{} shares", options.shares.size()),
+                       fmt::format("at most gamma + 1 = {}", options.gamma + 1), "Take a larger gamma.");
 }
 
 /// The law of the steps of a prompt, or the law that a prompt draws it from.
-theory::PromptProcess process_of(const Options& options) {
+theory::PromptProcess process_of(const SimulatedOptions& options) {
   require(options);
   if (!options.alpha_at.empty()) return theory::positional_process(options.alpha_at);
   switch (options.law) {
@@ -124,7 +124,7 @@ theory::PromptProcess process_of(const Options& options) {
 
 class Simulated final : public Strategy {
  public:
-  Simulated(const Options& options, const Resources& resources)
+  Simulated(const SimulatedOptions& options, const Resources& resources)
       : options_(options),
         process_(process_of(options)),
         vocab_(resources.target->config().vocab),
@@ -203,7 +203,7 @@ class Simulated final : public Strategy {
     return state.wrong ? (expected + 1) % vocab_ : expected;
   }
 
-  Options options_;
+  SimulatedOptions options_;
   theory::PromptProcess process_;
   int vocab_;
   std::unique_ptr<DraftChain> chain_;
@@ -211,7 +211,7 @@ class Simulated final : public Strategy {
   std::vector<State> slots_;  // [batch]
 };
 
-const RegisterStrategy<Options, Simulated> registered{{
+const RegisterStrategy<SimulatedOptions, Simulated> registered{{
     .name = "simulated",
     .summary = "proposes right and wrong tokens of the reference text by a given law; costs are real",
     .paper = "i.i.d. acceptance: Leviathan et al. 2023, Section 3.1; minimum_variance: vLLM's synthetic "

@@ -23,7 +23,7 @@ namespace {
 // Options are declared once, here. Names, ranges and help serve the config reader, `speclab
 // describe` and the record. The options here (gamma, draft_temperature, schedule, ...) belong to
 // DraftChain, which this strategy uses.
-struct Options {
+struct SpeculativeSamplingOptions {
   DraftChainOptions chain;
   BudgetOptions budget;
   void fields(OptionVisitor& visit) {
@@ -35,7 +35,7 @@ struct Options {
 class SpeculativeSampling final : public Strategy {
  public:
   // `resources` holds the models. `needs_draft` below guarantees that there is a draft model.
-  SpeculativeSampling(const Options& options, const Resources& resources)
+  SpeculativeSampling(const SpeculativeSamplingOptions& options, const Resources& resources)
       : chain_(options.chain, resources, options.budget.rule) {}
 
   // With a constant schedule and no budget all steps have the same form, so a device can run them without the
@@ -69,7 +69,7 @@ class SpeculativeSampling final : public Strategy {
 
 // Registration makes the strategy known to the command line, the configs and the conformance tests. The name
 // must be that of the file.
-const RegisterStrategy<Options, SpeculativeSampling> registered{{
+const RegisterStrategy<SpeculativeSamplingOptions, SpeculativeSampling> registered{{
     .name = "speculative_sampling",
     .summary = "a small model drafts a chain, the target verifies it in one forward",
     .paper = "Leviathan et al. 2023, Algorithm 1; Chen et al. 2023, Algorithm 2",

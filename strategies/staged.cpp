@@ -43,7 +43,7 @@ namespace {
 
 constexpr int kMostFed = 64;  // see DraftLevels::look_ahead()
 
-struct Options {
+struct StagedOptions {
   std::vector<int> widths = {1, 1, 1, 1, 1};
   TreeGrowthOptions growth;
   int ahead = 4;
@@ -73,7 +73,7 @@ struct Options {
 /// Guesses by an n-gram model of the text (Katz 1987).
 class NgramStage {
  public:
-  NgramStage(const Options& options, const Resources& resources)
+  NgramStage(const StagedOptions& options, const Resources& resources)
       : ngrams_({.order = options.order, .smoothing = NgramSmoothing::katz, .known = options.known},
                 resources, "staged") {}
   void begin(const Sequence& sequence) { ngrams_.begin(sequence); }
@@ -176,7 +176,7 @@ class StagedBudget {
   double spent_ns_ = 0, plain_ns_ = 0;
 };
 
-TreeShape shape_of(const Options& options) {
+TreeShape shape_of(const StagedOptions& options) {
   TreeShape shape = TreeShape::of_widths(options.widths, "staged: widths");
   int fed = 0, nodes = 1;
   for (const int width : options.widths) fed += nodes, nodes *= width;
@@ -189,7 +189,7 @@ TreeShape shape_of(const Options& options) {
 
 class Staged final : public Strategy {
  public:
-  Staged(const Options& options, const Resources& resources)
+  Staged(const StagedOptions& options, const Resources& resources)
       : options_(options),
         growth_(options.growth, shape_of(options), resources.with_draft(0)),
         levels_(resources.with_draft(0)) {
@@ -311,7 +311,7 @@ class Staged final : public Strategy {
     slot.budget->drafted(ns, plain_ns);
   }
 
-  Options options_;
+  StagedOptions options_;
   TreeGrowth growth_;
   DraftLevels levels_;
   std::optional<NgramStage> by_text_;
@@ -324,7 +324,7 @@ class Staged final : public Strategy {
   std::vector<int> path_;
 };
 
-const RegisterStrategy<Options, Staged> registered{{
+const RegisterStrategy<StagedOptions, Staged> registered{{
     .name = "staged",
     .summary = "a tree or chain from a small model that is itself sped up by a smaller model or by n-grams",
     .paper = "Spector and Re 2023, Staged Speculative Decoding",

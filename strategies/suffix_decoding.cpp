@@ -21,7 +21,7 @@
 namespace speclab {
 namespace {
 
-struct Options {
+struct SuffixDecodingOptions {
   SuffixSpeculationOptions speculation;
   int depth = 64;
   double min_score = 0;
@@ -49,7 +49,7 @@ struct Options {
 
 class SuffixDecoding final : public Strategy {
  public:
-  SuffixDecoding(const Options& options, const Resources& resources)
+  SuffixDecoding(const SuffixDecodingOptions& options, const Resources& resources)
       : options_(options),
         memory_(options.depth, options.remember, static_cast<std::size_t>(options.remember_tokens),
                 resources) {}
@@ -77,16 +77,16 @@ class SuffixDecoding final : public Strategy {
   }
 
  private:
-  Options options_;
+  SuffixDecodingOptions options_;
   SuffixMemory memory_;
   SuffixSpeculation best_;
 };
 
-constexpr StrategyBenchmark kBenchmarks[] = {
+constexpr StrategyBenchmark kSuffixDecodingBenchmarks[] = {
     {"suffix_decoding", "{}", BenchmarkKind::replayed},
     {"suffix_decoding,tree", R"({"tree": true, "length": 16, "factor": 4})", BenchmarkKind::replayed}};
 
-const RegisterStrategy<Options, SuffixDecoding> registered{{
+const RegisterStrategy<SuffixDecodingOptions, SuffixDecoding> registered{{
     .name = "suffix_decoding",
     .summary = "copies the most frequent continuation of a suffix of the text that occurred before",
     .paper = "Oliaro et al. 2024, SuffixDecoding; Zhao et al. 2023, Lookahead (trie)",
@@ -96,7 +96,7 @@ const RegisterStrategy<Options, SuffixDecoding> registered{{
     .criterion = "any rule; one-hot q",
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
-    .benchmarks = kBenchmarks,
+    .benchmarks = kSuffixDecodingBenchmarks,
 }};
 
 }  // namespace

@@ -29,7 +29,7 @@ constexpr int kMostNodes = 512;
 
 enum class Learn { all, accepted };
 
-struct Options {
+struct TokenRecyclingOptions {
   int k = 8;
   // Children of each node in breadth-first order, the pending token first (Luo et al. 2024, figure of the
   // tree).
@@ -63,7 +63,7 @@ struct Place {
   int rank;  // rank among its siblings: which candidate of the parent's token goes here
 };
 
-std::vector<Place> places_of(const Options& options) {
+std::vector<Place> places_of(const TokenRecyclingOptions& options) {
   std::vector<Place> places{{-1, 0}};
   for (std::size_t node = 0; node < places.size() && node < options.tree.size(); ++node) {
     for (int rank = 0; rank < options.tree[node]; ++rank) places.push_back({static_cast<int>(node), rank});
@@ -83,7 +83,7 @@ std::vector<Place> places_of(const Options& options) {
 
 class TokenRecycling final : public Strategy {
  public:
-  TokenRecycling(const Options& options, const Resources& resources)
+  TokenRecycling(const TokenRecyclingOptions& options, const Resources& resources)
       : options_(options),
         places_(places_of(options)),
         tokens_(static_cast<std::size_t>(resources.target->config().vocab)),
@@ -153,7 +153,7 @@ class TokenRecycling final : public Strategy {
     std::copy(best_.begin(), best_.end(), matrix.begin() + static_cast<std::ptrdiff_t>(row_of(token)));
   }
 
-  Options options_;
+  TokenRecyclingOptions options_;
   std::vector<Place> places_;
   std::size_t tokens_;                     // in the vocabulary
   std::vector<std::vector<Token>> slots_;  // [batch][vocab, k]
@@ -163,11 +163,11 @@ class TokenRecycling final : public Strategy {
   std::vector<std::uint64_t> learnt_;  // [vocab], the last step that set the token's candidates
 };
 
-constexpr StrategyBenchmark kBenchmarks[] = {
+constexpr StrategyBenchmark kTokenRecyclingBenchmarks[] = {
     {"token_recycling", "{}", BenchmarkKind::decoded},
     {"token_recycling,learn:accepted", R"({"learn": "accepted"})", BenchmarkKind::decoded}};
 
-const RegisterStrategy<Options, TokenRecycling> registered{{
+const RegisterStrategy<TokenRecyclingOptions, TokenRecycling> registered{{
     .name = "token_recycling",
     .summary = "the target's own best candidates after each token, from rows of earlier steps, as a tree of "
                "fixed shape",
@@ -179,7 +179,7 @@ const RegisterStrategy<Options, TokenRecycling> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
     .follows_steps = true,
-    .benchmarks = kBenchmarks,
+    .benchmarks = kTokenRecyclingBenchmarks,
 }};
 
 }  // namespace

@@ -42,7 +42,7 @@
 namespace speclab {
 namespace {
 
-struct Options {
+struct TreeSpeculationOptions {
   std::vector<int> widths = {3, 2, 1, 1};
   int sequences = 0;
   int length = 4;
@@ -67,7 +67,7 @@ struct Options {
   }
 };
 
-TreesByConfidence trees_of(const Options& options) {
+TreesByConfidence trees_of(const TreeSpeculationOptions& options) {
   const std::string name = "tree_speculation: ";
   if (!options.tree.empty()) {
     if (options.sequences > 0)
@@ -89,7 +89,7 @@ TreesByConfidence trees_of(const Options& options) {
 
 class TreeSpeculation final : public Strategy {
  public:
-  TreeSpeculation(const Options& options, const Resources& resources)
+  TreeSpeculation(const TreeSpeculationOptions& options, const Resources& resources)
       : options_(growth_of(options)), growth_(options_, trees_of(options), resources), levels_(resources) {
     slots_.resize(static_cast<std::size_t>(resources.batch));
     same_steps_ = !options.budget.automatic() && !options.root_confidence && !growth_.trees().several();
@@ -152,7 +152,7 @@ class TreeSpeculation final : public Strategy {
   };
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
 
-  static TreeGrowthOptions growth_of(const Options& options) {
+  static TreeGrowthOptions growth_of(const TreeSpeculationOptions& options) {
     TreeGrowthOptions growth = options.growth;
     if (options.sequences > 0) growth.children = Children::independent;
     return growth;
@@ -167,7 +167,7 @@ class TreeSpeculation final : public Strategy {
   std::vector<Draft*> drafts_;
 };
 
-const RegisterStrategy<Options, TreeSpeculation> registered{{
+const RegisterStrategy<TreeSpeculationOptions, TreeSpeculation> registered{{
     .name = "tree_speculation",
     .summary =
         "a small model drafts a tree of fixed shape, or of one of several shapes by its confidence; the "

@@ -17,8 +17,6 @@
 namespace speclab {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\u2581";
-
 /// Names of special tokens that end an answer, of the common model families.
 constexpr std::string_view kEndNames[] = {
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>",          "<|eom_id|>", "<|end|>",

@@ -54,7 +54,6 @@ namespace {
 /// Restores space marks in user-defined pieces. Converters write these marks as spaces, to match the original
 /// text. SentencePiece searches the normalised text, in which spaces are marks.
 void mark_user_defined(std::vector<SentencePieceSpec::Piece>& pieces) {
-  constexpr std::string_view kSpaceMark = "\u2581";
   std::unordered_map<std::string, std::size_t> marked;
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (pieces[i].type != SentencePieceSpec::kUserDefined || pieces[i].text.find(' ') == std::string::npos)

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,6 +14,9 @@
 #include "core/model/text/tokenizer_split.h"
 
 namespace speclab {
+
+/// U+2581, by which many vocabularies write a space.
+inline constexpr std::string_view kSpaceMark = "\u2581";
 
 /// The common form of tokenizers from all file formats. Tokenizer::build checks
 /// it and makes the tables. Internal.
