@@ -26,7 +26,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
-#include <numeric>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +34,7 @@
 #include "core/base/error.h"
 #include "core/decoding/budget/draft_switch.h"
 #include "core/decoding/drafting/draft_levels.h"
+#include "core/decoding/drafting/likely_tree.h"
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
 #include "core/theory/step_costs.h"
@@ -124,7 +125,7 @@ class DynamicTree final : public Strategy {
     drafts_.clear();
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       Slot& s = slot_of(*sequences[i]);
-      s.nodes.clear();
+      s.tree.clear();
       s.spent = 0;
       if (costs_ && !is_worth_a_draft(s, *sequences[i])) continue;
       drafting_.push_back(sequences[i]);
@@ -147,19 +148,9 @@ class DynamicTree final : public Strategy {
  private:
   static constexpr std::size_t kShares = 8;  // ranges of the draft's probability
 
-  /// A node that may be kept. Parents come before their children.
-  struct Node {
-    Token token;
-    int parent;       // index of a node; -1: the pending token
-    float q;          // the draft's probability of the token
-    double reach;     // product along the path of q or, with a budget, of the acceptance learned for q
-    int in_flight;    // its number among the fed nodes
-    int drafted = 0;  // its node of the draft; 0: it was not kept
-  };
   struct Slot {
-    std::vector<Node> nodes;
-    std::vector<int> fed;    // nodes that were fed in the forward in progress; -1: the pending token
-    std::vector<int> order;  // nodes by reach
+    LikelyTree tree;       // reach: the product of q or, with a budget, of the acceptance learned for q
+    std::vector<int> fed;  // nodes that were fed in the forward in progress; -1: the pending token
     std::vector<int> children;
     int behind = 0;  // tokens that the draft's first forward reads besides the pending one
     std::vector<Token> best, prefix;
@@ -200,18 +191,6 @@ class DynamicTree final : public Strategy {
   }
 
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
-  static const Node& at(const Slot& s, int node) { return s.nodes[static_cast<std::size_t>(node)]; }
-
-  /// Puts the nodes from `first` on into `order`, most likely first. Among equals the earlier node comes
-  /// first, so a parent comes before its children.
-  static void sort_from(Slot& s, std::size_t first) {
-    s.order.resize(s.nodes.size() - first);
-    std::iota(s.order.begin(), s.order.end(), static_cast<int>(first));
-    std::sort(s.order.begin(), s.order.end(), [&](int a, int b) {
-      const double x = at(s, a).reach, y = at(s, b).reach;
-      return x != y ? x > y : a < b;
-    });
-  }
 
   // Adds the children of the fed nodes, and feeds the most likely of them.
   void grow(DraftLevel& level) {
@@ -220,36 +199,31 @@ class DynamicTree final : public Strategy {
       s.fed.assign(1, -1);
       if (costs_) s.spent = costs_->draft(1 + s.behind);
     }
-    const std::size_t first = s.nodes.size();
+    const int first = s.tree.size();
     for (std::size_t i = 0; i < s.fed.size(); ++i) add_children(s, level, static_cast<int>(i), s.fed[i]);
     if (level.depth() + 1 >= level.limit()) return;
-    sort_from(s, first);
-    s.fed.assign(s.order.begin(),
-                 s.order.begin() + std::min<std::ptrdiff_t>(std::ssize(s.order), options_.expand));
+    s.tree.sort_from(first);
+    const std::span<const int> order = s.tree.order();
+    s.fed.assign(order.begin(), order.begin() + std::min<std::ptrdiff_t>(std::ssize(order), options_.expand));
     if (!worth_a_level(s, level.depth() + 1)) return;
     if (costs_ && !s.fed.empty()) s.spent += costs_->draft(static_cast<int>(s.fed.size()));
     std::sort(s.fed.begin(), s.fed.end());
     for (const int node : s.fed) {
-      Node& fed = s.nodes[static_cast<std::size_t>(node)];
-      fed.in_flight = level.feed(fed.token, fed.parent < 0 ? -1 : at(s, fed.parent).in_flight);
+      LikelyTree::Node& fed = s.tree.at(node);
+      fed.in_flight = level.feed(fed.token, fed.parent < 0 ? -1 : s.tree.at(fed.parent).in_flight);
     }
   }
 
   void add_children(Slot& s, DraftLevel& level, int row, int node) {
     s.prefix.clear();
-    if (level.sequence().processors) {
-      for (int on_path = node; on_path >= 0; on_path = at(s, on_path).parent)
-        s.prefix.insert(s.prefix.begin(), at(s, on_path).token);
-    }
+    if (level.sequence().processors) s.tree.path_to(node, s.prefix);
     const std::span<const float> logits = level.logits(row, s.prefix);
     if (logits.empty()) return;
     s.q.assign_logits(logits, {.temperature = 1, .top_k = 0, .top_p = 1}, config_.head_ids, config_.vocab);
     s.q.top(options_.branches, s.best);
-    const double reach = node < 0 ? 1 : at(s, node).reach;
     for (const Token token : s.best) {
       const double q = s.q.prob(token);
-      const double accepted = costs_ ? s.shares[share_of(q)].over(q, 4) : q;
-      s.nodes.push_back({token, node, static_cast<float>(q), reach * accepted, -1});
+      s.tree.add(token, node, static_cast<float>(q), costs_ ? s.shares[share_of(q)].over(q, 4) : q);
     }
   }
 
@@ -262,14 +236,15 @@ class DynamicTree final : public Strategy {
   }
 
   /// Returns the n with the highest rate, and this rate: the expected tokens of a step with the n most likely
-  /// nodes, divided by its time. Node::reach stands for the probability that the target accepts the path to
-  /// a node.
+  /// nodes, divided by its time. LikelyTree::Node::reach stands for the probability that the target accepts
+  /// the path to a node.
   std::pair<int, double> best_count(const Slot& s, int depth) const {
     std::pair<int, double> best{0, 1 / step_time(s, 0, depth)};
     double tokens = 1;
-    const int most = std::min<int>(options_.nodes, static_cast<int>(s.order.size()));
+    const std::span<const int> order = s.tree.order();
+    const int most = std::min<int>(options_.nodes, static_cast<int>(order.size()));
     for (int n = 1; n <= most; ++n) {
-      tokens += at(s, s.order[static_cast<std::size_t>(n) - 1]).reach;
+      tokens += s.tree.at(order[static_cast<std::size_t>(n) - 1]).reach;
       const double rate = tokens / step_time(s, n, depth);
       if (costs_ ? rate >= best.second : rate > best.second) best = {n, rate};
     }
@@ -283,29 +258,19 @@ class DynamicTree final : public Strategy {
     if (!by_cost_) return true;
     if (s.fed.empty()) return false;
     double reached = 0;
-    for (const int node : s.fed) reached += at(s, node).reach;
-    sort_from(s, 0);
+    for (const int node : s.fed) reached += s.tree.at(node).reach;
+    s.tree.sort_from(0);
     return reached > level_time(s) * best_count(s, depth).second;
   }
 
   // Adds the most likely nodes to the draft. A node is never more likely than its parent, so the parent is
   // among them.
   void keep_best(Slot& s, Draft& draft) const {
-    if (s.nodes.empty()) return;
-    sort_from(s, 0);
-    int kept = std::min<int>(options_.nodes, static_cast<int>(s.order.size()));
-    if (by_cost_) {
-      int depth = 0;
-      for (int node = static_cast<int>(s.nodes.size()) - 1; node >= 0; node = at(s, node).parent) ++depth;
-      kept = best_count(s, depth).first;
-    }
-    s.order.resize(static_cast<std::size_t>(kept));
-    std::sort(s.order.begin(), s.order.end());
-    for (const int index : s.order) {
-      Node& node = s.nodes[static_cast<std::size_t>(index)];
-      node.drafted =
-          draft.add(node.token, node.parent < 0 ? 0 : at(s, node.parent).drafted, Draft::kOneHot, node.q);
-    }
+    if (s.tree.size() == 0) return;
+    s.tree.sort_from(0);
+    int kept = std::min(options_.nodes, s.tree.size());
+    if (by_cost_) kept = best_count(s, s.tree.depth(s.tree.size() - 1)).first;
+    s.tree.keep(kept, draft);
     if (kept > 0) draft.source = "draft";
   }
 

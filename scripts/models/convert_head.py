@@ -3,8 +3,8 @@
 
     scripts/models/convert_head.py FOLDER OUT --layers N
 
-FOLDER is a published head of Medusa, Hydra or an MLP speculator: config.json and one .pt, .pth or .bin file of weights. --layers is the number
-of layers of the target, which such a head does not say. A file of PyTorch is a pickle and may contain code. It is read with
+FOLDER is a published head of Medusa, Hydra, EAGLE, EAGLE-3 or an MLP speculator: config.json and one .pt, .pth or .bin file of weights.
+--layers is the number of layers of the target, which such a head does not say. A file of PyTorch is a pickle and may contain code. It is read with
 weights_only=True, so a file with anything but tensors is refused and nothing of it runs. Needs torch and safetensors
 (scripts/train/requirements.txt). The card is described in core/model/heads/head_card.h.
 """
@@ -61,6 +61,57 @@ def mlp_speculator(config, shapes):
     return shape, hidden, vocab
 
 
+# What the card of an EAGLE head takes from config.json: the shape of its decoder layer.
+LAYER_KEYS = (
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+    "intermediate_size",
+    "rms_norm_eps",
+    "rope_theta",
+    "rope_scaling",
+    "rope_parameters",
+    "max_position_embeddings",
+    "hidden_act",
+    "qkv_bias",
+    "attention_bias",
+)
+
+
+def eagle(config, shapes):
+    third = "draft_vocab_size" in config
+    hidden, width = shape_of(shapes, "fc.weight")
+    if width != (3 if third else 2) * hidden:
+        fail(f"fc.weight {list(shapes['fc.weight'])}: not the fc of EAGLE{'-3' if third else ''}")
+    if config.get("num_hidden_layers", 1) != 1:
+        fail(f"num_hidden_layers {config['num_hidden_layers']}: only heads of one layer are supported")
+    shape = {
+        "version": 3 if third else 1,
+        "layer": {key: config[key] for key in LAYER_KEYS if config.get(key) is not None},
+    }
+    if not third:
+        shape["fc_bias"] = "fc.bias" in shapes
+    if "vocab_size" not in config:
+        fail("config.json has no vocab_size")
+    return shape, hidden, config["vocab_size"]
+
+
+def eagle_taps(config, layers):
+    """The states that the published code of EAGLE-3 reads."""
+    if "draft_vocab_size" not in config:
+        return ["final_norm"]
+    if layers < 7:
+        fail(f"a head of EAGLE-3 for a target of {layers} layers, expected at least 7")
+    if config.get("eagle_config"):
+        fail("eagle_config: programs count its layers in different ways; remove it and correct taps in head.json")
+    return [2, layers // 2, layers - 3]
+
+
+def draft_vocabulary(offsets):
+    """The target's token of each row of a reduced output head, from the offsets of EAGLE-3."""
+    return [int(offset) + row for row, offset in enumerate(offsets)]
+
+
 def kind_of(config):
     for key, kind, read in (
         ("medusa_num_heads", "medusa", medusa),
@@ -69,7 +120,9 @@ def kind_of(config):
     ):
         if key in config:
             return kind, read
-    fail("config.json has neither medusa_num_heads, hydra_num_heads nor n_predict")
+    if "num_attention_heads" in config:
+        return "eagle", eagle
+    fail("config.json has neither medusa_num_heads, hydra_num_heads, n_predict nor num_attention_heads")
 
 
 def plain_name(name):
@@ -84,7 +137,7 @@ def card_of(config, shapes, layers, source):
     kind, read = kind_of(config)
     shape, hidden, vocab = read(config, shapes)
     offset = config.get("hidden_state_offset", 0)
-    return {
+    card = {
         "format": "speclab head 1",
         "kind": kind,
         "weights": "head.safetensors",
@@ -94,10 +147,13 @@ def card_of(config, shapes, layers, source):
             "layers": layers,
             "vocab": vocab,
         },
-        "taps": [layers - offset if offset else "final_norm"],
+        "taps": eagle_taps(config, layers) if kind == "eagle" else [layers - offset if offset else "final_norm"],
         "shape": shape,
         "training": {"source": source},
     }
+    if kind == "eagle" and config.get("draft_vocab_size", vocab) != vocab:
+        card["vocabulary_map"] = "draft_vocab"
+    return card
 
 
 def weights_in(folder):
@@ -117,7 +173,10 @@ def load(file):
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         fail(f"{file} is not a dictionary of tensors")
     # Modules that share a tensor get copies, which safetensors asks for.
-    return {plain_name(name): value.clone().contiguous() for name, value in state.items() if value.is_floating_point()}
+    tensors = {
+        plain_name(name): value.clone().contiguous() for name, value in state.items() if value.is_floating_point()
+    }
+    return tensors, state.get("d2t")
 
 
 def main():
@@ -131,14 +190,21 @@ def main():
         fail(f"{config_file} is missing")
     config = json.loads(config_file.read_text())
     file = weights_in(options.folder)
-    tensors = load(file)
+    tensors, offsets = load(file)
     card = card_of(config, {name: tuple(t.shape) for name, t in tensors.items()}, options.layers, file.name)
+    import torch
     from safetensors.torch import save_file
+
+    if "vocabulary_map" in card:
+        if offsets is None:
+            fail("no tensor d2t, the tokens of the reduced output head")
+        ids = draft_vocabulary(offsets.tolist())
+        tensors[card["vocabulary_map"]] = torch.tensor(ids, dtype=torch.int32)
 
     options.out.mkdir(parents=True, exist_ok=True)
     save_file(tensors, options.out / card["weights"], metadata={"format": "pt"})
     (options.out / "head.json").write_text(json.dumps(card, indent=1) + "\n")
-    print(f"{options.out}: {card['kind']}, {card['shape']['heads']} heads")
+    print(f"{options.out}: {card['kind']}, {card['shape'].get('heads', 1)} heads")
 
 
 if __name__ == "__main__":

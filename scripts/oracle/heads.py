@@ -3,10 +3,12 @@
     scripts/oracle/heads.py [--check]     writes tests/golden/heads/NAME/{config.json,weights,golden.json}
 
 The modules have the structure and the names of the published code: Medusa (FasterDecoding/Medusa), Hydra with and without prefix
-attention (zankner/Hydra), and the MLP speculator (foundation-model-stack/fms-extras), each with its own config.json and file name. All
-heads are for the tiny target tests/golden/families/llama, whose embedding Hydra reads. bf16 holds all weights exactly.
+attention (zankner/Hydra), the MLP speculator (foundation-model-stack/fms-extras), and EAGLE and EAGLE-3 (SafeAILab/EAGLE), each with its
+own config.json and file name. All heads are for the tiny target tests/golden/families/llama, whose embedding Hydra and EAGLE read. bf16
+holds all weights exactly. A head of EAGLE reads a text of POSITIONS states, and then drafts two chains below it from its own features.
 tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. Two more folders have a block draft in the layout of
-DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout; block_oracle_test.cpp compares them. --check writes nothing and exits 1 if a golden file
+DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout; block_oracle_test.cpp compares them. --check
+writes nothing and exits 1 if a golden file
 differs by more than rounding.
 """
 
@@ -22,6 +24,7 @@ import torch
 import transformers
 from safetensors.torch import save_file
 from torch import nn
+from transformers.models.llama import modeling_llama
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests/golden/heads"
@@ -121,6 +124,101 @@ class MlpSpeculator(nn.Module):
         return logits
 
 
+def one_layer(config):
+    layer = copy.deepcopy(config)
+    layer.num_hidden_layers = 1
+    return layer
+
+
+class Eagle(nn.Module):
+    """fc over embedding and feature, and a decoder layer without a norm before its attention; the target's output head."""
+
+    def __init__(self, config):
+        super().__init__()
+        width = config.hidden_size
+        self.fc = nn.Linear(2 * width, width)
+        decoder = transformers.LlamaModel(one_layer(config))
+        decoder.layers[0].input_layernorm = nn.Identity()
+        decoder.norm = nn.Identity()
+        self.layers = decoder.layers
+        object.__setattr__(self, "decoder", decoder)  # not a module of its own: its layers are in the file already
+
+    def features(self, states):
+        return states
+
+    def forward(self, features, tokens, embed):
+        inputs = self.fc(torch.cat((embed(tokens), features), dim=-1))
+        return self.decoder(inputs_embeds=inputs[None]).last_hidden_state[0]
+
+    def logits(self, features, target):
+        return target.get_output_embeddings()(features)
+
+
+class WideAttention(nn.Module):
+    """Causal attention of a text whose queries, keys and values read two vectors."""
+
+    def __init__(self, config):
+        super().__init__()
+        self.config, width, size = config, config.hidden_size, config.head_dim
+        self.q_proj = nn.Linear(2 * width, config.num_attention_heads * size, bias=False)
+        self.k_proj = nn.Linear(2 * width, config.num_key_value_heads * size, bias=False)
+        self.v_proj = nn.Linear(2 * width, config.num_key_value_heads * size, bias=False)
+        self.o_proj = nn.Linear(config.num_attention_heads * size, width, bias=False)
+
+    def forward(self, x):
+        config, rows = self.config, len(x)
+
+        def by_head(y, heads):
+            return y.view(1, rows, heads, config.head_dim).transpose(1, 2)
+
+        q = by_head(self.q_proj(x), config.num_attention_heads)
+        k = by_head(self.k_proj(x), config.num_key_value_heads)
+        v = by_head(self.v_proj(x), config.num_key_value_heads)
+        cos, sin = modeling_llama.LlamaRotaryEmbedding(config)(x[None], torch.arange(rows)[None])
+        q, k = modeling_llama.apply_rotary_pos_emb(q, k, cos, sin)
+        shared = config.num_attention_heads // config.num_key_value_heads
+        k, v = (modeling_llama.repeat_kv(part, shared) for part in (k, v))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.o_proj(y.transpose(1, 2).reshape(rows, -1))
+
+
+class Midlayer(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.self_attn = WideAttention(config)
+        self.mlp = modeling_llama.LlamaMLP(config)
+        for name in ("hidden_norm", "input_layernorm", "post_attention_layernorm"):
+            setattr(self, name, modeling_llama.LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps))
+
+    def forward(self, embedded, x):
+        x = x + self.self_attn(torch.cat((self.input_layernorm(embedded), self.hidden_norm(x)), dim=-1))
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Eagle3(nn.Module):
+    """fc over three states, a decoder layer whose attention reads embedding and feature, and an output head over some tokens."""
+
+    def __init__(self, config, rows):
+        super().__init__()
+        width = config.hidden_size
+        self.fc = nn.Linear(3 * width, width, bias=False)
+        self.midlayer = Midlayer(one_layer(config))
+        self.norm = modeling_llama.LlamaRMSNorm(width, eps=config.rms_norm_eps)
+        self.lm_head = nn.Linear(width, rows, bias=False)
+        used = torch.randperm(config.vocab_size)[:rows].sort().values
+        self.register_buffer("d2t", used - torch.arange(rows))
+        self.register_buffer("t2d", torch.isin(torch.arange(config.vocab_size), used))
+
+    def features(self, states):
+        return self.fc(states)
+
+    def forward(self, features, tokens, embed):
+        return self.midlayer(embed(tokens), features)
+
+    def logits(self, features, target):
+        return self.lm_head(self.norm(features))
+
+
 # name: (file of the weights, prefix of tensor names, config.json, function that makes the module)
 MEDUSA = {"base_model_name_or_path": "tiny", "medusa_num_heads": 2, "medusa_num_layers": 2}
 HYDRA = {"base_model_name_or_path": "tiny", "hydra_num_heads": 3, "hydra_num_layers": 2, "grounded_heads": True}
@@ -146,6 +244,25 @@ CASES = {
         {**SPECULATOR, "n_predict": 4, "tie_weights": True, "scale_input": True},
         lambda c: MlpSpeculator(c, 4, 24, tied=True, scale_input=True),
     ),
+}
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_hidden_layers": 1,
+    "max_position_embeddings": 64,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "vocab_size": 112,
+}
+CASES |= {
+    "eagle": ("model.safetensors", "", {**LLAMA, "bias": True}, Eagle),
+    "eagle3": ("model.safetensors", "", {**LLAMA, "draft_vocab_size": 40}, lambda c: Eagle3(c, 40)),
 }
 
 
@@ -259,7 +376,7 @@ def make_block(target):
     tokens = torch.cat([pending, torch.full((block - 1,), DFLASH["dflash_config"]["mask_token_id"])])
     with torch.inference_mode():
         logits = target.lm_head(module(target.get_input_embeddings()(tokens), states))[1:]
-    golden = {"states": states.tolist(), "tokens": pending.tolist(), "logits": [rounded(logits)]}
+    golden = {"states": states.tolist(), "tokens": pending.tolist(), "logits": rounded([logits])}
     return golden, DFLASH, "model.safetensors", tensors_of(module, "")
 
 
@@ -270,12 +387,8 @@ def make_pass(target):
     with torch.inference_mode():
         inputs = torch.cat([target.get_input_embeddings()(text), lookahead])[None]
         logits = target(inputs_embeds=inputs).logits[0, POSITIONS - 1 :]
-    golden = {"states": [], "tokens": text.tolist(), "logits": [rounded(logits)]}
-    return golden, PASS, "head.safetensors", {"lookahead.weight": lookahead}
-
-
-def rounded(logits):
-    return [[float(f"{value:.7g}") for value in row] for row in logits.tolist()]
+    golden = {"states": [], "tokens": text.tolist(), "logits": rounded([logits])}
+    return golden, PASS, "head.safetensors", {"look_ahead.weight": lookahead}
 
 
 SPECIAL = {"block_draft": make_block, "pass": make_pass}
@@ -299,6 +412,32 @@ def tensors_of(module, prefix):
     return {prefix + name: module.state_dict()[name].clone().contiguous() for name in names}
 
 
+def rounded(logits):
+    return [[[float(f"{value:.7g}") for value in row] for row in rows.tolist()] for rows in logits]
+
+
+def eagle_golden(module, states, target):
+    """Logits of all positions of a text, and of two drafted chains below it. Each is computed from scratch."""
+    embed, vocab = target.get_input_embeddings(), target.config.vocab_size
+    tokens, chains = torch.randint(vocab, (len(states),)), torch.randint(vocab, (2, 2))
+    with torch.inference_mode():
+        logits = [module.logits(module(module.features(states), tokens, embed), target)]
+        levels = [[], []]
+        for chain in chains:
+            features, read = module.features(states), tokens
+            for depth, token in enumerate(chain):
+                features = torch.cat((features, module(features, read, embed)[-1:]))
+                read = torch.cat((read, token[None]))
+                levels[depth].append(module.logits(module(features, read, embed)[-1:], target))
+        logits += [torch.cat(rows) for rows in levels]
+    return {
+        "states": states.tolist(),
+        "tokens": tokens[:, None].tolist(),  # by state: the token after it
+        "drafted": chains.T.tolist(),  # by depth: the token of each chain
+        "logits": rounded(logits),  # of the text, of both tokens of depth 1, and of depth 2
+    }
+
+
 def make(name, target):
     torch.manual_seed(zlib.crc32(name.encode()))
     if name in SPECIAL:
@@ -306,6 +445,10 @@ def make(name, target):
     file, prefix, config, build = CASES[name]
     module = build(target.config).eval()
     randomise(module)
+    if hasattr(module, "features"):
+        width = target.config.hidden_size * (3 if name == "eagle3" else 1)
+        states = torch.randn(POSITIONS, width).bfloat16().float()
+        return eagle_golden(module, states, target), config, file, tensors_of(module, prefix)
     heads = next(value for key, value in config.items() if key in ("n_predict", "hydra_num_heads", "medusa_num_heads"))
     states = torch.randn(POSITIONS, target.config.hidden_size).bfloat16().float()
     tokens = torch.randint(target.config.vocab_size, (POSITIONS, heads + 1))
@@ -314,13 +457,13 @@ def make(name, target):
     golden = {
         "states": states.tolist(),
         "tokens": tokens.tolist(),  # by state: the pending token, and the drafted tokens after it
-        "logits": [rounded(rows) for rows in logits],
+        "logits": rounded(logits),
     }
     return golden, config, file, tensors_of(module, prefix)
 
 
 def same(old, new):
-    if old["tokens"] != new["tokens"] or old["states"] != new["states"]:
+    if any(old.get(key) != new.get(key) for key in ("tokens", "states", "drafted")):
         return False
     for before, after in zip(old["logits"], new["logits"], strict=True):
         largest = max(abs(value) for row in after for value in row)

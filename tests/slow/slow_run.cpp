@@ -49,7 +49,8 @@ void make_heads(const fs::path& folder, const std::vector<std::string>& texts) {
   RandomHead shape{.inner = 32};
   for (std::size_t i = 0; i < order.size() && i < 64; ++i) shape.ids.push_back(order[i].second);
   std::sort(shape.ids.begin(), shape.ids.end());
-  for (const char* kind : {"medusa", "hydra", "mlp_speculator", "block_draft", "pass"}) {
+  shape.version = 3;
+  for (const char* kind : {"medusa", "hydra", "mlp_speculator", "eagle", "block_draft", "pass"}) {
     shape.prefix = std::string(kind) == "hydra";
     if (std::string(kind) == "pass") shape.ids.clear();  // it has the output head of the target
     write_random_head(folder / kind, kind, target.config(), shape);

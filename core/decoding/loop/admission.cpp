@@ -89,7 +89,8 @@ DecodeLoop::DecodeLoop(std::shared_ptr<const Model> target, std::vector<std::sha
   resources.open_draft = [open = resources.open_draft_at] { return open(0); };
   resources.open_session = [this](const Model& model) {
     SPECLAB_CHECK(opening_ != nullptr, "open_session() outside observe_prompt() and begin()");
-    auto session = model.open(std::min(capacity_, model.config().context));
+    auto session = model.open(std::min(capacity_, model.config().context),
+                              std::max(kLeastRowsInFlight, strategy_->max_nodes()));
     opening_->head_sessions.push_back(session.get());
     return session;
   };

@@ -30,6 +30,7 @@ class ConfigValues {
   bool has(const char* key) const;
   bool states(const char* key) const;  ///< whether the key is there, even with null
   std::string name(const char* key) const { return where_ + ": " + key; }
+  const std::string& where() const { return where_; }
   const nlohmann::json& json() const { return json_; }
   const nlohmann::json& at(const char* key) const;
   int integer(const char* key, std::int64_t least, std::int64_t most) const;

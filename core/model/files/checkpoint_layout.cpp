@@ -70,8 +70,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
       Slice slice;
       if (names.qkv == TensorNames::Fused::kStacked) slice = {q + 2 * kv, {first, rows, rows}};
       if (names.qkv == TensorNames::Fused::kByHead) slice = {q + 2 * kv, {third * hd, hd, 3 * hd}};
-      add(name, names.qkv == TensorNames::Fused::kNo ? file_name : names.q, rows, hidden, config.qkv_bias,
-          rope_heads, slice);
+      add(name, names.qkv == TensorNames::Fused::kNo ? file_name : names.q, rows,
+          hidden + (layer == 0 ? config.beside : 0), config.qkv_bias, rope_heads, slice);
     };
     if (config.has_attn_norm(layer)) norm("attn_norm", names.attn_norm);
     add_qkv("attn_q", names.q, q, config.heads, 0, 0);

@@ -22,11 +22,9 @@ constexpr int kMostBlocks = 8, kMostInner = 1 << 17;
 constexpr const char* kOther = "Use the target that this head was trained for.";
 constexpr const char* kWriteCard = "Write the head's card again.";
 
-constexpr std::pair<HeadKind, std::string_view> kKinds[] = {{HeadKind::kMedusa, "medusa"},
-                                                            {HeadKind::kHydra, "hydra"},
-                                                            {HeadKind::kMlpSpeculator, "mlp_speculator"},
-                                                            {HeadKind::kPass, "pass"},
-                                                            {HeadKind::kBlockDraft, "block_draft"}};
+constexpr std::pair<HeadKind, std::string_view> kKinds[] = {
+    {HeadKind::kMedusa, "medusa"}, {HeadKind::kHydra, "hydra"}, {HeadKind::kMlpSpeculator, "mlp_speculator"},
+    {HeadKind::kEagle, "eagle"},   {HeadKind::kPass, "pass"},   {HeadKind::kBlockDraft, "block_draft"}};
 
 bool is_pickle(const fs::path& file) {
   const std::string extension = file.extension().string();
@@ -97,11 +95,23 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   require_hash(stated, "tokenizer_sha256", target.tokenizer_sha256(), target);
   if (stated.has("embedding_sha256"))
     require_hash(stated, "embedding_sha256", target.embedding_sha256(), target);
-  if (out.kind == HeadKind::kBlockDraft) out.block = read_block_form(card, target);
-  else out.tap = read_tap(card, target);
   out.vocabulary_map = card.text_or("vocabulary_map", "");
   if (card.has("tree")) out.tree = read_index_paths(card.at("tree"), card.name("tree"));
+  const fs::path weights = card.text_or("weights", "head.safetensors");
+  if (is_pickle(weights)) refuse_pickle(folder / weights);
+  if (weights.empty() || weights != weights.filename())
+    card.refuse("weights", "the name of a safetensors file in the folder of the card", kWriteCard);
+  out.weights = folder / weights;
+  if (out.kind == HeadKind::kEagle) {
+    out.eagle = read_eagle_form(card, target);
+    if (!out.vocabulary_map.empty() && out.eagle.version == 1) {
+      card.refuse("vocabulary_map", "none with version 1", "Such a head has the output head of the target.");
+    }
+    return out;
+  }
 
+  if (out.kind == HeadKind::kBlockDraft) out.block = read_block_form(card, target);
+  else out.tap = read_tap(card, target);
   const ConfigValues shape = card.object("shape");
   out.heads = out.kind == HeadKind::kBlockDraft ? out.block.size - 1 : shape.integer("heads", 1, kMostHeads);
   if (out.kind == HeadKind::kPass && !out.vocabulary_map.empty())
@@ -111,12 +121,6 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   if (out.kind == HeadKind::kMlpSpeculator) out.inner = shape.integer("inner", 1, kMostInner);
   out.tied = shape.flag_or("tied", false);
   out.scale_input = shape.flag_or("scale_input", false);
-
-  const fs::path weights = card.text_or("weights", "head.safetensors");
-  if (is_pickle(weights)) refuse_pickle(folder / weights);
-  if (weights.empty() || weights != weights.filename())
-    card.refuse("weights", "the name of a safetensors file in the folder of the card", kWriteCard);
-  out.weights = folder / weights;
   return out;
 }
 
@@ -132,8 +136,27 @@ fs::path weights_in(const fs::path& folder, std::initializer_list<const char*> n
                "The folder is incomplete, or the weights are in several files; join them into one."});
 }
 
-/// The config.json that the published code of a kind writes.
-HeadCard read_published(const ConfigValues& config, const fs::path& folder, const Model& target) {
+/// The config.json of a head of EAGLE describes its one decoder layer, in the form of a Llama model.
+HeadCard read_published_eagle_card(const ConfigValues& config, const fs::path& folder, const Model& target) {
+  HeadCard out;
+  out.kind = HeadKind::kEagle;
+  out.published = true;
+  const ModelConfig& of = target.config();
+  require_number(config, "vocab_size", of.vocab, of.tokens(), target);
+  out.eagle = read_published_eagle(config, target);
+  if (out.eagle.version == 3 && config.integer("draft_vocab_size", 1, INT32_MAX) != of.vocab &&
+      config.integer("draft_vocab_size", 1, INT32_MAX) != of.tokens())
+    out.vocabulary_map = "d2t";
+  out.weights = weights_in(folder, {"model.safetensors"});
+  return out;
+}
+
+/// The config.json that the published code of a kind writes. `wanted` is the kind that the caller asks for.
+HeadCard read_published(const ConfigValues& config, const fs::path& folder, HeadKind wanted,
+                        const Model& target) {
+  const bool other = config.has("medusa_num_heads") || config.has("hydra_num_heads") ||
+                     config.has("n_predict") || config.has("dflash_config");
+  if (wanted == HeadKind::kEagle && !other) return read_published_eagle_card(config, folder, target);
   HeadCard out;
   out.published = true;
   if (config.has("dflash_config")) {
@@ -211,7 +234,7 @@ HeadCard read_head_card(const fs::path& path, HeadKind kind, const Model& target
   const json text = read_checkpoint_json(file, kMostConfigBytes);
   const ConfigValues values(text, file.string());
   HeadCard card =
-      values.has("format") ? read_own(values, folder, target) : read_published(values, folder, target);
+      values.has("format") ? read_own(values, folder, target) : read_published(values, folder, kind, target);
   if (card.kind != kind) {
     throw Error({file.string(), fmt::format("heads of the kind {}", to_string(card.kind)),
                  fmt::format("heads of the kind {}", to_string(kind)),

@@ -6,16 +6,19 @@
 #include <string_view>
 
 #include "core/model/heads/block_form.h"
+#include "core/model/heads/eagle_form.h"
 #include "core/model/heads/index_paths.h"
 #include "core/model/net/model.h"
 
 namespace speclab {
 
-/// The architectures of trained heads.
+/// The architectures of trained heads. They have no state of their own between steps, apart from KV caches
+/// whose keys and values come from the target's states of committed positions.
 enum class HeadKind : std::uint8_t {
   kMedusa,         ///< MedusaHeads (medusa_heads.h)
   kHydra,          ///< HydraHeads (hydra_heads.h)
   kMlpSpeculator,  ///< MlpSpeculatorHeads (mlp_speculator_heads.h)
+  kEagle,          ///< EagleHead (eagle_head.h)
   kPass,           ///< PassEmbeddings (pass_embeddings.h)
   kBlockDraft,     ///< BlockHead (block_head.h)
 };
@@ -32,21 +35,21 @@ std::string_view to_string(HeadKind kind);
 ///      "shape": {"heads": 4, "blocks": 1}, "training": {...}}
 ///
 /// - "target" binds the head to its target. The two hashes and the name may be missing.
-/// - "taps" is the state that the head reads: "final_norm", or a number of layers as in Tap::layer. PaSS
-/// reads
-///   none, a block draft several.
+/// - "taps" is the state that the head reads: "final_norm", or a number of layers as in Tap::layer. EAGLE-3
+///   reads three, a block draft several, PaSS none.
 /// - "vocabulary_map" names the tensor with the tokens of a reduced output head (HeadFile::token_ids).
 ///   Without it, the output heads have a row for each token of the target.
 /// - "tree" is the tree to draft by default (IndexPaths); without it, a chain.
 /// - "shape": "heads", and by kind "blocks" (Medusa, Hydra: residual blocks of a head; default 1),
 ///   "prefix_attention" (Hydra), "inner", "tied" and "scale_input" (MLP speculator). PaSS: "heads" is the
-///   number of look-ahead embeddings. A block draft has other members, see read_block_form().
+///   number of look-ahead embeddings. EAGLE and block drafts have other members, see read_eagle_form() and
+///   read_block_form().
 /// - "training" tells people about the data and the training. It is not read.
 ///
 /// The tensors have the names of the published code, see the classes of the kinds. Without head.json, the
 /// config.json of a published head is read: Medusa ("medusa_num_heads"), Hydra ("hydra_num_heads"), the
-/// accelerators of the MLP speculator ("n_predict") and DFlash ("dflash_config"). Such a head says little
-/// about its target, so only the shapes bind it.
+/// accelerators of the MLP speculator ("n_predict"), DFlash ("dflash_config"), and EAGLE (without one of
+/// these keys). Such a head says little about its target, so only the shapes bind it.
 struct HeadCard {
   HeadKind kind = HeadKind::kMedusa;
   std::filesystem::path weights;  ///< the safetensors file
@@ -59,6 +62,7 @@ struct HeadCard {
   bool tied = false, scale_input = false;
   std::string vocabulary_map;  ///< name of a tensor; empty: all tokens of the target
   IndexPaths tree;             ///< empty: none
+  EagleForm eagle;             ///< EAGLE; the members from `tap` to `scale_input` then say nothing
   BlockForm block;             ///< of a block draft; `heads` is then the number of masked positions
 };
 

@@ -15,6 +15,8 @@
 namespace speclab {
 namespace {
 
+constexpr const char* kWriteMap = "Write the vocabulary map again.";
+
 /// Takes the tensor with this name and shape.
 CheckpointTensor take(const std::vector<StoredTensor>& tensors, const std::string& file,
                       const std::string& name, std::vector<std::int64_t> shape) {
@@ -110,26 +112,69 @@ HeadNorm HeadFile::norm(Backend& backend, const std::string& name, NormKind kind
   return norm;
 }
 
-std::vector<Token> HeadFile::token_ids(const std::string& tensor, int vocab) const {
+// The tensor of a vocabulary map: a list of whole numbers of this type.
+const StoredTensor& HeadFile::map_of(const std::string& tensor, std::string_view type,
+                                     const std::string& expected) const {
   const std::string what = fmt::format("{}: tensor {}", path().string(), tensor);
   const auto found = std::find_if(tensors_.begin(), tensors_.end(),
                                   [&](const StoredTensor& stored) { return stored.name == tensor; });
-  const std::string expected = "I32 [rows of the output head], the target's token of each row";
-  const std::string advice = "Write the vocabulary map again.";
-  if (found == tensors_.end()) throw Error({what, "no such tensor", expected, advice});
-  if (found->type != TensorType::kI32 || found->shape.size() != 1 || found->shape[0] < 1) {
+  if (found == tensors_.end()) throw Error({what, "no such tensor", expected, kWriteMap});
+  if (found->type_name != type || found->shape.size() != 1 || found->shape[0] < 1) {
     throw Error(
-        {what, fmt::format("{} [{}]", found->type_name, fmt::join(found->shape, ", ")), expected, advice});
+        {what, fmt::format("{} [{}]", found->type_name, fmt::join(found->shape, ", ")), expected, kWriteMap});
   }
-  std::vector<Token> ids(static_cast<std::size_t>(found->shape[0]));
-  std::memcpy(ids.data(), found->data.data(), ids.size() * sizeof(Token));
+  return *found;
+}
+
+void HeadFile::require_tokens(const std::string& tensor, std::span<const std::int64_t> ids, int vocab) const {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (ids[i] >= 0 && ids[i] < vocab && (i == 0 || ids[i] > ids[i - 1])) continue;
-    throw Error({fmt::format("{}, element {}", what, i), fmt::format("{}", ids[i]),
-                 fmt::format("ascending token ids from 0 to {}", vocab - 1), advice});
+    throw Error({fmt::format("{}: tensor {}, element {}", path().string(), tensor, i),
+                 fmt::format("{}", ids[i]), fmt::format("ascending token ids from 0 to {}", vocab - 1),
+                 kWriteMap});
   }
+}
+
+std::vector<Token> HeadFile::token_ids(const std::string& tensor, int vocab) const {
+  const StoredTensor& stored =
+      map_of(tensor, "I32", "I32 [rows of the output head], the target's token of each row");
+  std::vector<Token> ids(static_cast<std::size_t>(stored.shape[0]));
+  std::memcpy(ids.data(), stored.data.data(), ids.size() * sizeof(Token));
+  require_tokens(tensor, std::vector<std::int64_t>(ids.begin(), ids.end()), vocab);
   file_.require_unchanged();
   return ids;
+}
+
+std::vector<Token> HeadFile::token_offsets(const std::string& offsets, const std::string& used,
+                                           int vocab) const {
+  const StoredTensor& stored = map_of(
+      offsets, "I64", "I64 [rows of the output head], the target's token of each row minus its number");
+  const auto rows = static_cast<std::int64_t>(stored.shape[0]);
+  std::vector<std::int64_t> wide(static_cast<std::size_t>(rows));
+  std::memcpy(wide.data(), stored.data.data(), wide.size() * sizeof(std::int64_t));
+  for (std::int64_t row = 0; row < rows; ++row) {
+    std::int64_t& id = wide[static_cast<std::size_t>(row)];
+    if (__builtin_add_overflow(id, row, &id)) id = -1;
+  }
+  require_tokens(offsets, wide, vocab);
+  if (has(used)) {
+    const std::string expected =
+        fmt::format("BOOL [{}], true for the tokens of {} and for no others", vocab, offsets);
+    const StoredTensor& marks = map_of(used, "BOOL", expected);
+    const std::string what = fmt::format("{}: tensor {}", path().string(), used);
+    if (marks.shape[0] != vocab)
+      throw Error({what, fmt::format("BOOL [{}]", marks.shape[0]), expected, kWriteMap});
+    std::size_t next = 0;
+    for (std::int64_t token = 0; token < vocab; ++token) {
+      const bool is_row = next < wide.size() && wide[next] == token;
+      if (is_row) ++next;
+      if ((marks.data[static_cast<std::size_t>(token)] != std::byte{0}) == is_row) continue;
+      throw Error(
+          {fmt::format("{}, element {}", what, token), is_row ? "false" : "true", expected, kWriteMap});
+    }
+  }
+  file_.require_unchanged();
+  return {wide.begin(), wide.end()};
 }
 
 std::shared_ptr<const Model> HeadFile::decoder_layers(std::shared_ptr<Backend> backend,

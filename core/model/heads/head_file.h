@@ -3,7 +3,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/backend/backend.h"
@@ -38,9 +40,9 @@ enum class Bias : std::uint8_t { kNone, kPresent };
 /// Reads the weights of a trained head from a safetensors file, by name. Types are F32, F16 or BF16, and all
 /// numbers are rounded to bf16, like those of models.
 ///
-/// linear(), stacked(), norm(), token_ids() and decoder_layers() throw Error for a tensor that is missing,
-/// has an unexpected shape, or contains a number that is not finite. The error names the file and the tensor.
-/// Other tensors in the file are ignored.
+/// linear(), stacked(), norm(), token_ids(), token_offsets() and decoder_layers() throw Error for a tensor
+/// that is missing, has an unexpected shape, or contains a number that is not finite. The error names the
+/// file and the tensor. Other tensors in the file are ignored.
 class HeadFile {
  public:
   /// Throws Error when the file is missing or not a safetensors file.
@@ -62,6 +64,10 @@ class HeadFile {
   /// Reads the vocabulary map of a reduced output head, I32 [rows]: the target's token of each row. Throws
   /// Error unless the tokens ascend and are below `vocab`.
   std::vector<Token> token_ids(const std::string& tensor, int vocab) const;
+  /// Reads the vocabulary map of EAGLE-3. `offsets` is I64 [rows]: the target's token of each row, minus the
+  /// number of the row. If the file has `used`, BOOL [vocab], it must mark these tokens and no others. Throws
+  /// Error like token_ids().
+  std::vector<Token> token_offsets(const std::string& offsets, const std::string& used, int vocab) const;
   /// Reads decoder layers as a separate model, whose sessions have the KV caches. Its input is
   /// Feed::embeddings, and taps read its output. `config` is the shape of the layers, see
   /// decoder_layers_of(). The names of a layer's tensors begin with `layer_names`, in which "{}" stands for
@@ -72,6 +78,9 @@ class HeadFile {
 
  private:
   explicit HeadFile(MappedFile file);
+  const StoredTensor& map_of(const std::string& tensor, std::string_view type,
+                             const std::string& expected) const;
+  void require_tokens(const std::string& tensor, std::span<const std::int64_t> ids, int vocab) const;
   std::vector<float> vector(const std::string& tensor, int size) const;
   MappedFile file_;
   std::vector<StoredTensor> tensors_;

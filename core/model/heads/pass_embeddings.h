@@ -14,7 +14,7 @@ namespace speclab {
 /// and at [LA]_i a guess of the row for the token i places later. The K/V of the look-ahead positions belong
 /// to no text.
 ///
-/// The authors published no file. The one tensor of ours is lookahead.weight [L, width], in the scale of
+/// The authors published no file. The one tensor of ours is look_ahead.weight [L, width], in the scale of
 /// Model::embed().
 class PassEmbeddings {
  public:

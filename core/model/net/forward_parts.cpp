@@ -56,7 +56,7 @@ void Model::resume(const Inputs& in, std::span<const Placed> sequences, float* x
 // earlier rows.
 void Model::keep_exit_rows(const Inputs& in, std::span<const Placed> sequences, const float* x) const {
   const auto hidden = static_cast<std::size_t>(config().hidden);
-  for (const auto& [session, rows, views, attention] : sequences) {
+  for (const auto& [session, rows, views, attention, beside] : sequences) {
     float* to = backend().room(session->exit_rows_, static_cast<std::size_t>(session->scratch_) * hidden);
     backend().copy_rows(x, in.own, rows.n, config().hidden,
                         to + static_cast<std::size_t>(rows.earlier) * hidden);

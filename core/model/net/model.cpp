@@ -107,7 +107,8 @@ Work Model::work(const Ran& ran) const {
   const auto layers = static_cast<std::int64_t>(ran.layers.size());
   const std::int64_t projection =
       ran.embedded && weights_->embed_projection.out > 0 ? std::int64_t{c.hidden} * c.embedding_dim : 0;
-  const std::int64_t body = layers * layer_parameters(c) + projection;
+  const std::int64_t beside = std::int64_t{c.beside} * (c.query_width() + 2 * c.kv_width());
+  const std::int64_t body = layers * layer_parameters(c) + projection + beside;
   const std::int64_t head = std::int64_t{c.head_rows()} * c.hidden;
   const double kv_position = 2.0 * static_cast<double>(c.kv_width()) * backend_->kv_number_bytes();
   Work work;

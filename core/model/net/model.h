@@ -48,6 +48,9 @@ struct Feed {
   /// parents.size().
   const float* embeddings = nullptr;
   Memory embeddings_in = Memory::kHost;
+  /// The second input of a model with ModelConfig::beside, [n, beside], in the backend's memory; null for
+  /// other models. Only with `embeddings`.
+  const float* beside = nullptr;
   /// The layers to run. All feeds of a forward must have the same LayerPart.
   LayerPart layers = {};
   /// The committed positions that these rows attend to; null: all.

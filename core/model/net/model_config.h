@@ -91,6 +91,10 @@ struct ModelConfig {
   /// True for decoder layers without embedding and output head, as in a trained head (vocab is then 0). Their
   /// input is Feed::embeddings, and taps read their output.
   bool bare = false;
+  /// Width of a second input, Feed::beside, that only q, k and v of layer 0 read; 0: none. Their matrices
+  /// then have the columns of this input first, and those of the residual stream after them (EAGLE-3: Li et
+  /// al. 2025). Only decoder layers of a head (`bare`) have it.
+  int beside = 0;
   /// Reduced output head: row i of the output head predicts head_ids[i] (ascending); all other tokens have
   /// probability 0. Empty = all tokens.
   std::vector<Token> head_ids;

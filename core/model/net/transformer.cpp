@@ -65,6 +65,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
     SPECLAB_CHECK(feed.tokens.size() == (feed.embeddings == nullptr ? feed.parents.size() : 0),
                   "{} tokens, {} parents", feed.tokens.size(), feed.size());
+    SPECLAB_CHECK(c.beside == 0 || feed.size() == 0 || (feed.beside != nullptr && feed.embeddings != nullptr),
+                  "a feed of {} without the second input that it reads", name());
     SPECLAB_CHECK(feed.layers == part, "feeds of one forward with different layers");
     if (part.rest()) check_taps_of_rest(feed);
     SPECLAB_CHECK(feed.attention == nullptr || (feed.view == nullptr && reads_attention()),
@@ -136,7 +138,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                       staged + paths};
     rows.committed_copy = own_length;
     if (feed.continues || part.rest()) rows.earlier = feed.session->in_flight() - count;
-    s.placed.push_back({feed.session, rows, feed.view != nullptr ? next_views : nullptr, feed.attention});
+    s.placed.push_back(
+        {feed.session, rows, feed.view != nullptr ? next_views : nullptr, feed.attention, feed.beside});
     if (feed.view != nullptr) next_views += s.run.size();
     at += feed.parents.size();
   }
@@ -185,6 +188,7 @@ void Model::forward(Session& session, const QueuedRows& queued, float* logits) c
   SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
   SPECLAB_CHECK(queued.rows.n > 0 && queued.rows.n <= session.scratch_, "{} rows, room for {}", queued.rows.n,
                 session.scratch_);
+  SPECLAB_CHECK(config().beside == 0, "queued rows of {}, which reads a second input", name());
   const Placed placed{&session, queued.rows};
   Inputs in{queued.rows.n, queued.tokens, queued.position_rows, queued.wanted, queued.wanted_count};
   in.run = all_;
@@ -261,6 +265,14 @@ const float* Model::compute(const Inputs& in, std::span<const Placed> sequences,
       product(layer.qkv, normed, qkv, false);
     } else {
       device.norm_linear(norm_form(layer.attn_norm), x, layer.qkv, rows, normed, qkv);
+    }
+    if (layer.qkv_beside.out > 0) {
+      float* to = qkv;
+      for (const Placed& placed : sequences) {
+        if (in.prompt) device.prompt_linear(layer.qkv_beside, placed.beside, placed.rows.n, to, true);
+        else device.linear(layer.qkv_beside, placed.beside, placed.rows.n, to, true);
+        to += static_cast<std::size_t>(placed.rows.n) * static_cast<std::size_t>(qkv_width);
+      }
     }
     add_bias(layer.qkv_bias, qkv);
     if (c.qk_norm) {

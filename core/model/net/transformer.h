@@ -57,6 +57,7 @@ struct Model::Placed {
   RowsInFlight rows;
   const KeysInView* views = nullptr;  ///< [layers that run], the view of each layer; null without a view
   float* attention = nullptr;         ///< Feed::attention
+  const float* beside = nullptr;      ///< Feed::beside
 
   RowsInFlight rows_in(std::size_t run_index) const {
     RowsInFlight in = rows;

@@ -21,8 +21,15 @@ struct Part {
   int rows;
 };
 
-// Packs several tensors of the same width as one matrix, one below the other.
-PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vector<Part>& parts, int in) {
+/// A part of the columns of a tensor.
+struct Columns {
+  int first = 0;
+  int of = 0;  // number of columns of the tensor; 0: all of them are taken
+};
+
+// Packs `in` columns of several tensors of the same width as one matrix, one below the other.
+PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vector<Part>& parts, int in,
+                  Columns columns = {}) {
   int out = 0;
   for (const Part& part : parts) out += part.rows;
   PackedMatrix packed = backend.pack(out, in, [&](int begin, int end, Bf16* rows) {
@@ -35,9 +42,18 @@ PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vec
                                         static_cast<std::size_t>(to - from) * width);
         if (part.tensor.empty()) {
           std::fill(part_rows.begin(), part_rows.end(), Bf16{});
-        } else {
+        } else if (columns.of == 0) {
           checkpoint.read_bf16(part.tensor, from - base, to - base, part_rows.data());
           checkpoint.require_finite(part.tensor, part_rows);
+        } else {
+          const auto stored_width = static_cast<std::size_t>(columns.of);
+          std::vector<Bf16> stored(static_cast<std::size_t>(to - from) * stored_width);
+          checkpoint.read_bf16(part.tensor, from - base, to - base, stored.data());
+          checkpoint.require_finite(part.tensor, stored);
+          const Bf16* row = stored.data() + columns.first;
+          for (Bf16* out_row = part_rows.data(); out_row != part_rows.data() + part_rows.size();
+               out_row += width, row += stored_width)
+            std::copy_n(row, width, out_row);
         }
       }
       base += part.rows;
@@ -215,7 +231,13 @@ Model::Weights::Weights(const Checkpoint& checkpoint, std::shared_ptr<Backend> o
       return backend->keep(joined(checkpoint, parts));
     };
     if (c.has_attn_norm(i)) layer.attn_norm = norm(at + "attn_norm");
-    layer.qkv = pack(checkpoint, *backend, qkv, c.hidden);
+    if (i == 0 && c.beside > 0) {
+      const int both = c.beside + c.hidden;
+      layer.qkv_beside = pack(checkpoint, *backend, qkv, c.beside, {0, both});
+      layer.qkv = pack(checkpoint, *backend, qkv, c.hidden, {c.beside, both});
+    } else {
+      layer.qkv = pack(checkpoint, *backend, qkv, c.hidden);
+    }
     layer.attn_out = pack(checkpoint, *backend, {{at + "attn_out", c.hidden}}, c.query_width());
     layer.ffn_norm = norm(at + "ffn_norm");
     layer.gate_up = pack(checkpoint, *backend, ffn, c.hidden);

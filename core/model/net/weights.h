@@ -24,6 +24,7 @@ struct Model::Weights {
     Norm attn_post_norm, ffn_post_norm;  // absent unless config.post_norms
     Buffer<float> q_norm, k_norm;        // [head_dim]; absent unless config.qk_norm
     PackedMatrix qkv;                    // [(heads + 2 kv_heads) * head_dim, hidden]: q, k, v
+    PackedMatrix qkv_beside;             // [the same rows, config.beside]; out == 0 when there is none
     PackedMatrix attn_out;               // [hidden, heads * head_dim]
     PackedMatrix gate_up;                // [2 * ffn, hidden]: gate, up; [ffn, hidden] when not gated: up
     PackedMatrix ffn_down;               // [hidden, ffn]

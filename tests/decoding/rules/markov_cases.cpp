@@ -280,6 +280,15 @@ std::vector<Case> small_cases() {
                  .strategy = heads("pass", {{"widths", {2, 1}}}),
                  .patient = false,
                  .divides = false});
+  all.push_back({.name = "likely tree of a head with its own layer",
+                 .strategy = heads("eagle", {{"depth", 2}, {"branches", 2}, {"expand", 1}, {"nodes", 3}}),
+                 .patient = false,
+                 .divides = false});
+  all.push_back({.name = "fixed tree of a head with its own layer, drawn",
+                 .strategy = heads(
+                     "eagle", {{"shape", "fixed"}, {"widths", {2, 1}}, {"children", "without_replacement"}}),
+                 .patient = false,
+                 .divides = false});
   const std::string ngrams = some_ngrams();
   all.push_back(of_chains({"n-grams of the text, Katz",
                            choose("ngram_model", {{"gamma", 2}, {"smoothing", "katz"}, {"known", 0}}),

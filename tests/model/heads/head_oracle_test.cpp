@@ -6,13 +6,16 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
+#include "core/model/heads/eagle_head.h"
 #include "core/model/heads/hydra_heads.h"
 #include "core/model/heads/medusa_heads.h"
 #include "core/model/heads/mlp_speculator_heads.h"
 #include "core/model/net/session.h"
+#include "tests/model/files/model_files.h"
 #include "tests/model/net/family_logits.h"
 
 // Logits of tiny random heads in the published layouts against PyTorch in float32 (scripts/oracle/heads.py
@@ -137,6 +140,47 @@ TEST_P(MlpSpeculatorOracle, LogitsEqualPyTorch) {
 }
 INSTANTIATE_TEST_SUITE_P(Published, MlpSpeculatorOracle,
                          testing::Values("mlp_speculator", "mlp_speculator_tied"));
+
+class EagleOracle : public HeadOracle {};
+TEST_P(EagleOracle, LogitsEqualPyTorch) {
+  // The card of a published head of EAGLE-3 names states of a deeper target than the tiny one.
+  const TempDir dir;
+  Shape deep = target_->config();
+  deep.layers = 7;
+  deep.embedding_dim = deep.hidden;
+  write_huggingface(dir.path(), random_llama(deep, 1));
+  const auto card_target = Model::load(Checkpoint::open(dir.path()), make_cpu_backend({1, "f32"}), {});
+  const HeadCard card = read_head_card(folder_, HeadKind::kEagle, *card_target);
+  EagleHead head(card, target_);
+  HeadRows states, features, text, drafted, logits;
+  run_->put(states_.data(), count_, head.state_width(), states);
+  head.features(*run_, states, features);
+  const auto session = head.layer().open(64);
+  std::vector<std::int32_t> chain(static_cast<std::size_t>(count_));
+  std::iota(chain.begin(), chain.end(), -1);
+  std::vector<int> path(chain.size());
+  std::iota(path.begin(), path.end(), 0);
+  head.forward(*run_, {*session, tokens(0), features, chain}, text);
+  session->commit(path);
+  head.logits(*run_, text, logits);
+  expect_golden(0, logits);
+
+  // Two chains of drafted tokens, as a tree that is fed level by level.
+  const HeadRows* from = &text;
+  std::vector<std::int32_t> rows{count_ - 1, count_ - 1}, parents{-1, -1};
+  for (int depth = 0; depth < 2; ++depth) {
+    const auto guesses = golden_["drafted"][static_cast<std::size_t>(depth)].get<std::vector<Token>>();
+    run_->select(*from, rows, features);
+    head.forward(*run_, {*session, guesses, features, parents, depth > 0}, drafted);
+    head.logits(*run_, drafted, logits);
+    expect_golden(depth + 1, logits);
+    from = &drafted;
+    rows = {0, 1};
+    parents = {0, 1};
+  }
+  EXPECT_EQ(head.ids().size(), card.eagle.version == 3 ? 40u : 0u);
+}
+INSTANTIATE_TEST_SUITE_P(Published, EagleOracle, testing::Values("eagle", "eagle3"));
 
 }  // namespace
 }  // namespace speclab::head_oracle_test

@@ -17,6 +17,7 @@ struct RandomHead {
   int inner = 16;       // of an MLP speculator
   bool prefix = false;  // prefix attention of Hydra
   bool tied = false, scale_input = false;
+  int version = 1;           // of EAGLE
   std::vector<Token> ids{};  // vocabulary map; empty: all tokens of the target
   Json tree{};               // null: none
   std::uint64_t seed = 5;
@@ -58,14 +59,56 @@ inline Tensors random_block_tensors(const ModelConfig& target, const RandomHead&
   return tensors;
 }
 
+/// The keys of config.json for the decoder layer of a head of EAGLE whose target has no layers.
+inline Json layer_of_eagle() {
+  return {{"num_attention_heads", 1},
+          {"head_dim", 8},
+          {"intermediate_size", 8},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10'000}};
+}
+
+/// The tensors of a head of EAGLE, without the vocabulary map.
+inline Tensors random_eagle_tensors(const ModelConfig& target, const RandomHead& of) {
+  std::mt19937_64 random(of.seed);
+  ModelConfig layer = target;
+  layer.layers = layer.vocab = 1;  // its embedding is not used
+  layer.head_ids.clear();
+  if (target.layers == 0) layer.heads = layer.kv_heads = 1, layer.head_dim = layer.ffn = 8;
+  const std::int64_t d = target.hidden,
+                     rows = of.ids.empty() ? target.vocab : static_cast<std::int64_t>(of.ids.size());
+  const double gain = 1 / std::sqrt(static_cast<double>(2 * d));
+  const bool third = of.version == 3;
+  Tensors tensors;
+  const std::string old = "layers.0.", name = third ? "midlayer." : old;
+  for (auto& [tensor_name, tensor] : layer_tensors(random_llama(layer, of.seed + 1)))
+    tensors[name + tensor_name.substr(old.size())] = tensor;
+  if (!third) {
+    tensors.erase("layers.0.input_layernorm.weight");
+    tensors["fc.weight"] = random_tensor(random, {d, 2 * d}, 0, gain);
+    tensors["fc.bias"] = random_tensor(random, {d}, 0, .1);
+    return tensors;
+  }
+  tensors["fc.weight"] = random_tensor(random, {d, 3 * d}, 0, gain);
+  for (const char* matrix : {"q", "k", "v"}) {
+    TinyTensor& wide = tensors.at(name + "self_attn." + matrix + "_proj.weight");
+    wide = random_tensor(random, {wide.shape[0], 2 * d}, 0, gain);
+  }
+  tensors["midlayer.hidden_norm.weight"] = random_tensor(random, {d}, 1, .1);
+  tensors["norm.weight"] = random_tensor(random, {d}, 1, .1);
+  tensors["lm_head.weight"] = random_tensor(random, {rows, d}, 0, 4 / std::sqrt(static_cast<double>(d)));
+  return tensors;
+}
+
 /// The tensors of a head of this kind (to_string(HeadKind)) for a target of this shape, without the
 /// vocabulary map.
 inline Tensors random_head_tensors(const std::string& kind, const ModelConfig& target, const RandomHead& of) {
   if (kind == "block_draft") return random_block_tensors(target, of);
+  if (kind == "eagle") return random_eagle_tensors(target, of);
   std::mt19937_64 random(of.seed);
   Tensors tensors;
   if (kind == "pass") {
-    tensors["lookahead.weight"] = random_tensor(random, {of.heads, target.hidden}, 0, 1);
+    tensors["look_ahead.weight"] = random_tensor(random, {of.heads, target.hidden}, 0, 1);
     return tensors;
   }
   const auto add = [&](const std::string& name, std::vector<std::int64_t> shape, double mean,
@@ -135,6 +178,12 @@ inline Json head_card(const std::string& kind, const ModelConfig& target, const 
         {"block_size", of.heads + 1},         {"mask_token_id", 0},       {"num_hidden_layers", of.blocks},
         {"num_attention_heads", kBlockHeads}, {"num_key_value_heads", 1}, {"head_dim", kBlockHeadDim},
         {"intermediate_size", of.inner},      {"rms_norm_eps", 1e-5},     {"rope_theta", 10000}};
+  }
+  if (kind == "eagle") {
+    card["shape"] = {{"version", of.version}};
+    if (target.layers == 0) card["shape"]["layer"] = layer_of_eagle();
+    const int below = target.layers >= 7 ? 2 : 0, above = target.layers >= 7 ? 3 : 0;
+    if (of.version == 3) card["taps"] = {below, target.layers / 2, target.layers - above};
   }
   if (!of.ids.empty()) card["vocabulary_map"] = "draft_vocab";
   return card;

@@ -51,6 +51,33 @@ class Cards(unittest.TestCase):
         self.assertEqual(card["shape"], {"heads": 3, "inner": 6, "tied": True, "scale_input": True})
         self.assertEqual((card["target"]["hidden"], card["target"]["vocab"]), (8, 50))
 
+    def test_eagle(self):
+        layer = {"num_attention_heads": 2, "intermediate_size": 12, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
+        config = {**layer, "vocab_size": 50, "num_hidden_layers": 1, "rope_scaling": None}
+        card = self.card(config, {"fc.weight": (8, 16), "fc.bias": (8,)})
+        self.assertEqual(card["kind"], "eagle")
+        self.assertEqual(card["shape"], {"version": 1, "layer": layer, "fc_bias": True})
+        self.assertEqual(card["taps"], ["final_norm"])
+        self.assertEqual((card["target"]["hidden"], card["target"]["vocab"]), (8, 50))
+        self.assertNotIn("vocabulary_map", card)
+        with self.assertRaisesRegex(SystemExit, "not the fc of EAGLE"):
+            self.card(config, {"fc.weight": (8, 24)})
+        with self.assertRaisesRegex(SystemExit, "one layer"):
+            self.card({**config, "num_hidden_layers": 2}, {"fc.weight": (8, 16)})
+
+    def test_eagle_3(self):
+        config = {"num_attention_heads": 2, "vocab_size": 50, "draft_vocab_size": 10}
+        card = self.card(config, {"fc.weight": (8, 24)})
+        self.assertEqual(card["shape"], {"version": 3, "layer": {"num_attention_heads": 2}})
+        self.assertEqual(card["taps"], [2, 15, 27])
+        self.assertEqual(card["vocabulary_map"], "draft_vocab")
+        self.assertNotIn("vocabulary_map", self.card({**config, "draft_vocab_size": 50}, {"fc.weight": (8, 24)}))
+        self.assertEqual(convert_head.draft_vocabulary([1, 4, 5]), [1, 5, 7])
+        with self.assertRaisesRegex(SystemExit, "at least 7"):
+            convert_head.card_of(config, {"fc.weight": (8, 24)}, 6, "head.pt")
+        with self.assertRaisesRegex(SystemExit, "eagle_config"):
+            self.card({**config, "eagle_config": {"a": 1}}, {"fc.weight": (8, 24)})
+
     def test_what_is_missing_is_named(self):
         with self.assertRaisesRegex(SystemExit, "no tensor 0.1.weight"):
             self.card({"medusa_num_heads": 2}, {"x": (1,)})

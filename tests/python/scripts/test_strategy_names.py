@@ -57,6 +57,7 @@ ALLOWED = {
     ("core/model/heads/head_card.cpp", "medusa"),
     ("core/model/heads/head_card.cpp", "hydra"),
     ("core/model/heads/head_card.cpp", "mlp_speculator"),
+    ("core/model/heads/head_card.cpp", "eagle"),
     ("core/model/heads/head_card.cpp", "pass"),
     ("core/model/heads/head_card.cpp", "block_draft"),
 }

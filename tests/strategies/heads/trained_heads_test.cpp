@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/base/error.h"
 #include "tests/decoding/loop/loop_fixture.h"
@@ -29,6 +30,10 @@ std::vector<Form> forms() {
   for (Token id = 0; id < 64; ++id)
     if (id % 4 != 2) most.push_back(id);
   const json drawn = {{"widths", {40, 1}}, {"children", "without_replacement"}};
+  const auto fixed = [](json options) {
+    options["shape"] = "fixed";
+    return options;
+  };
   return {{"medusa", "medusa", {}, {{"widths", {40, 1, 1}}}},
           {"medusa_two_blocks", "medusa", {.heads = 2, .blocks = 2, .ids = most}, {{"widths", {36, 2}}}},
           {"medusa_drawn", "medusa", {}, drawn},
@@ -38,6 +43,15 @@ std::vector<Form> forms() {
           {"mlp_speculator", "mlp_speculator", {.scale_input = true}, {{"widths", {40, 1, 1}}}},
           {"mlp_speculator_tied", "mlp_speculator", {.tied = true, .ids = most}, {{"widths", {36, 2}}}},
           {"mlp_speculator_drawn", "mlp_speculator", {.heads = 4}, drawn},
+          {"eagle_fixed", "eagle", {}, fixed({{"widths", {40, 1, 1}}})},
+          {"eagle_drawn", "eagle", {}, fixed(drawn)},
+          {"eagle_dynamic", "eagle", {}, {{"branches", 40}, {"expand", 4}, {"depth", 3}, {"nodes", 60}}},
+          {"eagle3_fixed", "eagle", {.version = 3, .ids = most}, fixed({{"widths", {36, 1, 1}}})},
+          {"eagle3_drawn", "eagle", {.version = 3}, fixed(drawn)},
+          {"eagle3_dynamic",
+           "eagle",
+           {.version = 3, .ids = most},
+           {{"branches", 36}, {"expand", 4}, {"depth", 3}, {"nodes", 60}}},
           {"block_draft", "block_draft", {.blocks = 2}, {{"widths", {40, 1, 1}}}},
           {"block_draft_reduced", "block_draft", {.heads = 2, .ids = most}, {{"widths", {36, 2}}}},
           {"block_draft_drawn", "block_draft", {}, drawn},
@@ -83,7 +97,10 @@ TEST_P(TrainedHeads, AreLossless) {
 TEST_P(TrainedHeads, AreLosslessOnADevice) {
   const ModelPtr target =
       load_tiny_on(make_cuda_backend({.simulated = true}), random_llama(tiny_shape(), 20));
-  const Decode with_head = decode(target, {{"max_tokens", 12}}, {{"widths", {4, 2}}});
+  const bool dynamic = form_.options.contains("branches");
+  const json small =
+      dynamic ? json{{"branches", 4}, {"expand", 2}, {"depth", 2}, {"nodes", 8}} : json{{"widths", {4, 2}}};
+  const Decode with_head = decode(target, {{"max_tokens", 12}}, small);
   const GenerationRecord expected = plain(with_head), record = with_head.run();
   EXPECT_EQ(record.tokens, expected.tokens);
   EXPECT_EQ(record.row_hashes, expected.row_hashes);
@@ -246,6 +263,73 @@ TEST_F(HeadStrategies, SayWhatDoesNotFit) {
               AllOf(HasSubstr("children, budget"), HasSubstr("fixed")));
   EXPECT_THAT(message("hydra", {{"head", head("hydra", {.ids = {1, 2}})}, {"widths", {3}}}),
               AllOf(HasSubstr("3 children"), HasSubstr("at most 2")));
+}
+
+// A chain is a special tree. The first level of a dynamic tree has the tokens of a fixed one, and the nodes
+// are those with the largest products of the head's probabilities.
+TEST_F(HeadStrategies, EagleDraftsTheMostLikelyNodes) {
+  const auto first_draft = [&](const json& options) {
+    json all = {{"head", head("eagle")}};
+    all.update(options);
+    const Decode decode{.target = target, .strategy = choose("eagle", all), .options = {{"max_tokens", 20}}};
+    return decode.run().steps.at(0).drafted;
+  };
+  const std::vector<DraftedToken> whole = first_draft({{"shape", "fixed"}, {"widths", {3, 3, 2}}}),
+                                  best = first_draft(
+                                      {{"depth", 3}, {"branches", 3}, {"expand", 20}, {"nodes", 9}}),
+                                  chain = first_draft({{"shape", "fixed"}});
+  ASSERT_EQ(whole.size(), 30u);
+  ASSERT_EQ(best.size(), 9u);
+  ASSERT_EQ(chain.size(), 5u);
+  for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(chain[i].parent, static_cast<int>(i));
+  EXPECT_EQ(chain[0].id, whole[0].id);
+  const auto path_of = [](const std::vector<DraftedToken>& drafted, int node) {
+    std::vector<Token> path;
+    for (; node > 0; node = drafted[static_cast<std::size_t>(node) - 1].parent)
+      path.insert(path.begin(), drafted[static_cast<std::size_t>(node) - 1].id);
+    return path;
+  };
+  const auto reach_of = [](const std::vector<DraftedToken>& drafted, int node) {
+    double reach = 1;
+    for (; node > 0; node = drafted[static_cast<std::size_t>(node) - 1].parent)
+      reach *= drafted[static_cast<std::size_t>(node) - 1].confidence;
+    return reach;
+  };
+  // The dynamic tree has the same confidence on the same paths, and no path of the fixed tree that it left
+  // out is more likely than one that it kept.
+  std::map<std::vector<Token>, double> kept;
+  double least = 1;
+  for (int node = 1; node <= 9; ++node) {
+    kept[path_of(best, node)] = reach_of(best, node);
+    least = std::min(least, reach_of(best, node));
+  }
+  int common = 0;
+  for (int node = 1; node <= 30; ++node) {
+    const auto found = kept.find(path_of(whole, node));
+    if (found == kept.end()) {
+      EXPECT_LE(reach_of(whole, node), least * (1 + 1e-6)) << node;
+    } else {
+      EXPECT_EQ(reach_of(whole, node), found->second) << node;
+      ++common;
+    }
+  }
+  EXPECT_GE(common, 3);
+}
+
+TEST_F(HeadStrategies, EagleSaysWhatDoesNotFit) {
+  const std::string eagle = head("eagle");
+  EXPECT_EQ(message("eagle", {{"head", eagle}}), "no error");
+  EXPECT_THAT(message("eagle", {{"head", head("medusa")}}), AllOf(HasSubstr("medusa"), HasSubstr("eagle")));
+  EXPECT_THAT(message("eagle", {{"head", eagle}, {"widths", {2}}}),
+              AllOf(HasSubstr("eagle: widths, tree"), HasSubstr("fixed")));
+  EXPECT_THAT(message("eagle", {{"head", eagle}, {"children", "without_replacement"}, {"budget", "fixed"}}),
+              AllOf(HasSubstr("eagle: children"), HasSubstr("biases the text")));
+  EXPECT_THAT(
+      message("eagle",
+              {{"head", eagle}, {"shape", "fixed"}, {"children", "without_replacement"}, {"budget", "auto"}}),
+      AllOf(HasSubstr("children, budget"), HasSubstr("fixed")));
+  EXPECT_THAT(message("eagle", {{"head", eagle}, {"depth", 100}, {"expand", 100}}),
+              AllOf(HasSubstr("depth, expand"), HasSubstr("99 levels of 100 nodes")));
 }
 
 // Typical acceptance as in Medusa's code (Cai et al. 2024) judges the tree; it is lossy above temperature 0.

@@ -48,6 +48,13 @@ bool HeadChildren::take_row(const Sequence& sequence, std::span<const float> log
   return !best_.empty();
 }
 
+std::span<const Token> HeadChildren::best(const Sequence& sequence, std::span<const float> logits,
+                                          TokenSpan path, int most) {
+  SPECLAB_CHECK(options_.children == HeadDraw::best, "the best of {} children that are drawn", most);
+  if (!take_row(sequence, logits, path, most)) return {};
+  return best_;
+}
+
 void HeadChildren::add(const Sequence& sequence, Draft& draft, int parent, int count) {
   if (options_.children == HeadDraw::best) {
     const std::size_t most = std::min(static_cast<std::size_t>(count), best_.size());

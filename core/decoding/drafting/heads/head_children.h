@@ -52,6 +52,13 @@ class HeadChildren {
   /// that have children in the shape. Fewer children are added where a row has fewer tokens with probability.
   void grow(const Sequence& sequence, Draft& draft, const TreeShape& shape, std::span<const float> logits,
             int rows, std::vector<HeadNode>& level);
+  /// Returns the best tokens of one row, best first, at most `most`. `path` has the tokens from depth 1 to
+  /// the node that the row belongs to, for logits processors. Only with HeadDraw::best. The result is valid
+  /// until the next call.
+  std::span<const Token> best(const Sequence& sequence, std::span<const float> logits, TokenSpan path,
+                              int most);
+  /// The probability of a token in the row of the last best(), at temperature 1.
+  double share(Token token) const { return soft_.prob(token); }
 
  private:
   bool take_row(const Sequence& sequence, std::span<const float> logits, TokenSpan path, int most);

@@ -14,11 +14,12 @@ struct HeadTreeOptions {
   std::vector<int> widths{};
   std::string tree{};
   void fields(OptionVisitor& visit);
+  /// Whether an option sets the shape.
+  bool any() const { return !widths.empty() || !tree.empty(); }
   /// The shape: that of the options, else that of the card, else a chain of `heads` tokens. `heads` is the
-  /// number of levels that the head can draft. `rows` is the
-  /// number of tokens that the head can draw. `strategy` names the options in errors. Throws Error if the
-  /// shape is deeper than that, if a node has more than `rows` children, or if both options are
-  /// set.
+  /// number of levels that the head can draft, `rows` the number of tokens that it can draw. `strategy` names
+  /// the options in errors. Throws Error if the shape has more levels, if a node has more than `rows`
+  /// children, or if both options are set.
   TreeShape shape(const HeadCard& card, int heads, int rows, const std::string& strategy) const;
 };
 

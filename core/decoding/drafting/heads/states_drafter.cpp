@@ -1,11 +1,14 @@
 #include "core/decoding/drafting/heads/states_drafter.h"
 
+#include <utility>
+
 namespace speclab {
 
-StatesDrafter::StatesDrafter(const Resources& resources, int tap, bool all_states)
-    : resources_(resources), tap_(tap) {
+StatesDrafter::StatesDrafter(const Resources& resources, std::vector<int> taps, bool all_states)
+    : resources_(resources), taps_(std::move(taps)) {
+  const int width = resources.target->config().hidden, layers = static_cast<int>(taps_.size());
   for (int i = 0; i < resources.batch; ++i)
-    slots_.push_back({CommittedStates(resources.target->config().hidden, all_states), nullptr});
+    slots_.push_back({CommittedStates(width, all_states, layers), nullptr});
 }
 
 void StatesDrafter::observe_prompt(const Sequence& sequence, const PromptStates& states) {

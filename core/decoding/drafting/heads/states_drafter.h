@@ -16,7 +16,7 @@ namespace speclab {
 /// prompts.
 class StatesDrafter : public Strategy {
  public:
-  Reads reads() const final { return CommittedStates::reads(tap_); }
+  Reads reads() const final { return CommittedStates::reads(taps_); }
   int max_nodes() const final { return nodes_ > kUsualNodes ? nodes_ : 0; }
   void observe_prompt(const Sequence& sequence, const PromptStates& states) final;
   void begin(const Sequence& sequence) final;
@@ -28,8 +28,10 @@ class StatesDrafter : public Strategy {
     CommittedStates states;
     std::unique_ptr<HeadRunner> runner;  // from begin() on
   };
-  /// `tap`: the state that the head reads (Tap::layer). `all_states`: as in CommittedStates.
-  StatesDrafter(const Resources& resources, int tap, bool all_states);
+  /// `taps`: the states that the head reads (Tap::layer). `all_states`: as in CommittedStates.
+  StatesDrafter(const Resources& resources, std::vector<int> taps, bool all_states);
+  StatesDrafter(const Resources& resources, int tap, bool all_states)
+      : StatesDrafter(resources, std::vector<int>{tap}, all_states) {}
 
   const Resources& resources() const { return resources_; }
   int hidden() const { return resources_.target->config().hidden; }
@@ -48,7 +50,7 @@ class StatesDrafter : public Strategy {
   Slot& slot_of(const Sequence& sequence) { return slots_[static_cast<std::size_t>(sequence.slot)]; }
 
   Resources resources_;
-  int tap_;
+  std::vector<int> taps_;
   int nodes_ = 0;
   std::vector<Slot> slots_;  // [batch]
   std::vector<float> host_;

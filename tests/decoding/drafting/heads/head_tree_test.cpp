@@ -67,6 +67,16 @@ TEST(HeadTree, ThePublishedTreeOfMedusa) {
               AllOf(HasSubstr("10 children"), HasSubstr("at most 9")));
 }
 
+// Li et al. 2024, EAGLE: 25 nodes in five levels below the pending token.
+TEST(HeadTree, ThePublishedTreeOfEagle) {
+  HeadTreeOptions options;
+  options.tree = std::string(SPECLAB_SOURCE_DIR) + "/models/trees/eagle_25.json";
+  const TreeShape shape = options.shape(HeadCard(), 5, 100, "test");
+  EXPECT_EQ(shape.nodes(), 26);  // with the pending token
+  EXPECT_EQ(shape.depth(), 5);
+  EXPECT_EQ(shape.children(0), 4);
+}
+
 TEST(HeadTree, OptionsComeBeforeTheCard) {
   HeadCard card;
   HeadTreeOptions options;
