@@ -7,11 +7,9 @@
 // Paper:       "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036). Its published
 //              drafts are read; they have one denoising step, which takes the best token of each place.
 // Draft cost:  one forward of the module over the block, with attention to the whole text, and the output
-// head
-//              for each drafted level. After a step the module computes the K/V of the newly committed
+//              head for each drafted level. After a step the module computes the K/V of the newly committed
 //              positions, from the target's true states only.
-// Loses when:  the text branches. A token that is right given one guess before it is drafted with another
-// one.
+// Loses when:  the text branches. A token that is right after one guess is drafted after another one.
 //
 // With "budget": "auto" a part of the tree is verified. The module runs in any case, and its time does not
 // count.

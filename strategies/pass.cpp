@@ -4,13 +4,13 @@
 // is already the target's own. So if tokens are drawn, the first drafted token is always accepted, and every
 // step emits at least two tokens.
 //
-// Paper:       Monea et al. 2023, "PaSS: Parallel Speculative Sampling" (arXiv 2311.13581), Algorithm 1.
+// Paper:       Monea et al. 2023, "PaSS: Parallel Speculative Sampling" (arXiv 2311.13581).
 // Draft cost:  one forward of the target over the pending token and the look-ahead embeddings. The K/V of
 //              these rows are dropped: the verifying forward computes the pending token again.
-// Loses when:  the second token is seldom right. With L look-ahead embeddings, acceptance rate a, and a
-// forward
-//              of a few rows as dear as one of a single row, a step gives 1 + (1 - a^(L+1)) / (1 - a) tokens
-//              for the time of two forwards. With a = 0 nothing is gained, and the extra rows are lost time.
+// Loses when:  the second token is seldom right. Let L be the number of look-ahead embeddings, a the rate at
+//              which guesses are accepted, and let a forward of a few rows take as long as one of a single
+//              row. A step then gives 1 + (1 - a^(L+1)) / (1 - a) tokens for the time of two forwards. With
+//              a = 0 nothing is gained, and the extra rows are lost time.
 //
 // There is no option "budget": the draft's forward costs as much as the verifying one, however much of the
 // draft is verified.

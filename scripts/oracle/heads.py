@@ -8,8 +8,7 @@ own config.json and file name. All heads are for the tiny target tests/golden/fa
 holds all weights exactly. A head of EAGLE reads a text of POSITIONS states, and then drafts two chains below it from its own features.
 tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. Two more folders have a block draft in the layout of
 DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout; block_oracle_test.cpp compares them.
---check writes nothing and exits 1 if a golden file
-differs by more than rounding.
+--check writes nothing and exits 1 if a golden file differs by more than rounding.
 """
 
 import argparse
@@ -388,7 +387,7 @@ def make_pass(target):
         inputs = torch.cat([target.get_input_embeddings()(text), lookahead])[None]
         logits = target(inputs_embeds=inputs).logits[0, POSITIONS - 1 :]
     golden = {"states": [], "tokens": text.tolist(), "logits": rounded([logits])}
-    return golden, PASS, "head.safetensors", {"lookahead.weight": lookahead}
+    return golden, PASS, "head.safetensors", {"look_ahead.weight": lookahead}
 
 
 SPECIAL = {"block_draft": make_block, "pass": make_pass}

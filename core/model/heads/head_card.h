@@ -37,8 +37,7 @@ std::string_view to_string(HeadKind kind);
 ///
 /// - "target" binds the head to its target. The two hashes and the name may be missing.
 /// - "taps" is the state that the head reads: "final_norm", or a number of layers as in Tap::layer. PaSS
-/// reads
-///   none, EAGLE-3 three, and a block draft several.
+///   reads none, EAGLE-3 three, and a block draft several.
 /// - "vocabulary_map" names the tensor with the tokens of a reduced output head (HeadFile::token_ids).
 ///   Without it, the output heads have a row for each token of the target.
 /// - "tree" is the tree to draft by default (IndexPaths); without it, a chain.

@@ -9,7 +9,7 @@ namespace speclab {
 
 PassEmbeddings::PassEmbeddings(const HeadCard& card, const Model& target)
     : table_(HeadFile::open(card.weights)
-                 .linear(target.backend(), "lookahead", {target.config().hidden}, card.heads, Bias::kNone)
+                 .linear(target.backend(), "look_ahead", {target.config().hidden}, card.heads, Bias::kNone)
                  .parts.front()),
       numbers_(static_cast<std::size_t>(card.heads)) {
   std::iota(numbers_.begin(), numbers_.end(), 0);

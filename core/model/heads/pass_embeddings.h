@@ -11,10 +11,10 @@ namespace speclab {
 /// Look-ahead embeddings of PaSS (Monea et al. 2023, "PaSS: Parallel Speculative Sampling", arXiv
 /// 2311.13581): trained inputs [LA]_1 ... [LA]_L of the target's first layer. One forward of the target over
 /// the pending token and the look-ahead embeddings after it gives the target's own row for the next token,
-/// and at [LA]_i a guess of the row for the token i places later. The K/V of the look-ahead positions belong
-/// to no text.
+/// and at [LA]_i a guess of the row for the token i places after that one. The K/V of the look-ahead
+/// positions belong to no text.
 ///
-/// The authors published no file. The one tensor of ours is lookahead.weight [L, width], in the scale of
+/// The authors published no file. The one tensor of ours is look_ahead.weight [L, width], in the scale of
 /// Model::embed().
 class PassEmbeddings {
  public:

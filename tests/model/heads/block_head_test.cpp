@@ -166,11 +166,11 @@ TEST_F(BlockHeads, RefuseCardsThatDoNotFit) {
 
 TEST_F(BlockHeads, RefuseTensorsThatDoNotFit) {
   EXPECT_EQ(refused("pass", Json::object()), "no error");
-  EXPECT_THAT(refused("pass", Json::object(), {{"lookahead.weight", tensor({3, 16})}}),
-              AllOf(HasSubstr("head.safetensors"), HasSubstr("lookahead.weight"),
+  EXPECT_THAT(refused("pass", Json::object(), {{"look_ahead.weight", tensor({3, 16})}}),
+              AllOf(HasSubstr("head.safetensors"), HasSubstr("look_ahead.weight"),
                     HasSubstr("got shape [3, 16]"), HasSubstr("[3, 32]")));
   EXPECT_THAT(refused("pass", {{"shape", {{"heads", 4}}}}),
-              AllOf(HasSubstr("lookahead.weight"), HasSubstr("[4, 32]")));
+              AllOf(HasSubstr("look_ahead.weight"), HasSubstr("[4, 32]")));
   EXPECT_THAT(refused("block_draft", Json::object(), {{"fc.weight", tensor({32, 32})}}),
               AllOf(HasSubstr("fc.weight"), HasSubstr("got shape [32, 32]"), HasSubstr("[32, 64]")));
   EXPECT_THAT(
@@ -184,8 +184,8 @@ TEST_F(BlockHeads, RefuseTensorsThatDoNotFit) {
               AllOf(HasSubstr("layers.0.self_attn.v_proj.weight"), HasSubstr("nan"), HasSubstr("finite")));
   bad = tensor({3, 32});
   bad.values[5] = std::numeric_limits<float>::infinity();
-  EXPECT_THAT(refused("pass", Json::object(), {{"lookahead.weight", bad}}),
-              AllOf(HasSubstr("lookahead.weight"), HasSubstr("inf"), HasSubstr("finite")));
+  EXPECT_THAT(refused("pass", Json::object(), {{"look_ahead.weight", bad}}),
+              AllOf(HasSubstr("look_ahead.weight"), HasSubstr("inf"), HasSubstr("finite")));
 }
 
 // The config.json of a published draft: the id of a layer stands for the state after it.

@@ -108,7 +108,7 @@ inline Tensors random_head_tensors(const std::string& kind, const ModelConfig& t
   std::mt19937_64 random(of.seed);
   Tensors tensors;
   if (kind == "pass") {
-    tensors["lookahead.weight"] = random_tensor(random, {of.heads, target.hidden}, 0, 1);
+    tensors["look_ahead.weight"] = random_tensor(random, {of.heads, target.hidden}, 0, 1);
     return tensors;
   }
   const auto add = [&](const std::string& name, std::vector<std::int64_t> shape, double mean,
