@@ -19,7 +19,7 @@ constexpr int kMostLayerWidth = 1 << 24;
 constexpr const char* kFinalNormTap = "final_norm";
 constexpr float kUsualTheta = 10'000;  // of the published code, where config.json states none
 
-void require_silu(const ConfigValues& config) {
+void require_silu_of_head(const ConfigValues& config) {
   if (config.text_or("hidden_act", "silu") != "silu")
     config.refuse("hidden_act", "\"silu\"", "Other activations are not supported in a head.");
   if (config.flag_or("attention_bias", false))
@@ -30,7 +30,7 @@ void require_silu(const ConfigValues& config) {
 /// A decoder layer of Llama's form from the keys of a config.json, without the norm and the second input that
 /// depend on the version.
 ModelConfig read_layer(const ConfigValues& config, const ModelConfig& target) {
-  require_silu(config);
+  require_silu_of_head(config);
   ModelConfig layer;
   layer.family = "llama";
   layer.name = target.name + " head";

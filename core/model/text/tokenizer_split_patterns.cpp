@@ -29,29 +29,29 @@ constexpr std::string_view kSymbolSet = "!-/:-~\uFF01-\uFF0F\uFF1A-\uFF5E\u2018-
 constexpr std::string_view kEastAsianSet = "\u4E00-\u9FA5\u0800-\u4E00\uAC00-\uD7FF";
 constexpr std::string_view kHanAndKanaSet = "\u4E00-\u9FA5\u3040-\u309F\u30A0-\u30FF";
 
-struct Range {
+struct CharacterRange {
   char32_t first, last;
 };
 
-std::vector<Range> parse_set(std::string_view text) {
+std::vector<CharacterRange> parse_set(std::string_view text) {
   std::vector<char32_t> code_points;
   for (std::size_t at = 0; at < text.size();) {
     const unicode::Decoded next = unicode::decode_one(text.substr(at));
     code_points.push_back(next.code_point);
     at += static_cast<std::size_t>(next.length);
   }
-  std::vector<Range> ranges;
+  std::vector<CharacterRange> ranges;
   for (std::size_t i = 0; i < code_points.size(); ++i) {
     const bool pair = i + 2 < code_points.size() && code_points[i + 1] == U'-';
     ranges.push_back({code_points[i], code_points[pair ? i + 2 : i]});
     if (pair) i += 2;
   }
-  std::ranges::sort(ranges, {}, &Range::first);
+  std::ranges::sort(ranges, {}, &CharacterRange::first);
   return ranges;
 }
 
-bool contains(const std::vector<Range>& ranges, char32_t code_point) {
-  const auto above = std::ranges::upper_bound(ranges, code_point, {}, &Range::first);
+bool contains(const std::vector<CharacterRange>& ranges, char32_t code_point) {
+  const auto above = std::ranges::upper_bound(ranges, code_point, {}, &CharacterRange::first);
   return above != ranges.begin() && code_point <= std::prev(above)->last;
 }
 
@@ -114,9 +114,9 @@ std::optional<SplitStep> split_step_of(std::string_view pattern) {
 }
 
 bool in_split_set(SplitStep step, char32_t code_point) {
-  static const std::vector<Range> letters = parse_set(kLetterSet), symbols = parse_set(kSymbolSet),
-                                  east_asian = parse_set(kEastAsianSet),
-                                  han_and_kana = parse_set(kHanAndKanaSet);
+  static const std::vector<CharacterRange> letters = parse_set(kLetterSet), symbols = parse_set(kSymbolSet),
+                                           east_asian = parse_set(kEastAsianSet),
+                                           han_and_kana = parse_set(kHanAndKanaSet);
   switch (step) {
     case SplitStep::kDeepSeekLetters: return contains(letters, code_point);
     case SplitStep::kDeepSeekSymbols: return contains(symbols, code_point);
