@@ -27,9 +27,12 @@ using outside::Proposal;
 struct OutsideProposerOptions {
   std::string proposer;
   int gamma = 4;
+  double time_limit = 30;  // s
   void fields(OptionVisitor& visit) {
     visit("proposer", proposer, "name of the proposer, for the record");
     visit("gamma", gamma, Range<int>{1, 64}, "largest number of tokens of a chain, largest depth of a tree");
+    visit("time_limit", time_limit, Range<double>{.01, 86400},
+          "longest wait for one answer of the proposer, in seconds; after it the text ends with an error");
   }
 };
 
@@ -38,7 +41,7 @@ class OutsideProposer final : public Strategy {
   OutsideProposer(const OutsideProposerOptions& options, const Resources& resources)
       : options_(options),
         vocab_(resources.target->config().vocab),
-        link_(options.proposer, vocab_, resources.batch, options.gamma) {}
+        link_(options.proposer, vocab_, resources.batch, options.gamma, options.time_limit) {}
 
   int max_nodes() const override { return 1 + Proposal::kMostTokens; }
 

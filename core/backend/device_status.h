@@ -40,6 +40,9 @@ class DeviceStatus {
   /// "ecc": bool, "compute_mode", "mps": {"runs": "yes" | "no" | "unknown", "why"}}. Unknown fields are left
   /// out, except "mps". If nothing is known, the state is {"unavailable": reason}.
   virtual nlohmann::json state() const = 0;
+  /// The number that the manufacturer gave to this one device, "GPU-<digits>". It is no part of state(),
+  /// which records contain. "" if it is unknown.
+  virtual std::string uuid() const { return ""; }
   /// Null when nothing is known about the device.
   virtual std::unique_ptr<DeviceWatch> watch() const = 0;
   /// Bytes read plus bytes written per second while the device copies a gigabyte of its memory, the best of

@@ -133,10 +133,7 @@ double mean_time(const RowTimes& target, const DraftLengths& rows, double scale)
   double sum = 0, steps = 0;
   for (std::size_t n = 1; n < rows.size(); ++n) {
     if (rows[n] == 0) continue;
-    const double scaled = std::max(1.0, scale * static_cast<double>(n));
-    const int below = static_cast<int>(scaled);
-    const double rest = scaled - below;
-    sum += rows[n] * ((1 - rest) * target.at(below) + (rest > 0 ? rest * target.at(below + 1) : 0));
+    sum += rows[n] * target.at_mean(std::max(1.0, scale * static_cast<double>(n)));
     steps += rows[n];
   }
   return require_positive("time of the rows", steps > 0 ? sum / steps : 0);

@@ -75,11 +75,9 @@ std::vector<const LookaheadCell*> pointers(std::span<const LookaheadCell> cells)
   return out;
 }
 
-/// Interpolates t(n) between whole rows, because half a row matters with a narrow window.
+/// t(n) in units of t(1). Half a row matters with a narrow window.
 double time_of(const RowTimes& target, double rows) {
-  const int below = static_cast<int>(rows);
-  const double rest = rows - below;
-  return (1 - rest) * target.ratio(below) + rest * target.ratio(below + 1);
+  return between_whole_rows(rows, [&](int whole) { return target.ratio(whole); });
 }
 
 }  // namespace

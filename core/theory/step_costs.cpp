@@ -90,6 +90,10 @@ double RowTimes::at(int rows) const {
   return left->second + share * (right->second - left->second);
 }
 
+double RowTimes::at_mean(double rows) const {
+  return between_whole_rows(rows, [this](int whole) { return at(whole); });
+}
+
 double positional_expected_tokens(std::span<const double> acceptance) {
   double tokens = 1, reached = 1;
   for (double a : acceptance) tokens += reached *= require_probability("acceptance at a position", a);

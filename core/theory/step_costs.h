@@ -12,6 +12,17 @@
 /// may have any unit, but all times that are used together must have the same unit.
 namespace speclab::theory {
 
+/// The time of a number of rows that need not be whole, such as a mean: linear between the times of the whole
+/// numbers beside it. `time(n)` is the time of n rows. All predictions with mean numbers of rows use this
+/// function. rows >= 1.
+template <class Time>
+double between_whole_rows(double rows, const Time& time) {
+  const int below = static_cast<int>(rows);
+  const double rest = rows - below;
+  const double lower = time(below);
+  return rest > 0 ? (1 - rest) * lower + rest * time(below + 1) : lower;
+}
+
 /// Time of a target forward over n rows, measured at some n and linear between them. Beyond the last measured
 /// n the last slope continues; if that slope is negative, the time stays constant. A single point is
 /// Leviathan's assumption t(n) = t(1).
@@ -23,6 +34,7 @@ class RowTimes {
   explicit RowTimes(std::map<int, double> times);
 
   double at(int rows) const;                                 ///< rows >= 1
+  double at_mean(double rows) const;                         ///< rows >= 1, see between_whole_rows()
   double ratio(int rows) const { return at(rows) / at(1); }  ///< t(n) in units of t(1), as in the glossary
   bool flat() const { return times_.size() == 1; }
   int largest_measured() const { return times_.rbegin()->first; }

@@ -17,6 +17,7 @@
 #include "experiments/run/conversation.h"
 #include "experiments/run/cost_table.h"
 #include "experiments/run/device/open_backend.h"
+#include "experiments/run/dry_run.h"
 #include "experiments/config/settings.h"
 
 namespace speclab {
@@ -186,6 +187,7 @@ int run_generate(const Command& command, const std::vector<std::string>& argumen
     models.add_draft(spec);
     draft_names.push_back(spec.name);
   }
+  require_controller(strategy, draft_names, models.descriptions());
   PromptSpec prompt;
   prompt.id = "prompt";
   prompt.turns = {prompt_text};

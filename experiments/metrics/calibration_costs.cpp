@@ -113,11 +113,12 @@ json forward_costs(const std::vector<const json*>& rounds, const std::vector<dou
   return out;
 }
 
-/// The costs of cases that draft ahead: {case: {"t_n_ns", "draft_ns", "draft_alone_ns"}}. Empty without any.
+/// The costs of cases that draft ahead: {case: {"t_n_ns", "draft_ns", "draft_draw_ns", "draft_alone_ns"}}.
+/// Empty without any. A case has no draft_draw_ns if a round has none, as in records of earlier versions.
 json overlap_costs(const std::vector<const json*>& rounds, const std::vector<double>& factors) {
   struct Samples {
     Times target;
-    std::vector<double> draft, alone;
+    std::vector<double> draft, draw, alone;
   };
   std::map<std::string, Samples> cases;
   for (std::size_t i = 0; i < rounds.size(); ++i) {
@@ -127,6 +128,8 @@ json overlap_costs(const std::vector<const json*>& rounds, const std::vector<dou
       Samples& samples = cases[id];
       add(samples.target, times.at("t_n_ns"), slow);
       samples.draft.push_back(times.at("draft_ns").get<double>() / slow);
+      if (times.contains("draft_draw_ns"))
+        samples.draw.push_back(times.at("draft_draw_ns").get<double>() / slow);
       samples.alone.push_back(times.at("draft_alone_ns").get<double>() / slow);
     }
   }
@@ -136,6 +139,7 @@ json overlap_costs(const std::vector<const json*>& rounds, const std::vector<dou
     out[id] = {{"t_n_ns", means(samples.target)},
                {"draft_ns", mean_of(samples.draft)},
                {"draft_alone_ns", mean_of(samples.alone)}};
+    if (samples.draw.size() == samples.draft.size()) out[id]["draft_draw_ns"] = mean_of(samples.draw);
   }
   return out;
 }
@@ -225,8 +229,9 @@ json costs_beside_drafting(const json& table, const std::string& case_id, const 
   paid["t_n"] = json::object();
   for (const auto& [n, ns] : ahead.at("t_n_ns").items()) paid["t_n"][n] = ns.get<double>() / one;
   if (paid["drafts"].contains(draft)) {
-    const double token = ahead.at("draft_ns").get<double>();
-    paid["drafts"][draft] = {{"n_ns", {{"1", token}}}, {"c", token / one}};
+    // The times of other cases are those of the forward alone, so the draw of the token is taken off.
+    const double forward = ahead.at("draft_ns").get<double>() - ahead.value("draft_draw_ns", 0.0);
+    paid["drafts"][draft] = {{"n_ns", {{"1", forward}}}, {"c", forward / one}};
   }
   return paid;
 }

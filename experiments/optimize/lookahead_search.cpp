@@ -73,13 +73,6 @@ std::optional<GridOfCases> cases_of_fit(const RunData& grid, const json& fit) {
   return out;
 }
 
-/// Time of a forward over a number of rows that need not be whole.
-double time_over(const theory::RowTimes& target, double rows) {
-  const int below = static_cast<int>(rows);
-  const double rest = rows - below;
-  return (1 - rest) * target.at(below) + rest * target.at(below + 1);
-}
-
 /// The counts of the drawn prompts.
 std::vector<theory::LookaheadCell> drawn_cells(const std::vector<theory::LookaheadCell>& cells,
                                                std::span<const std::size_t> drawn) {
@@ -116,7 +109,7 @@ std::vector<LookaheadPrediction> search_lookahead(const RunData& grid, int most_
   const theory::RowTimes target = calibrated_row_times(grid.calibration).monotone();
   const auto per_token = [&](const theory::LookaheadShape& shape) {  // autoregressive steps in a step
     const double rows = std::max(1.0, cases->row_share * theory::lookahead_rows(shape));
-    return (time_over(target, rows) + cases->outside) / cases->t_ar;
+    return (target.at_mean(rows) + cases->outside) / cases->t_ar;
   };
   std::vector<LookaheadPrediction> out;
   for (int n = 2; n <= theory::kLongestLookahead; ++n) {

@@ -125,4 +125,12 @@ Experiment PreflightPlan::check(const std::vector<json>& settings) const {
   return experiment;
 }
 
+std::string PreflightPlan::case_of_setting(const Experiment& check, std::size_t index) {
+  const std::string place = fmt::format(": /cases/{}", index);
+  const auto found = std::ranges::find_if(
+      check.cases, [&](const CaseSpec& spec) { return !spec.added && spec.where.ends_with(place); });
+  SPECLAB_CHECK(found != check.cases.end(), "no case of the setting{}", place);
+  return found->id;
+}
+
 }  // namespace speclab

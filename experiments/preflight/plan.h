@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -38,6 +39,8 @@ class PreflightPlan {
   /// The cases of these entries, in this order after their reference, on the other prompts. Throws Error if
   /// there are no other prompts.
   Experiment check(const std::vector<nlohmann::json>& settings) const;
+  /// The id of the case of `check` that entry `index` of its settings describes.
+  static std::string case_of_setting(const Experiment& check, std::size_t index);
 
  private:
   std::string file_;

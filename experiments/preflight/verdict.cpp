@@ -161,6 +161,16 @@ json measured_speedup(const CaseData& data) {
           {"speedup_ci95", metrics.value("speedup_ci95", json())}};
 }
 
+const CaseData& case_with_id(const RunData& run, const std::string& id) {
+  for (const auto& data : run.cases) {
+    if (data->id() == id) return *data;
+  }
+  throw Error({.what = "the check of speclab preflight",
+               .got = "a run without the case " + id,
+               .expected = "the run of the recommended settings",
+               .advice = "Delete the folder of the check, or use another --out."});
+}
+
 }  // namespace
 
 json preflight_verdict(const RunData& run, const std::vector<SimulatedDevice>& devices) {
@@ -220,14 +230,9 @@ json preflight_verdict(const RunData& run, const std::vector<SimulatedDevice>& d
   return out;
 }
 
-void add_check(json& verdict, const RunData& check) {
-  std::vector<const CaseData*> measured;
-  for (const auto& data : check.cases) {
-    if (data->reference != nullptr) measured.push_back(data.get());
-  }
-  if (measured.empty()) return;
-  if (measured.size() > 1) verdict["best_check"] = measured_speedup(*measured[1]);
-  json own = measured_speedup(*measured[0]);
+void add_check(json& verdict, const RunData& check, const CheckedCases& cases) {
+  if (!cases.best.empty()) verdict["best_check"] = measured_speedup(case_with_id(check, cases.best));
+  json own = measured_speedup(case_with_id(check, cases.own));
   if (own.is_null()) return;
   const double speedup = own["speedup"];
   const json ci = own["speedup_ci95"];

@@ -42,12 +42,18 @@ inline constexpr double kReplayError = .03;
 /// Throws Error if the trace has no case with the draft, or no calibration of it.
 nlohmann::json preflight_verdict(const RunData& trace, const std::vector<SimulatedDevice>& devices);
 
-/// Adds what a run of recommended settings measured on other prompts. Its first case with a reference is the
-/// setting of the verdict: "check": {"case", "prompts", "speedup", "speedup_ci95", "agrees": whether the
-/// measured and the predicted interval overlap, "contradicts": whether the two intervals lie on different
-/// sides of 1}. Its second one, if any, is the best strategy without the draft: "best_check": {"case",
-/// "prompts", "speedup", "speedup_ci95"}.
-void add_check(nlohmann::json& verdict, const RunData& check);
+/// The ids of the cases of a check.
+struct CheckedCases {
+  std::string own;        ///< the setting of the verdict
+  std::string best = "";  ///< the best strategy without the draft; empty: not checked
+};
+
+/// Adds what a run of recommended settings measured on other prompts. For the setting of the verdict it adds
+/// "check": {"case", "prompts", "speedup", "speedup_ci95", "agrees": whether the measured and the predicted
+/// interval overlap, "contradicts": whether the two intervals lie on different sides of 1}. For the best
+/// strategy without the draft it adds "best_check": {"case", "prompts", "speedup", "speedup_ci95"}. What has
+/// no measured speedup stays null. Throws Error if the run lacks one of the cases.
+void add_check(nlohmann::json& verdict, const RunData& check, const CheckedCases& cases);
 
 /// The verdict as text for people. The first sentence is the answer.
 std::string preflight_text(const nlohmann::json& verdict);

@@ -61,8 +61,10 @@ json as_json(const StepRecord& step) {
 }
 
 json as_json(const OverlapTimes& times) {
-  json out = {
-      {"t_n_ns", json::object()}, {"draft_ns", times.draft_ns}, {"draft_alone_ns", times.draft_alone_ns}};
+  json out = {{"t_n_ns", json::object()},
+              {"draft_ns", times.draft_ns},
+              {"draft_draw_ns", times.draft_draw_ns},
+              {"draft_alone_ns", times.draft_alone_ns}};
   for (const auto& [n, ns] : times.target_ns) out["t_n_ns"][std::to_string(n)] = ns;
   return out;
 }

@@ -35,9 +35,9 @@ std::string file_of(const CaseSpec& spec) {
   return echo_options(choice.fields()).at(name);
 }
 
-/// The file of the controller of the case's schedule; "" if it has none.
-std::string controller_of(const CaseSpec& spec) {
-  const json options = spec.options();
+/// The file of the controller of the strategy's schedule; "" if it has none.
+std::string controller_of(StrategyChoice strategy) {
+  const json options = echo_options(strategy.fields());
   const ScheduleInfo* schedule = recorded_schedule(options.value("schedule", ""));
   return schedule != nullptr && schedule->needs_controller ? options.value("controller", "") : "";
 }
@@ -53,7 +53,7 @@ std::map<std::string, std::string> files_of(std::span<const Experiment> experime
         if (!draft.model.empty()) files.emplace(draft.model, draft.from);
       }
       if (const std::string file = file_of(spec); !file.empty()) files.emplace(file, "");
-      if (const std::string file = controller_of(spec); !file.empty()) files.emplace(file, "");
+      if (const std::string file = controller_of(spec.strategy); !file.empty()) files.emplace(file, "");
     }
   }
   return files;
@@ -79,15 +79,20 @@ void require_files(std::span<const Experiment> experiments) {
                                           "model.safetensors). Or give the path of your copy with --set."});
 }
 
-void require_controllers(const Experiment& experiment, const json& models) {
-  for (const CaseSpec& spec : experiment.cases) {
-    const std::string file = controller_of(spec);
-    if (file.empty()) continue;
-    const Controller controller = Controller::read(file);
-    const std::string role = spec.drafts.empty() ? "target" : spec.drafts.front();
+void require_controller(const StrategyChoice& strategy, std::span<const std::string> drafts,
+                        const json& models) {
+  const std::string file = controller_of(strategy);
+  if (file.empty()) return;
+  const Controller controller = Controller::read(file);
+  const std::string target = "target";
+  for (const std::string& role : drafts.empty() ? std::span(&target, 1) : drafts) {
     controller.require_draft(models.at(role).at("name").get<std::string>(),
                              models.at(role).at("sha256").get<std::string>());
   }
+}
+
+void require_controllers(const Experiment& experiment, const json& models) {
+  for (const CaseSpec& spec : experiment.cases) require_controller(spec.strategy, spec.drafts, models);
 }
 
 std::string time_estimate(const Experiment& experiment, const Shard& shard, const BackendChoice& choice) {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 
+#include "core/decoding/registry.h"
 #include "experiments/config/experiment.h"
 #include "experiments/run/model_set.h"
 #include "experiments/run/run_plan.h"
@@ -15,8 +17,12 @@ namespace speclab {
 /// files.
 void require_files(std::span<const Experiment> experiments);
 
-/// Checks that the controllers of the cases were trained for the drafts of the cases. `models`: as of
-/// ModelSet::descriptions(). Throws Error if one was not, or if its file is damaged.
+/// Checks that the controller of a strategy's schedule, if it has one, was trained for each of the drafts
+/// (all draft models; without one, the target), by name and SHA-256. `models`: as of
+/// ModelSet::descriptions(). Throws Error if it was not, or if its file is damaged.
+void require_controller(const StrategyChoice& strategy, std::span<const std::string> drafts,
+                        const nlohmann::json& models);
+/// The same for the strategies and drafts of all cases.
 void require_controllers(const Experiment& experiment, const nlohmann::json& models);
 
 /// Returns a sentence with a rough estimate of the time that the lines of a shard take. The sentence also

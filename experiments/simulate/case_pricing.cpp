@@ -83,10 +83,7 @@ double Pricing::forward_ns(const std::string& model, int rows) const {
 }
 
 double Pricing::forward_ns(const std::string& model, double rows) const {
-  const int below = static_cast<int>(rows);
-  const double rest = rows - below;
-  const double ns = forward_ns(model, below);
-  return rest > 0 ? (1 - rest) * ns + rest * forward_ns(model, below + 1) : ns;
+  return theory::between_whole_rows(rows, [&](int whole) { return forward_ns(model, whole); });
 }
 
 double mean_context(const CaseData& data) {

@@ -30,12 +30,6 @@ theory::RowTimes lookahead_row_times(const Pricing& pricing) {
   return theory::RowTimes(std::move(times)).monotone();
 }
 
-double time_of(const theory::RowTimes& target, double rows) {
-  const int below = static_cast<int>(rows);
-  const double rest = rows - below;
-  return (1 - rest) * target.at(below) + rest * target.at(below + 1);
-}
-
 /// The host's time for drafting in a step of a case, in nanoseconds; 0 without a calibration of the case.
 double host_ns(const json& summary, const std::string& id) {
   const json calibration = summary.value("calibration", json());
@@ -77,7 +71,7 @@ json lookahead_prices(const std::filesystem::path& folder, const SimulatedDevice
     for (const json& cell : fit.at("cells")) {
       const std::string id = cell.at("case");
       const double rows = std::max(1.0, cell.at("row_equivalents").get<double>());
-      const double step = time_of(target, rows) + step_ns + host_ns(summary, id);
+      const double step = target.at_mean(rows) + step_ns + host_ns(summary, id);
       cells.push_back({{"case", id},
                        {"W", cell.at("W")},
                        {"N", cell.at("N")},

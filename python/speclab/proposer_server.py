@@ -4,6 +4,7 @@ The engine is another process, and the proposer runs in the thread that serves. 
 interpreter's lock, and an exception of the proposer keeps its traceback.
 """
 
+import contextlib
 import dataclasses
 import selectors
 import socket
@@ -15,6 +16,7 @@ import numpy as np
 
 from .errors import Error
 from .proposals import BadAnswer, checked
+from .time_limit import TooLate, time_limit
 
 PROTOCOL = 1
 HELLO, BEGIN, PROPOSE, OBSERVE, DONE, PROPOSAL, FAILURE = range(1, 8)
@@ -35,12 +37,14 @@ class Failure:
 class Server:
     """Serves one run. `failure` is set when the proposer raised an exception or returned something that makes no sense.
 
-    From then on every request is refused, and the engine is asked to end.
+    From then on every request is refused, and the engine is asked to end. A call of the proposer that takes longer than
+    `longest` seconds is interrupted by an exception, if the server runs in the main thread (time_limit.py).
     """
 
-    def __init__(self, proposer: Any, listener: socket.socket) -> None:
+    def __init__(self, proposer: Any, listener: socket.socket, longest: float) -> None:
         self.proposer = proposer
         self.listener = listener
+        self.longest = longest
         self.failure: Failure | None = None
         self.vocab = 0
         self.turn = 0
@@ -104,7 +108,8 @@ class Server:
                     return DONE, b""
                 if kind == PROPOSE:
                     step, k = int(numbers[1]), int(numbers[2])
-                    answer = self.proposer.propose(numbers[5:], k)
+                    with self._limited():
+                        answer = self.proposer.propose(numbers[5:], k)
                     return PROPOSAL, checked(answer, k, self.vocab).message()
                 method, step = "observe", int(numbers[1])
                 self._call(method, int(numbers[2]), numbers[3:])
@@ -113,7 +118,7 @@ class Server:
                 failure = Failure(error, method, step, self.turn)
                 self.failure = failure
         raised = failure.error
-        text = str(raised) if isinstance(raised, BadAnswer) else f"{type(raised).__name__}: {raised}"
+        text = str(raised) if isinstance(raised, BadAnswer | TooLate) else f"{type(raised).__name__}: {raised}"
         return FAILURE, text.encode("utf-8", "replace")[:4000]
 
     def _hello(self, version: int, vocab: int, batch: int, gamma: int) -> tuple[int, bytes]:
@@ -129,7 +134,15 @@ class Server:
         """Calls a method that a proposer need not have."""
         own = getattr(self.proposer, method, None)
         if own is not None:
-            own(*arguments)
+            with self._limited():
+                own(*arguments)
+
+    def _limited(self) -> contextlib.AbstractContextManager[None]:
+        return time_limit(
+            self.longest,
+            f"no answer within {self.longest:g} s. The traceback says where the proposer was. "
+            "If it only needs more time, give measure_proposer a larger time_limit",
+        )
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

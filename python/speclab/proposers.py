@@ -22,6 +22,8 @@ from .run import Run, load
 PathLike = str | os.PathLike[str]
 SOCKET = "SPECLAB_PROPOSER"  # tells the engine where the proposer listens
 STRATEGY = "outside_proposer"
+TIME_LIMIT = 30.0  # seconds; the default of the strategy's option
+MOST_SECONDS = (0.01, 86400)  # the range of the option
 LONGEST_FOLDER = 70  # bytes; the path of a socket may have 107
 Tokens = Sequence[int] | np.ndarray
 Proposed = Tokens | DraftTree | tuple[Tokens | None, np.ndarray] | None
@@ -58,6 +60,7 @@ def measure_proposer(
     rule: str | Sequence[str] = "auto",
     temperature: float = 0.0,
     max_tokens: int = 128,
+    time_limit: float = TIME_LIMIT,
     seed: int | Sequence[int] = 1,
     name: str | None = None,
     out: PathLike | None = None,
@@ -77,11 +80,14 @@ def measure_proposer(
     proposer: an object with a method propose, see Proposer. target: the path of a model, or {"markov": {...}}. prompts: a prompt
     file, or a list of texts or of entries of such a file. gamma: the largest k, that is the number of tokens of a draft or
     the depth of a tree. A sequence of gammas or rules gives one case for each. rule: an acceptance rule (`speclab list acceptances`).
-    max_tokens: per text. seed: of the coins; a sequence gives one text for each. name: of the proposer, for the record; by default
+    max_tokens: per text. time_limit: the longest wait for one answer of the proposer, in seconds. seed: of the coins; a sequence gives one text for each. name: of the proposer, for the record; by default
     the name of its class. out: the folder of the run; by default a new one below results/runs. chat_template: as "chat_template"
     of a config. options: further options of every case, such as {"ignore_eos": True}. cases: further cases of the run, to compare
     with. config: further keys of the config, such as {"bounds": True}. arguments: further words for `speclab run`, such as
     ["--threads", "1"]. progress: show what the engine prints.
+
+    A call of the proposer that takes longer than time_limit is interrupted, and speclab.Error is raised. Python can interrupt the
+    main thread only. In another thread the engine stops waiting, but this function returns only after the proposer.
 
     An exception of the proposer ends the run and is raised here again. Its note says in which step and prompt it was raised. The lines
     that were finished before it stay in the folder. Raises Error if the proposer returns something that makes no sense, if the
@@ -94,8 +100,14 @@ def measure_proposer(
         raise Error(
             f"{own_name}: has no method propose(context_ids, k). Write one; speclab.Proposer says what it returns."
         )
+    if not MOST_SECONDS[0] <= time_limit <= MOST_SECONDS[1]:  # not true of nan either
+        raise Error(
+            f"time_limit: got {time_limit!r}, expected {MOST_SECONDS[0]} to {MOST_SECONDS[1]} seconds. Give such a number."
+        )
     place = pathlib.Path(out) if out is not None else _new_folder(own_name)
     case: dict[str, Any] = {"strategy": STRATEGY, "proposer": own_name, "gamma": _plain(gamma)}
+    if time_limit != TIME_LIMIT:
+        case["time_limit"] = time_limit
     if rule != "auto":
         case["rule"] = _plain(rule)
     of_file = isinstance(prompts, str | os.PathLike)
@@ -116,7 +128,7 @@ def measure_proposer(
         "cases": [{"strategy": "autoregressive"}, case, *(dict(one) for one in cases)],
         **(config or {}),
     }
-    server = _run(proposer, experiment, place, arguments, progress)
+    server = _run(proposer, experiment, place, arguments, progress, time_limit)
     if server.failure is not None:
         _raise(server.failure, own_name, place)
     return load(place)
@@ -132,7 +144,12 @@ def _new_folder(name: str) -> pathlib.Path:
 
 
 def _run(
-    proposer: Proposer, experiment: dict[str, Any], place: pathlib.Path, arguments: Sequence[str], progress: bool
+    proposer: Proposer,
+    experiment: dict[str, Any],
+    place: pathlib.Path,
+    arguments: Sequence[str],
+    progress: bool,
+    time_limit: float,
 ) -> Server:
     """Runs the engine, and serves it until it has ended. Raises Error if it failed by itself."""
     binary = find_binary()
@@ -160,7 +177,7 @@ def _run(
                 stderr=None if progress else written,
                 env={**os.environ, SOCKET: address},
             )
-            server = Server(proposer, listener)
+            server = Server(proposer, listener, time_limit)
             try:
                 server.serve(engine)
             finally:

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <vector>
 
 #include "core/base/error.h"
 
@@ -25,6 +26,25 @@ TEST(RowTimes, InterpolatesAndContinuesWithTheLastSlope) {
   EXPECT_EQ(RowTimes(7).at(100), 7);
   EXPECT_TRUE(RowTimes().flat());
   EXPECT_EQ(RowTimes().ratio(9), 1);
+}
+
+TEST(RowTimes, AMeanNumberOfRowsLiesBetweenWholeOnes) {
+  const RowTimes times({{1, 10}, {2, 12}, {4, 20}});
+  EXPECT_DOUBLE_EQ(times.at_mean(1), 10);
+  EXPECT_DOUBLE_EQ(times.at_mean(1.25), 10.5);
+  EXPECT_DOUBLE_EQ(times.at_mean(2.5), 14);
+  EXPECT_DOUBLE_EQ(times.at_mean(3), 16);
+  EXPECT_DOUBLE_EQ(times.at_mean(5.5), 26) << "with the last slope";
+  EXPECT_THROW(times.at_mean(.5), Error);
+  // Only the whole numbers beside it are asked for.
+  std::vector<int> asked;
+  const auto time = [&](int rows) {
+    asked.push_back(rows);
+    return 100.0 * rows;
+  };
+  EXPECT_DOUBLE_EQ(between_whole_rows(7.5, time), 750);
+  EXPECT_DOUBLE_EQ(between_whole_rows(9, time), 900);
+  EXPECT_EQ(asked, (std::vector<int>{7, 8, 9}));
 }
 
 TEST(RowTimes, MonotonePoolsWhatFalls) {

@@ -77,8 +77,8 @@ int positive(const po::variables_map& values, const char* name, int most) {
                .advice = ""});
 }
 
-/// The settings to check: that of the verdict and, if it is another, that of the best strategy. Writes the
-/// tree of a setting into the folder.
+/// The settings to check: first that of the verdict, then, if it is another, that of the best strategy.
+/// Writes the tree of a setting into the folder.
 std::vector<json> settings_to_check(const PreflightPlan& plan, const json& verdict, const fs::path& folder) {
   std::vector<json> out;
   const json& strategies = verdict["strategies"];
@@ -120,10 +120,13 @@ int preflight(const PreflightWords& words, bool as_json, bool quiet) {
   const std::vector<json> settings = settings_to_check(plan, verdict, folder);
   verdict["setting"] = settings.front();
   if (words.check) {
-    end = run_part(plan.check(settings), folder / "check", words.backend, words.resume, progress);
+    Experiment check = plan.check(settings);
+    CheckedCases cases{.own = PreflightPlan::case_of_setting(check, 0)};
+    if (settings.size() > 1) cases.best = PreflightPlan::case_of_setting(check, 1);
+    end = run_part(std::move(check), folder / "check", words.backend, words.resume, progress);
     if (end == PartEnd::stopped) return interrupted_text();
     good = good && end == PartEnd::good;
-    add_check(verdict, load_run(folder / "check"));
+    add_check(verdict, load_run(folder / "check"), cases);
   }
   write_json_file(folder / "preflight.json", verdict);
   fmt::print("{}\n", as_json ? verdict.dump(1) : preflight_text(verdict));

@@ -10,10 +10,12 @@
 namespace speclab {
 namespace {
 
-/// Runs the self-test of a device unless this program has passed it on this device before.
+/// Runs the self-test of a device unless this program has passed it on this device, with this driver, before.
 void test_once(const std::shared_ptr<Backend>& backend, const BackendChoice& choice, const SayLine& say) {
   const TestedDevice tested{.binary_sha256 = binary_sha256(),
                             .device = std::string(backend->device_name()),
+                            .unit = unit_of(backend->device_status(), choice.device),
+                            .driver = driver_of(backend->device_status()),
                             .numerics = std::string(backend->numerics_class()),
                             .kernels = std::string(name_of(choice.kernels))};
   if (passed_before(tested)) return;

@@ -29,11 +29,22 @@ std::optional<fs::path> cache_folder() {
 json fields_of(const TestedDevice& tested) {
   return {{"binary_sha256", tested.binary_sha256},
           {"device", tested.device},
+          {"unit", tested.unit},
+          {"driver", tested.driver},
           {"numerics", tested.numerics},
           {"kernels", tested.kernels}};
 }
 
 }  // namespace
+
+std::string unit_of(const DeviceStatus* status, int number) {
+  const std::string uuid = status != nullptr ? status->uuid() : "";
+  return !uuid.empty() ? uuid : fmt::format("number {}", number);
+}
+
+std::string driver_of(const DeviceStatus* status) {
+  return status != nullptr ? status->state().value("driver", "") : "";
+}
 
 std::optional<fs::path> passed_file(const TestedDevice& tested) {
   const auto folder = cache_folder();

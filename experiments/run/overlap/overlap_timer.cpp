@@ -27,29 +27,51 @@ OverlapTimer::OverlapTimer(const std::shared_ptr<const Model>& target,
   drafted_.reserve(kMostTimes);
 }
 
-std::int64_t OverlapTimer::draft_token() {
+OverlapTimer::DraftedAt OverlapTimer::draft_token() {
   const ModelConfig& config = models_.draft->config();
+  DraftedAt at;
+  at.begun = wall_now_ns();
   draft_.time(1);
+  at.computed = wall_now_ns();
   q_.assign_logits(draft_.logits(), setting_.sampling, config.head_ids, config.vocab);
   ++position_;
   if (setting_.coupled) q_.sample_coupled(coins_, position_);
   else q_.sample(coins_, {.position = position_, .purpose = Purpose::draft, .draw = 1});
-  return wall_now_ns();
+  at.ended = wall_now_ns();
+  return at;
 }
 
 void OverlapTimer::draft_on() {
-  std::int64_t begun = wall_now_ns();
   while (!stop_.load()) {
-    const std::int64_t ended = draft_token();
-    if (drafted_.size() < kMostTimes) drafted_.emplace_back(begun, ended);
-    begun = ended;
+    const DraftedAt at = draft_token();
+    if (drafted_.size() < kMostTimes) drafted_.push_back(at);
     done_.fetch_add(1);
   }
 }
 
-// Times forwards of `rows` rows while tokens are drafted. Returns the mean time of the tokens that were
-// drafted from beginning to end meanwhile.
-double OverlapTimer::draft_beside(int rows, OverlapTimes& out) {
+// The means of the tokens that were drafted from beginning to end in this time. If there are none, the means
+// of all tokens.
+OverlapTimer::DraftMeans OverlapTimer::means_between(std::int64_t begun, std::int64_t ended) const {
+  DraftMeans within, all;
+  double count = 0;
+  for (const DraftedAt& at : drafted_) {
+    const auto token = static_cast<double>(at.ended - at.begun);
+    const auto draw = static_cast<double>(at.ended - at.computed);
+    all.token += token;
+    all.draw += draw;
+    if (at.begun < begun || at.ended > ended) continue;
+    within.token += token;
+    within.draw += draw;
+    ++count;
+  }
+  if (count > 0) return {within.token / count, within.draw / count};
+  const auto of_all = static_cast<double>(drafted_.size());
+  return {all.token / of_all, all.draw / of_all};
+}
+
+// Times forwards of `rows` rows while tokens are drafted. Returns the mean times of the tokens that were
+// drafted meanwhile.
+OverlapTimer::DraftMeans OverlapTimer::draft_beside(int rows, OverlapTimes& out) {
   stop_ = false;
   done_ = 0;
   drafted_.clear();
@@ -75,28 +97,22 @@ double OverlapTimer::draft_beside(int rows, OverlapTimes& out) {
     ended = wall_now_ns();
   }
   out.target_ns[rows] = sum / forwards;
-  double beside = 0, all = 0;
-  int count = 0;
-  for (const auto& [from, to] : drafted_) {
-    const auto ns = static_cast<double>(to - from);
-    all += ns;
-    if (from < begun || to > ended) continue;
-    beside += ns;
-    ++count;
-  }
-  return count > 0 ? beside / count : all / static_cast<double>(drafted_.size());
+  return means_between(begun, ended);
 }
 
 OverlapTimes OverlapTimer::measure() {
   OverlapTimes out;
-  std::int64_t begun = draft_token();  // the first one is not timed
+  draft_token();  // the first one is not timed
   for (int i = 0; i < kAlone; ++i) {
-    const std::int64_t ended = draft_token();
-    out.draft_alone_ns += static_cast<double>(ended - begun) / kAlone;
-    begun = ended;
+    const DraftedAt at = draft_token();
+    out.draft_alone_ns += static_cast<double>(at.ended - at.begun) / kAlone;
   }
   const std::set<int> sizes = {1, (setting_.most_rows + 1) / 2, setting_.most_rows};
-  for (const int rows : sizes) out.draft_ns += draft_beside(rows, out) / static_cast<double>(sizes.size());
+  for (const int rows : sizes) {
+    const DraftMeans means = draft_beside(rows, out);
+    out.draft_ns += means.token / static_cast<double>(sizes.size());
+    out.draft_draw_ns += means.draw / static_cast<double>(sizes.size());
+  }
   return out;
 }
 

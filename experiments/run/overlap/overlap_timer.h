@@ -5,7 +5,6 @@
 #include <map>
 #include <memory>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "core/decoding/ahead/divided_models.h"
@@ -20,7 +19,8 @@ namespace speclab {
 struct OverlapTimes {
   std::map<int, double> target_ns;  ///< by rows: a forward of the target while the draft model works
   double draft_ns = 0;              ///< a drafted token (forward and draw) while the target works
-  double draft_alone_ns = 0;        ///< the same while the target waits
+  double draft_draw_ns = 0;         ///< the part of draft_ns after the forward: the draw of the token
+  double draft_alone_ns = 0;        ///< a drafted token (forward and draw) while the target waits
 };
 
 /// Times the forwards of a target and a draft model on divided threads (divide_threads), each while the other
@@ -42,9 +42,18 @@ class OverlapTimer {
   OverlapTimes measure();
 
  private:
-  std::int64_t draft_token();  ///< returns when it was drafted
-  void draft_on();             ///< on the side thread: drafts until told to stop
-  double draft_beside(int rows, OverlapTimes& out);
+  /// When a token was drafted, in ns of the wall clock.
+  struct DraftedAt {
+    std::int64_t begun = 0, computed = 0, ended = 0;  ///< `computed`: the end of the forward
+  };
+  /// Mean times of drafted tokens in ns.
+  struct DraftMeans {
+    double token = 0, draw = 0;
+  };
+  DraftedAt draft_token();
+  void draft_on();  ///< on the side thread: drafts until told to stop
+  DraftMeans draft_beside(int rows, OverlapTimes& out);
+  DraftMeans means_between(std::int64_t begun, std::int64_t ended) const;
 
   Setting setting_;
   DividedModels models_;
@@ -53,9 +62,9 @@ class OverlapTimer {
   Coins coins_{1, 1};
   std::int64_t position_ = 0;
   std::atomic<bool> stop_{false};
-  std::atomic<int> done_{0};  ///< tokens that the side thread has drafted since it was started
-  std::vector<std::pair<std::int64_t, std::int64_t>> drafted_;  ///< begin and end of each of them
-  SideThread side_;  ///< last, because its thread uses the members above
+  std::atomic<int> done_{0};        ///< tokens that the side thread has drafted since it was started
+  std::vector<DraftedAt> drafted_;  ///< these tokens
+  SideThread side_;                 ///< last, because its thread uses the members above
 };
 
 }  // namespace speclab

@@ -40,9 +40,7 @@ std::optional<double> draft_token_ns(const CaseData& data, const json& table) {
     const theory::RowTimes forward(std::move(times));
     const auto calls = static_cast<double>(work.calls);
     const double rows = std::max(1.0, static_cast<double>(work.rows) / calls);
-    const int below = static_cast<int>(rows);
-    const double rest = rows - below;
-    ns += calls * ((1 - rest) * forward.at(below) + rest * forward.at(below + 1)) / drafted;
+    ns += calls * forward.at_mean(rows) / drafted;
   }
   return ns;
 }

@@ -26,6 +26,12 @@ TEST(GpuState, ReadsWhatNvmlSays) {
     "cuda_driver": "12.4", "most_power_limit_watts": 750.0, "persistence_mode": true, "ecc": false, "compute_mode": "exclusive process"})"));
 }
 
+TEST(GpuState, TheUuidIsThatOfTheDevice) {
+  EXPECT_EQ(gpu_uuid("0000:65:00.0", SPECLAB_FAKE_NVML), "GPU-1234");
+  EXPECT_EQ(gpu_uuid("0000:66:00.0", SPECLAB_FAKE_NVML), "") << "no such GPU";
+  EXPECT_EQ(gpu_uuid("0000:65:00.0", "libnone.so.1"), "");
+}
+
 // MPS shows itself in NVML's list of processes or by the pipe of its control daemon. Without either source
 // nothing is claimed.
 TEST(GpuState, SaysWhetherMpsRunsAndHowThatIsKnown) {

@@ -301,6 +301,22 @@ TEST_F(TraceCli, AControllerIsReplayedAsItRuns) {
   write_json_file(dir() / "other.json", other);
   expect_error(run({"run", "a.json", "--out", "bad", "--set", "cases.1.controller=other.json"}),
                {"other.json", "of the draft another"});
+  // The name is right, but the controller was trained for other weights.
+  const json draft = read_json_file(dir() / "run" / "environment.json")["models"]["skip"];
+  other["draft"] = {{"name", draft["name"]}, {"sha256", std::string(64, '0')}};
+  write_json_file(dir() / "older.json", other);
+  expect_error(run({"run", "a.json", "--out", "bad", "--set", "cases.1.controller=older.json"}),
+               {"older.json", "a controller of another file of the draft", "SHA-256 000000000000..."});
+  const auto generate = [&](const std::string& file) {
+    return run({"generate", "--model", "target", "--draft", "layers:0", "--strategy", "speculative_sampling",
+                "--prompt", "1 2 3", "--set", "max_tokens=4", "--set", "budget=fixed", "--set",
+                "schedule=disco", "--set", "controller=" + file});
+  };
+  expect_error(generate("older.json"), {"older.json", "a controller of another file of the draft"});
+  other["draft"]["sha256"] = draft["sha256"];
+  write_json_file(dir() / "right.json", other);
+  const Result right = generate("right.json");
+  EXPECT_EQ(right.code, 0) << right.err;
 }
 
 TEST_F(TraceCli, SearchesAllConfigurations) {

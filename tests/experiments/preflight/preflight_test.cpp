@@ -8,6 +8,7 @@
 #include <string>
 
 #include "experiments/preflight/verdict.h"
+#include "tests/base/error_text.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
@@ -15,6 +16,7 @@ namespace speclab::preflight_test {
 namespace {
 
 using fixtures::Cli;
+using fixtures::message_of;
 namespace fs = std::filesystem;
 using nlohmann::json;
 using ::testing::AllOf;
@@ -240,20 +242,48 @@ class PreflightCheck : public fixtures::Record {
 TEST_F(PreflightCheck, ComparesTheMeasuredIntervalWithThePredictedOne) {
   const RunData run = load_run(write_run("run", 1'600'000));
   json inside = predicted(1.2, 1.3, "worth it");
-  add_check(inside, run);
+  add_check(inside, run, {.own = "spec"});
   EXPECT_NEAR(inside["check"]["speedup"], 1.25, 1e-9);
   EXPECT_EQ(inside["check"]["agrees"], true);
   EXPECT_EQ(inside["check"]["contradicts"], false);
   json outside = predicted(1.4, 1.5, "worth it");
-  add_check(outside, run);
+  add_check(outside, run, {.own = "spec"});
   EXPECT_EQ(outside["check"]["agrees"], false);
   EXPECT_EQ(outside["check"]["contradicts"], false) << "both are above 1";
   json below = predicted(.8, .9, "not worth it");
-  add_check(below, run);
+  add_check(below, run, {.own = "spec"});
   EXPECT_EQ(below["check"]["contradicts"], true);
   json unclear = predicted(.9, 1.1, "unclear");
-  add_check(unclear, run);
+  add_check(unclear, run, {.own = "spec"});
   EXPECT_EQ(unclear["check"]["contradicts"], false);
+}
+
+// The places of the cases in the run do not matter.
+TEST_F(PreflightCheck, FindsTheCasesById) {
+  const fs::path path = write_run("run", 1'600'000);
+  json config = read_json_file(path / "config.json");
+  json other = config["cases"][1];
+  other["id"] = "other";
+  config["cases"].insert(config["cases"].begin() + 1, other);  // before the case of the verdict
+  write_json_file(path / "config.json", config);
+  {
+    JsonLinesWriter lines(path / "cases/other.jsonl");
+    for (json& line : read_json_lines(path / "cases/spec.jsonl")) {
+      line["case"] = "other";
+      lines.append(line);
+    }
+  }
+  const RunData run = load_run(path);
+  json verdict = predicted(1.2, 1.3, "worth it");
+  verdict["best_check"] = nullptr;
+  add_check(verdict, run, {.own = "spec"});
+  EXPECT_EQ(verdict["check"]["case"], "spec");
+  EXPECT_TRUE(verdict["best_check"].is_null()) << "only one setting was checked";
+  add_check(verdict, run, {.own = "spec", .best = "other"});
+  EXPECT_EQ(verdict["check"]["case"], "spec");
+  EXPECT_EQ(verdict["best_check"]["case"], "other");
+  EXPECT_THAT(message_of([&] { add_check(verdict, run, {.own = "missing"}); }),
+              HasSubstr("a run without the case missing"));
 }
 
 }  // namespace

@@ -225,6 +225,15 @@ TEST(CalibrationCosts, TimesOfTwoModelsThatWorkAtTheSameTime) {
   EXPECT_DOUBLE_EQ(calibrated_row_times(paid).at(2), 35);
   EXPECT_EQ(costs_beside_drafting(costs, "b", "small"), costs) << "another case";
   EXPECT_TRUE(costs_beside_drafting(nullptr, "a", "small").is_null());
+  // The draw of the token is no part of the forward, as for other cases.
+  rounds[0]["ahead"]["a"]["draft_draw_ns"] = .5;
+  EXPECT_FALSE(calibration_costs(rounds)["ahead"]["a"].contains("draft_draw_ns")) << "not in every round";
+  rounds[1]["ahead"]["a"]["draft_draw_ns"] = 1.5;
+  const json without_draw = costs_beside_drafting(calibration_costs(rounds), "a", "small");
+  EXPECT_DOUBLE_EQ(without_draw["ahead"]["a"]["draft_draw_ns"].get<double>(), 1);
+  EXPECT_DOUBLE_EQ(without_draw["ahead"]["a"]["draft_ns"].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(without_draw["drafts"]["small"]["n_ns"]["1"].get<double>(), 3);
+  EXPECT_DOUBLE_EQ(without_draw["drafts"]["small"]["c"].get<double>(), 3 / 30.);
   rounds.front().erase("ahead");
   EXPECT_TRUE(calibration_costs(rounds).contains("ahead")) << "a case that some rounds measured";
   rounds.back()["ahead"]["a"]["t_n_ns"].erase("1");

@@ -3,8 +3,11 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -49,6 +52,21 @@ class CacheFolder {
   std::optional<std::string> before_;
 };
 
+/// A device of which the driver and the UUID may be known.
+class KnownDevice : public DeviceStatus {
+ public:
+  KnownDevice(nlohmann::json state, std::string uuid) : state_(std::move(state)), uuid_(std::move(uuid)) {}
+  nlohmann::json state() const override { return state_; }
+  std::string uuid() const override { return uuid_; }
+  std::unique_ptr<DeviceWatch> watch() const override { return nullptr; }
+  double measure_copy_bandwidth() const override { return 0; }
+  void profile(bool) const override {}
+
+ private:
+  nlohmann::json state_;
+  std::string uuid_;
+};
+
 // Another numerics class stands in for a device: it rounds keys and values.
 TEST(DeviceSelfTest, ADeviceThatOnlyRoundsPasses) {
   const SelfTestResult result = test_device(tiny_decoder(1, "f32"), tiny_decoder(1, "f32-kv16"), 12);
@@ -80,14 +98,19 @@ TEST(DeviceSelfTest, WhatTheDeviceThrowsIsTheProblem) {
 TEST(DeviceSelfTest, PassedDevicesAreRemembered) {
   const fixtures::TempDir folder;
   const CacheFolder cache(folder.path().string());
-  const TestedDevice tested{.binary_sha256 = "ab", .device = "GPU", .numerics = "n", .kernels = "launches"};
+  const TestedDevice tested{.binary_sha256 = "ab",
+                            .device = "GPU",
+                            .unit = "GPU-1",
+                            .driver = "600.1",
+                            .numerics = "n",
+                            .kernels = "launches"};
   EXPECT_FALSE(passed_before(tested));
   const auto file = note_passed(tested);
   EXPECT_EQ(file, *passed_file(tested));
   EXPECT_EQ(file.parent_path(), folder.path() / "speclab");
   EXPECT_TRUE(passed_before(tested));
-  for (const auto field : {&TestedDevice::binary_sha256, &TestedDevice::device, &TestedDevice::numerics,
-                           &TestedDevice::kernels}) {
+  for (const auto field : {&TestedDevice::binary_sha256, &TestedDevice::device, &TestedDevice::unit,
+                           &TestedDevice::driver, &TestedDevice::numerics, &TestedDevice::kernels}) {
     TestedDevice other = tested;
     other.*field += "x";
     EXPECT_FALSE(passed_before(other));
@@ -100,6 +123,17 @@ TEST(DeviceSelfTest, PassedDevicesAreRemembered) {
   const CacheFolder nowhere("/dev/null");
   EXPECT_FALSE(passed_before(tested));
   EXPECT_THROW(note_passed(tested), Error);
+}
+
+// A machine may have two GPUs of one name, and a new driver may compute something else.
+TEST(DeviceSelfTest, ADeviceIsKnownByItsUuidAndItsDriver) {
+  const KnownDevice known({{"driver", "600.1"}}, "GPU-1"), unknown({{"unavailable", "no NVML"}}, "");
+  EXPECT_EQ(unit_of(&known, 3), "GPU-1");
+  EXPECT_EQ(driver_of(&known), "600.1");
+  EXPECT_EQ(unit_of(&unknown, 3), "number 3");
+  EXPECT_EQ(driver_of(&unknown), "");
+  EXPECT_EQ(unit_of(nullptr, 0), "number 0");
+  EXPECT_EQ(driver_of(nullptr), "");
 }
 
 TEST(DeviceSelfTest, RunsOnceOnTheSimulatedGpu) {

@@ -2,9 +2,11 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 import unittest
 import unittest.mock
@@ -186,6 +188,31 @@ class Measured(unittest.TestCase):
         (line,) = (self.folder / "run/cases").glob("outside_proposer*.jsonl")
         self.assertIn("ZeroDivisionError: too tired", line.read_text())
 
+    def test_a_proposer_that_hangs_is_interrupted(self):
+        class Stuck:
+            def propose(self, context_ids, k):
+                while True:
+                    try:
+                        time.sleep(3600)
+                    except Exception:  # a proposer that goes on, whatever happens, is interrupted too
+                        if self.caught:
+                            raise
+                        self.caught = True
+
+        stuck = Stuck()
+        stuck.caught = False
+        before = signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        self.addCleanup(signal.signal, signal.SIGALRM, before)
+        start = time.monotonic()
+        with self.assertRaisesRegex(speclab.Error, "no answer within 0.2 s.*larger time_limit") as caught:
+            self.toy(stuck, prompts=[{"id": "only", "turns": ["1 2 3"]}], time_limit=0.2)
+        self.assertLess(time.monotonic() - start, 30)
+        self.assertTrue(stuck.caught)
+        (note,) = caught.exception.__notes__
+        self.assertIn("Raised by Stuck.propose() in step 0 of prompt 'only', seed 1.", note)
+        self.assertEqual(signal.getsignal(signal.SIGALRM), signal.SIG_IGN)
+        self.assertEqual(signal.getitimer(signal.ITIMER_REAL), (0, 0))
+
     def test_an_answer_without_sense_names_the_place(self):
         class Strange:
             def propose(self, context_ids, k):
@@ -203,6 +230,9 @@ class Measured(unittest.TestCase):
             speclab.measure_proposer(Lookup(), target="/no/such/model", prompts=["hi"], out=self.folder / "none")
         with self.assertRaisesRegex(speclab.Error, "has no method propose"):
             self.toy(object())
+        for seconds in (0, -1, float("nan"), 1e6):
+            with self.assertRaisesRegex(speclab.Error, "time_limit: got .*, expected 0.01 to 86400 seconds"):
+                self.toy(Lookup(), time_limit=seconds)
         with self.assertRaisesRegex(speclab.Error, "name: got 'a/b'"):
             self.toy(Lookup(), name="a/b")
         with self.assertRaisesRegex(speclab.Error, "the config of the run"):

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <future>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -296,6 +299,41 @@ TEST_F(OutsideProposerTest, AFailureOfTheProgramNamesTheStep) {
   peer.use();
   EXPECT_THAT(message_of([&] { decode_with({{"proposer", "Tired"}}).run(); }),
               HasSubstr("proposer Tired, step 2: got ValueError: got too tired"));
+}
+
+// A program that hangs must not make the run hang. Its late answer must not become that of another request.
+TEST_F(OutsideProposerTest, AnAnswerThatDoesNotComeInTime) {
+  std::promise<void> end;
+  const std::shared_future<void> ended = end.get_future().share();
+  std::atomic<int> asked = 0;
+  const ProposerPeer peer([&](const ProposerRequest& request) {
+    ++asked;
+    if (request.step == 2) ended.wait_for(std::chrono::seconds(5));
+    return propose_copies(request);
+  });
+  peer.use();
+  DecodeLoop loop(target_, nullptr, choose("outside_proposer", {{"proposer", "Slow"}, {"time_limit", .1}}),
+                  {.capacity = 100});
+  const Request request = decode_with().request();
+  const std::string message = message_of([&] { loop.run(request); });
+  const int asked_in_time = asked.load();
+  EXPECT_THAT(message, HasSubstr("proposer Slow, step 2: got no answer to `propose` within 0.1 s"));
+  EXPECT_THAT(message, HasSubstr("set time_limit to more seconds"));
+  EXPECT_THAT(message_of([&] { loop.run(request); }),
+              HasSubstr("the connection between engine and proposer"));
+  end.set_value();
+  EXPECT_EQ(asked.load(), asked_in_time);
+}
+
+// No limit applies to a whole step, and a program that answers each request in time is not interrupted.
+TEST_F(OutsideProposerTest, TheTimeLimitIsThatOfOneAnswer) {
+  const ProposerPeer peer([&](const ProposerRequest& request) {
+    if (request.step < 4) std::this_thread::sleep_for(std::chrono::milliseconds(60));
+    return propose_copies(request);
+  });
+  peer.use();
+  const GenerationRecord record = decode_with({{"time_limit", .2}}).run();
+  EXPECT_GE(record.steps.size(), 5u) << "the waits of all steps together are longer than the limit";
 }
 
 TEST_F(OutsideProposerTest, WithoutAProgram) {

@@ -128,4 +128,15 @@ json gpu_state(const std::string& bus_id, const char* name) {
   return read(library, device);
 }
 
+std::string gpu_uuid(const std::string& bus_id, const char* name) {
+  const Library library(name);
+  if (!library.problem().empty()) return "";
+  Device device = library.device(bus_id);
+  char uuid[96] = {};  // NVML_DEVICE_UUID_V2_BUFFER_SIZE
+  if (device == nullptr || !library.call("nvmlDeviceGetUUID", device, static_cast<char*>(uuid),
+                                         static_cast<unsigned>(sizeof uuid)))
+    return "";
+  return uuid;
+}
+
 }  // namespace speclab::cuda

@@ -10,6 +10,8 @@ namespace speclab::cuda {
 
 nlohmann::json GpuStatus::state() const { return gpu_state(gpu_bus_id(ordinal_)); }
 
+std::string GpuStatus::uuid() const { return gpu_uuid(gpu_bus_id(ordinal_)); }
+
 std::unique_ptr<DeviceWatch> GpuStatus::watch() const {
   auto watch = std::make_unique<GpuWatch>(gpu_bus_id(ordinal_));
   return watch->problem().empty() ? std::move(watch) : nullptr;

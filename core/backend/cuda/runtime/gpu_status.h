@@ -12,6 +12,7 @@ class GpuStatus final : public DeviceStatus {
  public:
   explicit GpuStatus(int ordinal) : ordinal_(ordinal) {}
   nlohmann::json state() const override;
+  std::string uuid() const override;
   std::unique_ptr<DeviceWatch> watch() const override;
   double measure_copy_bandwidth() const override;
   void profile(bool begin) const override;

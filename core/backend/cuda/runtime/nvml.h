@@ -127,6 +127,7 @@ static_assert(same<kReasons[0].first, nvmlClocksThrottleReasonApplicationsClocks
 static_assert(takes<nvmlInit_v2> && takes<nvmlShutdown> &&
               takes<nvmlSystemGetDriverVersion, char*, unsigned> &&
               takes<nvmlDeviceGetHandleByPciBusId_v2, const char*, nvmlDevice_t*> &&
+              takes<nvmlDeviceGetUUID, nvmlDevice_t, char*, unsigned> &&
               takes<nvmlDeviceGetClockInfo, nvmlDevice_t, nvmlClockType_t, unsigned*> &&
               takes<nvmlDeviceGetMaxClockInfo, nvmlDevice_t, nvmlClockType_t, unsigned*> &&
               takes<nvmlDeviceGetTemperature, nvmlDevice_t, nvmlTemperatureSensors_t, unsigned*> &&

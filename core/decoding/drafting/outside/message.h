@@ -1,7 +1,9 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,10 +78,21 @@ class Reader {
   std::string_view bytes_;
 };
 
-/// Sends one message. Throws Error if the connection is broken.
-void send_message(int socket, Kind kind, std::string_view bytes);
+/// The time at which a program stops waiting for the other one.
+using Deadline = std::chrono::steady_clock::time_point;
+inline constexpr Deadline kNoDeadline = Deadline::max();
+
+/// Thrown at the deadline. A part of the message may have been sent or received, so the connection cannot be
+/// used any more.
+class DeadlinePassed : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the other program did not answer in time"; }
+};
+
+/// Sends one message. Throws Error if the connection is broken, and DeadlinePassed.
+void send_message(int socket, Kind kind, std::string_view bytes, Deadline deadline = kNoDeadline);
 /// Waits for one message, sets `bytes` and returns the kind, which may be a number that Kind does not name.
-/// Throws Error if the connection is broken, and for a message of more than `most` bytes.
-Kind receive_message(int socket, std::size_t most, std::string& bytes);
+/// Throws Error if the connection is broken and for a message of more than `most` bytes, and DeadlinePassed.
+Kind receive_message(int socket, std::size_t most, std::string& bytes, Deadline deadline = kNoDeadline);
 
 }  // namespace speclab::outside

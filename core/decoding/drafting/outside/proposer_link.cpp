@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -19,12 +20,28 @@ namespace {
 
 constexpr std::size_t kMostErrorBytes = 1 << 16;  // of the text of a failure
 
+std::string_view name_of(Kind request) {
+  switch (request) {
+    case Kind::hello: return "hello";
+    case Kind::begin: return "begin";
+    case Kind::propose: return "propose";
+    case Kind::observe: return "observe";
+    default: return "another request";
+  }
+}
+
+Deadline after(double seconds) {
+  using Clock = std::chrono::steady_clock;
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
 }  // namespace
 
-ProposerLink::ProposerLink(const std::string& name, int vocab, int batch, int gamma)
+ProposerLink::ProposerLink(const std::string& name, int vocab, int batch, int gamma, double time_limit)
     : name_(name.empty() ? "without a name" : name),
       vocab_(vocab),
       gamma_(gamma),
+      time_limit_(time_limit),
       steps_(static_cast<std::size_t>(batch)) {
   connect();
   try {
@@ -69,10 +86,23 @@ std::string ProposerLink::where(int slot) const {
   return fmt::format("proposer {}, step {}", name_, steps_[static_cast<std::size_t>(slot)]);
 }
 
-void ProposerLink::ask(Kind request, Kind answer, const std::string& where) {
-  send_message(socket_, request, writer_.bytes());
+Kind ProposerLink::exchange(Kind request, const std::string& where) {
   const std::size_t most = std::max(kMostErrorBytes, most_bytes(vocab_, gamma_));
-  const Kind kind = receive_message(socket_, most, answer_);
+  const Deadline deadline = after(time_limit_);
+  try {
+    send_message(socket_, request, writer_.bytes(), deadline);
+    return receive_message(socket_, most, answer_, deadline);
+  } catch (const DeadlinePassed&) {
+    ::shutdown(socket_, SHUT_RDWR);
+    throw Error({where, fmt::format("no answer to `{}` within {:g} s", name_of(request), time_limit_),
+                 "an answer to every request",
+                 "See what the program with the proposer does. If it only needs more time, set time_limit to "
+                 "more seconds."});
+  }
+}
+
+void ProposerLink::ask(Kind request, Kind answer, const std::string& where) {
+  const Kind kind = exchange(request, where);
   writer_.clear();
   if (kind == answer) return;
   if (kind == Kind::failure) throw Error({where, answer_, "", ""});

@@ -13,13 +13,15 @@ namespace speclab::outside {
 inline constexpr const char* kSocketVariable = "SPECLAB_PROPOSER";
 
 /// A connection of the engine to a proposer (message.h). Every function throws Error if the connection
-/// breaks, if the proposer answers with a failure, and if its answer is not valid. The error names the
-/// proposer and the step.
+/// breaks, if the proposer does not answer in time, if it answers with a failure, and if its answer is not
+/// valid. The error names the proposer and the step. If an answer was not in time, the connection is closed,
+/// so that a late answer is not taken for the answer to another request.
 class ProposerLink {
  public:
   /// Connects to the socket that kSocketVariable names. `name` is the proposer's name in errors, `gamma` the
-  /// largest depth of a draft. Throws Error if the variable is not set or nothing listens there.
-  ProposerLink(const std::string& name, int vocab, int batch, int gamma);
+  /// largest depth of a draft, `time_limit` the longest wait for one answer in seconds. Throws Error if the
+  /// variable is not set or nothing listens there.
+  ProposerLink(const std::string& name, int vocab, int batch, int gamma, double time_limit);
   ~ProposerLink();
   ProposerLink(const ProposerLink&) = delete;
   ProposerLink& operator=(const ProposerLink&) = delete;
@@ -37,9 +39,12 @@ class ProposerLink {
   std::string where(int slot) const;
   /// Sends the request in writer_ and waits for an answer of the given kind, whose bytes are in answer_.
   void ask(Kind request, Kind answer, const std::string& where);
+  /// Sends the request in writer_ and receives a message into answer_. Returns its kind.
+  Kind exchange(Kind request, const std::string& where);
 
   std::string name_;
   int vocab_, gamma_;
+  double time_limit_;  // s
   int socket_ = -1;
   std::vector<int> steps_;  // [batch], the number of the current step
   Writer writer_;

@@ -97,13 +97,6 @@ std::optional<LawTest> test_on_other_settings(const LawKind& kind, const std::ve
   return test_of(errors);
 }
 
-/// Time of a forward of a number of rows that is no integer.
-double time_of_rows(const theory::RowTimes& target, double rows) {
-  const int below = static_cast<int>(rows);
-  const double rest = rows - below;
-  return rest > 0 ? (1 - rest) * target.at(below) + rest * target.at(below + 1) : target.at(below);
-}
-
 FittedLaw fitted(const LawKind& kind, std::vector<FittedCell> cells) {
   FittedLaw out;
   out.kind = &kind;
@@ -147,7 +140,7 @@ std::optional<double> FittedLaw::step_ns(const LawStep& step,
                                          const std::optional<theory::Calibration>& costs) const {
   const theory::Calibration* used = costs ? &*costs : nearest_costs(step.rows);
   if (used == nullptr) return std::nullopt;
-  return used->draft_step + used->draft_token * step.drafted + time_of_rows(used->target, step.rows) +
+  return used->draft_step + used->draft_token * step.drafted + used->target.at_mean(step.rows) +
          used->accept_step + used->accept_row * step.tau + used->other;
 }
 

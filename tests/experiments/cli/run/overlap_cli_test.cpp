@@ -35,6 +35,10 @@ TEST_F(Overlapped, TheLawStandsBesideTheMeasuredTime) {
   EXPECT_EQ(ahead[id]["t_n_ns"].size(), 3u);
   EXPECT_GT(ahead[id]["draft_ns"].get<double>(), 0);
   EXPECT_GT(ahead[id]["draft_alone_ns"].get<double>(), 0);
+  const double token_ns = ahead[id]["draft_ns"].get<double>();
+  const double draw_ns = ahead[id]["draft_draw_ns"].get<double>();
+  EXPECT_GT(draw_ns, 0);
+  EXPECT_LT(draw_ns, token_ns);
 
   json serial, overlapped;
   for (const json& entry : summary["cases"]) {
@@ -47,6 +51,9 @@ TEST_F(Overlapped, TheLawStandsBesideTheMeasuredTime) {
   for (const char* name : {"tokens", "steps", "tau", "alpha", "draft_utilization", "target_rows"})
     EXPECT_EQ(metrics[name], serial["metrics"][name]) << name;
   EXPECT_EQ(metrics["matches_reference"], true);
+  EXPECT_NEAR(metrics["c"].get<double>() * ahead[id]["t_n_ns"]["1"].get<double>(), token_ns - draw_ns,
+              1e-9 * token_ns)
+      << "c is that of the forward alone, as for the other cases";
   EXPECT_GE(metrics["ahead_right"].get<double>(), 0);
   EXPECT_LE(metrics["ahead_right"].get<double>(), 1);
   EXPECT_GE(metrics["time_waited"].get<double>(), 0);
