@@ -62,7 +62,7 @@ constexpr int kMostNodes = TreeShape::kMostDrafted;
 constexpr std::string_view kMergedModels[kMostMerged] = {"draft 1", "draft 2", "draft 3"};
 constexpr SamplingParams kSoft{.temperature = 1, .top_k = 0, .top_p = 1};
 
-enum class Source { draft, ngram, text, earlier };
+enum class TreeSource { draft, ngram, text, earlier };
 constexpr std::array<std::string_view, 4> kSourceNames = {"draft", "ngram", "text", "earlier"};
 constexpr int kMostSources = kMostMerged + 3;  // models, n-grams, two copies
 static_assert(kMostSources <= UnionBudget::kMostSources);
@@ -84,10 +84,10 @@ struct MergedTreesOptions {
   int remember_tokens = 1000000;
   DraftSampling draft;
   BudgetOptions budget;
-  bool has(Source source) const {
+  bool has(TreeSource source) const {
     return std::ranges::find(sources, kSourceNames[static_cast<std::size_t>(source)]) != sources.end();
   }
-  bool carries_memory() const { return has(Source::earlier); }
+  bool carries_memory() const { return has(TreeSource::earlier); }
   void fields(OptionVisitor& visit) {
     visit(
         "sources", sources,
@@ -146,7 +146,7 @@ class MergedTrees final : public Strategy {
  public:
   MergedTrees(const MergedTreesOptions& options, const Resources& resources) : options_(options) {
     require_sources(options_.sources);
-    const std::size_t models = options_.has(Source::draft) ? resources.drafts.size() : 0;
+    const std::size_t models = options_.has(TreeSource::draft) ? resources.drafts.size() : 0;
     if (models == 0 && options_.sources == std::vector<std::string>{"draft"}) {
       throw Error({"merged_trees: sources", "no draft model, and no other source", kKnownSources,
                    "Name a draft model, or a source that needs none."});
@@ -154,7 +154,7 @@ class MergedTrees final : public Strategy {
     sequences_ = one_each(options_.sequences, models, 1, "sequences");
     trust_ = one_each(options_.trust, models, 1.0, "trust");
     const int chains = std::accumulate(sequences_.begin(), sequences_.end(),
-                                       options_.has(Source::ngram) ? options_.ngram_sequences : 0);
+                                       options_.has(TreeSource::ngram) ? options_.ngram_sequences : 0);
     most_drawn_ = chains * options_.length;
     if (most_drawn_ > kMostNodes) {
       throw Error({"merged_trees: sequences, ngram_sequences, length",
@@ -166,12 +166,13 @@ class MergedTrees final : public Strategy {
       levels_.emplace_back(one);
       configs_.push_back(&one.draft->config());
     }
-    if (options_.has(Source::ngram)) ngrams_.emplace(options_.ngrams, resources, "merged_trees", "ngram_");
-    if (options_.has(Source::text) || options_.has(Source::earlier)) {
-      memory_.emplace(
-          MergedTreesOptions::kMostMatched,
-          options_.has(Source::earlier) ? SuffixMemory::Remember::outputs : SuffixMemory::Remember::nothing,
-          static_cast<std::size_t>(options_.remember_tokens), resources);
+    if (options_.has(TreeSource::ngram))
+      ngrams_.emplace(options_.ngrams, resources, "merged_trees", "ngram_");
+    if (options_.has(TreeSource::text) || options_.has(TreeSource::earlier)) {
+      memory_.emplace(MergedTreesOptions::kMostMatched,
+                      options_.has(TreeSource::earlier) ? SuffixMemory::Remember::outputs
+                                                        : SuffixMemory::Remember::nothing,
+                      static_cast<std::size_t>(options_.remember_tokens), resources);
     }
     // After m matching tokens a copy has at most copies * (m - least_match + 1) tokens.
     copying_.length = options_.copies;
@@ -181,7 +182,7 @@ class MergedTrees final : public Strategy {
     slots_.resize(static_cast<std::size_t>(resources.batch));
     for (Slot& slot : slots_) {
       slot.parts.resize(models + (ngrams_ ? 1 : 0));
-      for (const Source from : {Source::earlier, Source::text})
+      for (const TreeSource from : {TreeSource::earlier, TreeSource::text})
         if (options_.has(from)) slot.copies.push_back({.from = from});
     }
     if (!options_.budget.automatic()) return;
@@ -244,7 +245,7 @@ class MergedTrees final : public Strategy {
     std::vector<int> numbers;     // [heads], see DraftLevel::feed()
   };
   struct Copy {
-    Source from;
+    TreeSource from;
     SuffixSpeculation found{};  // the longest copy that this step could take
     int taken = 0;              // tokens of it that this step drafts
   };
@@ -263,7 +264,7 @@ class MergedTrees final : public Strategy {
   void choose_lengths(const Sequence& sequence) {
     Slot& slot = slot_of(sequence);
     for (Copy& copy : slot.copies) {
-      if (copy.from == Source::text) memory_->from_text(sequence, copying_, copy.found);
+      if (copy.from == TreeSource::text) memory_->from_text(sequence, copying_, copy.found);
       else memory_->from_earlier(sequence, copying_, copy.found);
     }
     const std::size_t models = levels_.size(), drawing = slot.parts.size();
@@ -457,7 +458,7 @@ class MergedTrees final : public Strategy {
     for (std::size_t i = slot.copies.size(); i-- > 0;) {  // from this text first
       const int first = draft.tree.size();
       add_copy(slot.copies[i], slot.lengths[slot.parts.size() + i], draft);
-      credit(first, slot.copies[i].from == Source::text ? "copies" : "earlier");
+      credit(first, slot.copies[i].from == TreeSource::text ? "copies" : "earlier");
     }
     prune(draft);
     if (draft.contributions.empty()) return;

@@ -19,7 +19,7 @@
 namespace speclab {
 namespace {
 
-struct RetrievalOptions {
+struct DatastoreOptions {
   std::string datastore;
   RetrievalOptions tree;
   CutBudgetOptions budget;
@@ -33,7 +33,7 @@ struct RetrievalOptions {
 class Retrieval final : public Strategy {
  public:
   // `needs_file` below makes sure that a datastore is named.
-  Retrieval(const RetrievalOptions& options, const Resources& resources)
+  Retrieval(const DatastoreOptions& options, const Resources& resources)
       : store_(Datastore::open(options.datastore)), tree_(options.tree) {
     store_.require(resources.target->config().vocab, resources.target->tokenizer_sha256());
   }
@@ -58,7 +58,7 @@ class Retrieval final : public Strategy {
 
 constexpr StrategyBenchmark kRetrievalBenchmarks[] = {{"retrieval", "{}", BenchmarkKind::from_datastore}};
 
-const RegisterStrategy<RetrievalOptions, Retrieval> registered{{
+const RegisterStrategy<DatastoreOptions, Retrieval> registered{{
     .name = "retrieval",
     .summary = "continuations of the longest suffix of the text that a datastore of other texts contains, as "
                "a weighted tree",
