@@ -3,9 +3,10 @@
 // with the path to it. The nodes of the largest weights are drafted, with one-hot q. The confidence of a node
 // is its weight divided by that of its parent.
 //
-// Paper:       He et al. 2024, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws a
-//              token for each path and drops the token if it does not match the path. That is biased. Here
-//              the ordinary verifier judges the tree, so every lossless rule stays exact.
+// Paper:       He et al. 2024, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws the
+//              target's token anew for each path, and throws it away if it does not match the path. So
+//              tokens of the datastore are emitted too often. Here the ordinary verifier judges the tree, so
+//              every lossless rule stays exact.
 // Draft cost:  a few binary searches in a memory-mapped suffix array, which take microseconds.
 // Loses when:  the datastore is about other topics, or target rows are expensive. A match of two tokens is
 //              often a coincidence.

@@ -1,4 +1,5 @@
-"""The published tables that configs repeat: which config, which numbers, and on which devices a run of it is priced again.
+"""The published tables that configs repeat: which config, which numbers, and with the times of which devices
+the speedup of a run is calculated.
 
 TABLES is read by paper_page.py. A new table is a config with "published" and an entry here; configs/paper/README.md has a line for
 each of them.
@@ -77,10 +78,10 @@ TABLES = (
 LEFT_OUT = (
     "P4 (Stern et al. 2018), P8 (Medusa), the rows of Medusa, Hydra and EAGLE in P9 and P10, and multi-token prediction in P14: "
     "their drafts are heads that were trained for the target, and there are none for this target.",
-    "P6, weights in the memory of the host, and other pairs of models: their trees of 768 nodes were chosen for those models. A "
-    "run of `sequoia_table` can be priced there: `speclab simulate RUN --device l40_offload`.",
-    "P9, speedups of servers by batch: a run decodes one text at a time. `speclab simulate RUN --device h100 --sweep batch` prices "
-    "batches.",
+    "P6, weights in the memory of the host, and other pairs of models: their trees of 768 and of 64 nodes were chosen for those "
+    "models. `speclab simulate RUN --device l40_offload` calculates the speedup of a run of `sequoia_table` with such weights.",
+    "P9, speedups of servers by batch: a run decodes one text at a time. `speclab simulate RUN --device h100 --sweep batch` "
+    "calculates the speedup of batches.",
     "P7, infilling and targets of 13B to 70B, and P5, the other four data sets: they repeat the same settings.",
     "P14, parsing with LayerSkip: there are no such prompts.",
 )

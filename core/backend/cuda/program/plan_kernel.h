@@ -4,9 +4,9 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/plan.h"
 
-// The kernels of a planned round (core/backend/plan.h) besides forwards, sampling and acceptance: they lay
-// out rows from the state of the sequence and update that state. Each kernel has one block unless its comment
-// says otherwise.
+// The kernels of a planned round (core/backend/plan.h) besides forwards, sampling and acceptance. They lay out
+// rows from the state of the sequence, move accepted rows in the KV cache, update the state, and decide whether
+// the rounds go on. Each kernel has one block unless its comment says otherwise.
 
 namespace speclab::cuda {
 
@@ -26,7 +26,7 @@ struct PlanState {
   std::int32_t ends = 0, end_tokens[kMostPlanEnds] = {};
   simt::u64 stamp_ns[4] = {};
   // The tree. If the device drafts, this is the full tree of the PlanShape, the same in every round. If the
-  // host drafts, each start runs a single round and brings the tree of that round.
+  // host drafts, each call of DeviceProgram::start() passes one tree and runs one round with it.
   std::int32_t parents[kMostPlanNodes] = {}, depths[kMostPlanNodes] = {};
   std::int32_t q_rows[kMostPlanNodes] = {};           ///< see Accept
   std::int32_t path_begin[kMostPlanNodes + 1] = {};   ///< RowsInFlight::path_begin of the target's forward
@@ -138,8 +138,8 @@ struct LayRowsKernel {
   }
 };
 
-// One block per plane. A thread moves the piece at the same offset of every slot, so the moves run in order
-// without a barrier.
+// One block per plane. Each thread moves its own piece of a slot, always at the same offset, for all moves one
+// after the other. No thread reads what another one writes, so no barrier is needed.
 struct MoveAcceptedKernel {
   static constexpr const char* kName = "move_accepted";
   static constexpr int kThreads = kKvThreads;

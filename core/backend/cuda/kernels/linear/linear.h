@@ -18,8 +18,8 @@
 // Few rows (linear_few.h): the slices of a tile of outputs are warps of one block. Their sums are added up in
 // shared memory, so no second launch or other block is needed. Every warp reads the activations of its slice
 // itself. A group is the warps of one tile. The groups of a block read the same activations at about the same
-// time, so L1 serves all of them but one. For n rows a block with `groups` tiles thus reads n / (16 * groups)
-// times as many bytes of activations from L2 as of weights, so this kernel serves n <= 16.
+// time, so L1 serves all but one. A block with `groups` tiles reads n * in activations from L2 for 16 * groups
+// * in weights. This ratio grows with n, so few rows take this kernel (plan_of(): at most 16, see there).
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
 // slice to shared memory, once for all its warps. Each slice has blocks of its own. Their warps write sums to
@@ -40,8 +40,8 @@
 //   shared memory        2.00  2.00  5.24  8.47   2.00  2.14  4.45  6.89   2.00  2.16  4.36  6.71
 //   time                 1.00  1.02  2.00  3.37   1.00  1.01  1.05  1.28   1.00  1.00  1.00  1.11
 // At n = 1, launches limit the speed of small models: by estimate, a forward of SmolLM2-135M takes 0.3 ms,
-// but reading its weights takes only 0.09 ms. Launches add the same time to t(1) and to t(128), so
-// t(128)/t(1) of a small model is below the value in the last line of the table.
+// but reading its weights takes only 0.09 ms. Launches take the same time for 1 row and for 128 rows. So the
+// measured t(128) of a small model is below the value in the last line of the table.
 
 namespace speclab::cuda {
 
@@ -80,7 +80,7 @@ struct Linear {
 
 /// Number of slices of the sum over k: 1, 2, 4 or 8. It is doubled until at least 1,024 warps share the
 /// matrix, but not if a slice would then have fewer than 128 inputs. The number of slices is part of the
-/// numerics class. By Little's law, 3.0 to 4.3 TB/s at a latency of 0.8 us need 2.4 to 3.5 MB in flight.
+/// numerics class. By Little's law, 3.0 to 4.3 TB/s at a latency of 0.8 us need 2.4 to 3.4 MB in flight.
 /// 1,000 warps of linear_few.h have 8 MB in flight (kFewAhead), and linear_many.h has 6 MB with half as many
 /// warps (kManyAhead).
 SPECLAB_BOTH constexpr int slices_of(int out, int in) {
@@ -96,9 +96,9 @@ SPECLAB_BOTH constexpr bool meet_in_y(const Linear&) { return false; }
 /// True if every block may compute the norm of the row itself while the first weights are in flight. That
 /// saves a launch at n = 1, where a launch takes longer than the norm of the row.
 SPECLAB_BOTH constexpr bool can_norm(int rows, int in) { return rows == 1 && in <= 16384; }
-/// True if one block can compute outputs of a gate and the outputs that they gate. For this, both halves of
-/// the outputs (W_gate and W_up) must consist of whole blocks of kTileIn inputs of the next layer, and a
-/// block of linear_few.h must have more than one tile.
+/// True if one block can compute outputs of a gate and the outputs that they gate. For this, each half of the
+/// outputs (W_gate and W_up) must be a multiple of kTileIn, because the outputs are inputs of the next layer.
+/// And a thread block of linear_few.h must have at least two tiles, one of the gate and one of what it gates.
 SPECLAB_BOTH constexpr bool can_activate(int out, int in) {
   return out % (2 * kTileIn) == 0 && slices_of(out, in) <= 4;
 }
