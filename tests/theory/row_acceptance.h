@@ -15,8 +15,9 @@ namespace speclab::theory {
 
 using Row = std::span<const double>;  // [vocab]
 
-/// Rejection rule (Leviathan Alg. 1, the same as Chen et al. 2023 Alg. 2): beta = sum_x min(p, q) = 1 - TV(p, q)
-/// by Leviathan Theorem 3.5. No lossless verifier of a single drafted token accepts more (maximal coupling).
+/// Rejection rule (Leviathan Alg. 1, the same as Chen et al. 2023 Alg. 2): beta = sum_x min(p, q) = 1 - TV(p,
+/// q) by Leviathan Theorem 3.5. No lossless verifier of a single drafted token accepts more (maximal
+/// coupling).
 double accept_rejection(Row p, Row q);
 
 /// Sample-match, which accepts when a fresh target sample equals the drafted token: sum_x p q.

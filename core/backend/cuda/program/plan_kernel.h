@@ -4,9 +4,9 @@
 #include "core/backend/cuda/kernels/kv_kernel.h"
 #include "core/backend/plan.h"
 
-// The kernels of a planned round (core/backend/plan.h) besides forwards, sampling and acceptance. They lay out
-// rows from the state of the sequence, move accepted rows in the KV cache, update the state, and decide whether
-// the rounds go on. Each kernel has one block unless its comment says otherwise.
+// The kernels of a planned round (core/backend/plan.h) besides forwards, sampling and acceptance. They lay
+// out rows from the state of the sequence, move accepted rows in the KV cache, update the state, and decide
+// whether the rounds go on. Each kernel has one block unless its comment says otherwise.
 
 namespace speclab::cuda {
 
@@ -138,8 +138,8 @@ struct LayRowsKernel {
   }
 };
 
-// One block per plane. Each thread moves its own piece of a slot, always at the same offset, for all moves one
-// after the other. No thread reads what another one writes, so no barrier is needed.
+// One block per plane. Each thread moves its own piece of a slot, always at the same offset, for all moves
+// one after the other. No thread reads what another one writes, so no barrier is needed.
 struct MoveAcceptedKernel {
   static constexpr const char* kName = "move_accepted";
   static constexpr int kThreads = kKvThreads;

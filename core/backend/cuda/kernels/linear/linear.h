@@ -18,8 +18,8 @@
 // Few rows (linear_few.h): the slices of a tile of outputs are warps of one block. Their sums are added up in
 // shared memory, so no second launch or other block is needed. Every warp reads the activations of its slice
 // itself. A group is the warps of one tile. The groups of a block read the same activations at about the same
-// time, so L1 serves all but one. A block with `groups` tiles reads n * in activations from L2 for 16 * groups
-// * in weights. This ratio grows with n, so few rows take this kernel (plan_of(): at most 16, see there).
+// time, so L1 serves all but one. For 16 * groups * in weights, a block reads n * in activations from L2.
+// The share of activations grows with n, so this kernel gets few rows: at most 16, see plan_of().
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
 // slice to shared memory, once for all its warps. Each slice has blocks of its own. Their warps write sums to
