@@ -18,12 +18,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/heads/head_children.h"
-#include "core/decoding/drafting/heads/head_tree.h"
+#include "core/decoding/drafting/heads/head_strategy.h"
 #include "core/decoding/drafting/heads/states_drafter.h"
 #include "core/decoding/registry.h"
 #include "core/model/heads/hydra_heads.h"
@@ -34,27 +33,13 @@ namespace {
 
 constexpr int kOutput[] = {kFinalNorm};  // of the prefix layer, which has no final norm
 
-struct HydraOptions {
-  std::string head;
-  HeadTreeOptions tree;
-  HeadChildrenOptions children;
-  CutBudgetOptions budget;
-  void fields(OptionVisitor& visit) {
-    visit("head", head,
-          "folder of the trained heads: head.json, or the config.json of published ones; required");
-    tree.fields(visit);
-    children.fields(visit);
-    budget.fields(visit);
-  }
-};
-
 class Hydra final : public StatesDrafter {
  public:
-  Hydra(const HydraOptions& options, const Resources& resources)
+  Hydra(const HeadStrategyOptions& options, const Resources& resources)
       : Hydra(options, resources, read_head_card(options.head, HeadKind::kHydra, *resources.target)) {}
 
  private:
-  Hydra(const HydraOptions& options, const Resources& resources, const HeadCard& card)
+  Hydra(const HeadStrategyOptions& options, const Resources& resources, const HeadCard& card)
       : StatesDrafter(resources, card.tap, card.prefix_attention),
         heads_(card, resources.target),
         shape_(options.tree.shape(card, heads_.count(), heads_.rows(), "hydra")),
@@ -144,19 +129,15 @@ class Hydra final : public StatesDrafter {
   std::vector<const HeadRows*> inputs_;
 };
 
-const RegisterStrategy<HydraOptions, Hydra> registered{{
+const RegisterStrategy<HeadStrategyOptions, Hydra> registered{head_strategy_info({
     .name = "hydra",
     .summary = "heads on the target's state guess the next tokens one after the other, and each head reads "
                "the tokens drafted before its own; a tree of fixed shape",
     .paper = "Ankner et al. 2024, Hydra",
     .draft_source = "trained heads on the target's state",
-    .stop_rule = "shape of the tree",
-    .verification = "tree",
     .criterion = "any rule; one-hot q, or the q of drawn children",
-    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "heads for this target",
-    .needs_file = "head",
-}};
+})};
 
 }  // namespace
 }  // namespace speclab

@@ -14,12 +14,11 @@
 // count.
 
 #include <algorithm>
-#include <string>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/heads/head_children.h"
-#include "core/decoding/drafting/heads/head_tree.h"
+#include "core/decoding/drafting/heads/head_strategy.h"
 #include "core/decoding/drafting/heads/states_drafter.h"
 #include "core/decoding/registry.h"
 #include "core/model/heads/medusa_heads.h"
@@ -27,27 +26,13 @@
 namespace speclab {
 namespace {
 
-struct MedusaOptions {
-  std::string head;
-  HeadTreeOptions tree;
-  HeadChildrenOptions children;
-  CutBudgetOptions budget;
-  void fields(OptionVisitor& visit) {
-    visit("head", head,
-          "folder of the trained heads: head.json, or the config.json of published ones; required");
-    tree.fields(visit);
-    children.fields(visit);
-    budget.fields(visit);
-  }
-};
-
 class Medusa final : public StatesDrafter {
  public:
-  Medusa(const MedusaOptions& options, const Resources& resources)
+  Medusa(const HeadStrategyOptions& options, const Resources& resources)
       : Medusa(options, resources, read_head_card(options.head, HeadKind::kMedusa, *resources.target)) {}
 
  private:
-  Medusa(const MedusaOptions& options, const Resources& resources, const HeadCard& card)
+  Medusa(const HeadStrategyOptions& options, const Resources& resources, const HeadCard& card)
       : StatesDrafter(resources, card.tap, false),
         heads_(card, *resources.target),
         shape_(options.tree.shape(card, heads_.count(), heads_.rows(), "medusa")),
@@ -74,19 +59,15 @@ class Medusa final : public StatesDrafter {
   HeadRows state_, logits_;
 };
 
-const RegisterStrategy<MedusaOptions, Medusa> registered{{
+const RegisterStrategy<HeadStrategyOptions, Medusa> registered{head_strategy_info({
     .name = "medusa",
     .summary = "further heads on the target's state guess the next tokens independently; their best tokens "
                "form a tree of fixed shape",
     .paper = "Cai et al. 2024, Medusa",
     .draft_source = "trained heads on the target's state",
-    .stop_rule = "shape of the tree",
-    .verification = "tree",
     .criterion = "any rule; typical_longest is that of the paper",
-    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "heads for this target",
-    .needs_file = "head",
-}};
+})};
 
 }  // namespace
 }  // namespace speclab

@@ -15,13 +15,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/heads/head_children.h"
-#include "core/decoding/drafting/heads/head_tree.h"
+#include "core/decoding/drafting/heads/head_strategy.h"
 #include "core/decoding/drafting/heads/states_drafter.h"
 #include "core/decoding/registry.h"
 #include "core/model/heads/mlp_speculator_heads.h"
@@ -29,28 +28,14 @@
 namespace speclab {
 namespace {
 
-struct MlpSpeculatorOptions {
-  std::string head;
-  HeadTreeOptions tree;
-  HeadChildrenOptions children;
-  CutBudgetOptions budget;
-  void fields(OptionVisitor& visit) {
-    visit("head", head,
-          "folder of the trained speculator: head.json, or the config.json of a published one; required");
-    tree.fields(visit);
-    children.fields(visit);
-    budget.fields(visit);
-  }
-};
-
 class MlpSpeculator final : public StatesDrafter {
  public:
-  MlpSpeculator(const MlpSpeculatorOptions& options, const Resources& resources)
+  MlpSpeculator(const HeadStrategyOptions& options, const Resources& resources)
       : MlpSpeculator(options, resources,
                       read_head_card(options.head, HeadKind::kMlpSpeculator, *resources.target)) {}
 
  private:
-  MlpSpeculator(const MlpSpeculatorOptions& options, const Resources& resources, const HeadCard& card)
+  MlpSpeculator(const HeadStrategyOptions& options, const Resources& resources, const HeadCard& card)
       : StatesDrafter(resources, card.tap, false),
         heads_(card, *resources.target),
         shape_(options.tree.shape(card, heads_.count(), heads_.rows(), "mlp_speculator")),
@@ -88,19 +73,15 @@ class MlpSpeculator final : public StatesDrafter {
   HeadRows state_, above_, logits_;  // state_: of the nodes of the level
 };
 
-const RegisterStrategy<MlpSpeculatorOptions, MlpSpeculator> registered{{
+const RegisterStrategy<HeadStrategyOptions, MlpSpeculator> registered{head_strategy_info({
     .name = "mlp_speculator",
     .summary = "a chain of small layers on the target's state, each of which reads the token drafted before "
                "its own; a tree of fixed shape",
     .paper = "Wertheimer et al. 2024, Combined Token/Embedding Speculators",
     .draft_source = "trained layers on the target's state",
-    .stop_rule = "shape of the tree",
-    .verification = "tree",
     .criterion = "any rule; one-hot q, or the q of drawn children",
-    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "a speculator for this target",
-    .needs_file = "head",
-}};
+})};
 
 }  // namespace
 }  // namespace speclab
