@@ -44,7 +44,7 @@ class Retrieval final : public Strategy {
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       tree_.run(store_, sequences[i]->tokens, sequences[i]->depth_limit);
-      for (const RetrievalTree::Node& node : tree_.nodes()) {  // node 0 is the pending token
+      for (const RetrievalTree::Node& node : tree_.nodes()) {  // node i is node i + 1 of the draft
         const double above = node.parent < 0 ? 1 : tree_.nodes()[static_cast<std::size_t>(node.parent)].share;
         drafts[i]->add(node.token, node.parent + 1, Draft::kOneHot, static_cast<float>(node.share / above));
       }

@@ -34,7 +34,8 @@ double accept_greedy(Row p, Row q);
 /// when q(x) = 0 < p(x) for some x.
 double accept_non_iterative(Row p, Row q);
 
-/// Lenience l in (0, 1] (Leviathan A.5): sum_x min(p / l, q). The same for a test with r ~ U[0, b], b = l.
+/// Lenience l in (0, 1] (Leviathan A.5): sum_x min(p / l, q). A verifier that accepts when r < p / q, with r
+/// drawn from U[0, b], accepts with the same probability if b = l.
 double accept_lenient(Row p, Row q, double l);
 
 /// Gumbel coupling: target and draft take their argmax under the same noise, and sample-match verifies.

@@ -295,9 +295,10 @@ SPECLAB_DEVICE void sum_buckets(const simt::Shared<simt::u64>& buckets, simt::u6
 
 /// Returns the largest key for which enough(mass of all entries with this key or a larger one) is true, or 0
 /// if it is not true even for all entries. Entry i has the key key(i, load(i)) and the mass mass(key).
-/// The n entries may be a part of a row: `above` is the mass of its other entries, whose keys are larger than
-/// those of the n. Masses are integers, so their sum has no order. Makes sixteen passes and finds four
-/// bits of the key in each. `buckets`: see sum_buckets().
+/// The n entries may be those of a row with the smallest keys. Then `above`, the mass of its other entries,
+/// is part of every mass that `enough` gets. Masses are integers, so the order of their sum does not matter.
+/// Makes sixteen passes over the entries and finds four bits of the key in each. `buckets`: see
+/// sum_buckets().
 template <typename Load, typename Key, typename Mass, typename Enough>
 SPECLAB_DEVICE simt::u64 cut_of_entries(const simt::Shared<simt::u64>& buckets, int n, const Load& load,
                                         const Key& key, const Mass& mass, simt::u64 above,

@@ -15,7 +15,7 @@ inline constexpr int kPlanThreads = kMostPlanNodes;
 /// The state of a sequence that a plan runs.
 struct PlanState {
   std::int64_t position = 0;                  ///< position of the pending token
-  std::int64_t draw_at[kMostPlanNodes] = {};  ///< positions of the drafted tokens, by depth from 1 on
+  std::int64_t draw_at[kMostPlanNodes] = {};  ///< [d]: position of drafted tokens of depth d + 1
   PhiloxKey key{};
   std::int32_t nodes = 1;                    ///< nodes of this round: the pending token and the draft
   std::int32_t previous = 0;                 ///< token at position - 1
@@ -45,8 +45,8 @@ SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted,
 }
 
 /// Returns the number that is both the slot and the position of the pending token in a cache of `capacity`
-/// positions. If the sequence has outgrown the cache, its rows use the last positions and their results are
-/// not read.
+/// positions. A queued round may run after the text has reached the end of the cache. Then the rows of this
+/// round use the last positions, and nobody reads their results.
 SPECLAB_BOTH int plan_origin(std::int64_t position, int capacity) {
   const std::int64_t origin = position < capacity ? position : capacity - 1;
   return origin > 1 ? static_cast<int>(origin) : 1;

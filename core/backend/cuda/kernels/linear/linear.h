@@ -18,8 +18,8 @@
 // Few rows (linear_few.h): the slices of a tile of outputs are warps of one block. Their sums are added up in
 // shared memory, so no second launch or other block is needed. Every warp reads the activations of its slice
 // itself. A group is the warps of one tile. The groups of a block read the same activations at about the same
-// time, so L1 serves all but one. For 16 * groups * in weights, a block reads n * in activations from L2.
-// The share of activations grows with n, so this kernel gets few rows: at most 16, see plan_of().
+// time, so L1 serves all but one. A block multiplies 16 * groups * `in` weights, and for them it reads
+// n * `in` activations from L2. Their share grows with n, so this kernel gets at most 16 rows (plan_of()).
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
 // slice to shared memory, once for all its warps. Each slice has blocks of its own. Their warps write sums to
@@ -80,9 +80,9 @@ struct Linear {
 
 /// Number of slices of the sum over k: 1, 2, 4 or 8. It is doubled until at least 1,024 warps share the
 /// matrix, but not if a slice would then have fewer than 128 inputs. The number of slices is part of the
-/// numerics class. By Little's law, 3.0 to 4.3 TB/s at a latency of 0.8 us need 2.4 to 3.4 MB in flight.
-/// 1,000 warps of linear_few.h have 8 MB in flight (kFewAhead), and linear_many.h has 6 MB with half as many
-/// warps (kManyAhead).
+/// numerics class. Why 1,024 warps: to read 3.0 to 4.3 TB/s at a latency of 0.8 us, 2.4 to 3.4 MB must be in
+/// flight. 1,000 warps of linear_few.h have 8 MB in flight (kFewAhead), and linear_many.h has 6 MB with half
+/// as many warps (kManyAhead).
 SPECLAB_BOTH constexpr int slices_of(int out, int in) {
   int slices = 1;
   while (slices < 8 && tiles_of(out, kTileOut) * slices < 1024 && tiles_of(in, kTileIn) >= 8 * slices)
@@ -113,8 +113,8 @@ inline constexpr int kManyOutTiles = 2;  ///< tiles of outputs per warp of linea
 /// Number of blocks of kTileIn inputs whose weights a warp has in flight: 1 KiB per block of inputs and tile
 /// of outputs. Eight warps of linear_few.h have 64 KiB in flight, and eight of linear_many.h 96 KiB.
 inline constexpr int kFewAhead = 8, kManyAhead = 6;
-/// Largest number of activations with which linear_few.h computes 9 to 16 rows: 128 KiB. The rings of two
-/// blocks leave about as much of the 256 KiB of an SM of an H100 to L1.
+/// linear_few.h computes 9 to 16 rows only if they have at most this many activations (128 KiB). An SM of an
+/// H100 has 256 KiB. The rings of two blocks take 128 KiB, so L1 gets about 128 KiB.
 inline constexpr int kFewActivations = 1 << 16;
 
 /// How the work of a product is divided.
