@@ -27,7 +27,7 @@ def small_run(test, laboratory, text):
 
 
 def small_run_of_toys(test, laboratory, text):
-    """Without a calibration, whose times mean nothing on a toy. The datastore comes from the commands before it on the page. One
+    """Without a calibration, because times on a toy are not those of a model. The datastore comes from the commands before it on the page. One
     strategy needs two threads."""
     short = text + " --set prompts.limit=2 --set seeds=1 --set max_tokens=8 --threads 2 --backend cpu"
     test.succeeds(laboratory.run(short), short)
