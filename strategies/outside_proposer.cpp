@@ -132,7 +132,7 @@ class OutsideProposer final : public Strategy {
 
 const RegisterStrategy<OutsideProposerOptions, OutsideProposer> registered{{
     .name = "outside_proposer",
-    .summary = "what another program proposes, such as a class in Python; its times are not a claim",
+    .summary = "what another program proposes, such as a class in Python; its times contain that program",
     .paper = "none: the user's own proposer",
     .draft_source = "another program",
     .stop_rule = "the proposer; at most gamma tokens",

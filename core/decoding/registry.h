@@ -72,7 +72,7 @@ struct StrategyInfo {
   bool shows_recording_cost = false;  ///< `speclab bench` decodes with it to measure
                                       ///< what the record of a step (times, counts, tokens) costs
   /// Another program proposes the tokens and must be running (core/decoding/drafting/outside/message.h). The
-  /// times of its cases are not a claim, and the record says so.
+  /// times of its cases contain that program, and the record says so.
   bool needs_program = false;
   /// What it drafts depends on how the steps before went: on the target's rows of these steps, on the tokens
   /// that they accepted, or on their number. So it drafts something else if steps begin at other positions,

@@ -223,7 +223,7 @@ std::string chains_text(const json& summary) {
   return text;
 }
 
-/// Names the cases whose times are not a claim.
+/// Names the cases whose times do not show how fast the method is, with the reason.
 std::string times_text(const json& summary) {
   std::string text;
   for (const json& entry : summary.at("cases")) {

@@ -47,7 +47,7 @@ json reason(const char* kind, const json& case_id, double value, double limit, s
 
 /// Returns the reason with the case whose cpu_share is lowest compared with share_of_threads(). Null when no
 /// case is too low. Only the CPU backend is judged, because with another one the processor waits for the
-/// device. A case whose times are not a claim is not judged: its processor waits for another program.
+/// device. A case whose tokens another program proposed is not judged: its processor waits for that program.
 json low_share(const json& cases, const json& environment) {
   const double threads = environment.value("threads", 0.0);
   const std::string backend = environment.value("backend", "cpu");

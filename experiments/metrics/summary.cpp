@@ -28,7 +28,10 @@ namespace {
 using nlohmann::json;
 
 /// "times_note" of a case of StrategyInfo::needs_program.
-constexpr const char* kOutsideTimes = "a proposer outside the engine (Python) drafted: times are not a claim";
+constexpr const char* kOutsideTimes =
+    "another program proposed the tokens, and the times of this case contain that program and the messages "
+    "to "
+    "it; so they do not show how fast the method is";
 
 json or_null(const json& object, const char* key) {
   return object.contains(key) ? object[key] : json(nullptr);

@@ -27,7 +27,7 @@ bool stands_for(const json& a, const json& b) {
          predicted_speedup(b) > predicted_speedup(a) * (1 - kToldApart);
 }
 
-/// What a case measured; null if its times mean nothing.
+/// What a case measured; null if it has errors or no speedup.
 json measurement_of(const CaseData& data, const std::optional<double>& noise) {
   const json metrics = compute_metrics(data, {"tau", "speedup"});
   const json speedup = metrics.value("speedup", json());

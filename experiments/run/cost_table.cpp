@@ -44,7 +44,7 @@ int context_of(const Model& model) { return std::min(kContext, model.config().co
 json measured_ns(const Model& model, const std::vector<int>& all_sizes, int repeats) {
   const int room = model.config().context / 2;
   std::vector<int> sizes;
-  // A simulated device is slow, and its times mean nothing.
+  // A simulated device is slow, and its times say nothing about a device.
   const int most = std::min(model.backend().simulated() ? 2 : all_sizes.back(), std::max(1, room));
   for (const int n : all_sizes) {
     if (n <= most) sizes.push_back(n);

@@ -264,7 +264,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
   json environment = environment_of(request, models);
   if (!cost_table.is_null()) environment["step_costs"] = cost_table;
   if (!environment["optimised"].get<bool>())
-    progress.note("warning: this binary is not optimised; its times mean nothing");
+    progress.note(
+        "warning: times of this run are not reliable, because this binary was built without optimisation");
   GpuWarnings warnings(progress);
   std::unique_ptr<DeviceWatch> watch;
   if (environment.contains("gpu")) {

@@ -102,7 +102,7 @@ def _per_case(
     for case in cases:
         if case.metric("matches_reference") is False:
             raise Error(
-                f"{run.folder}: {case.id} does not equal its reference, so its numbers mean nothing. Find the bug first."
+                f"{run.folder}: {case.id} does not equal its reference, so its counts and times belong to wrong texts. Find the bug first."
             )
         lines = [line for line in run.finished_lines(case.id) if line["repeat"] == repeat]
         if not lines:

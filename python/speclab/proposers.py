@@ -75,7 +75,8 @@ def measure_proposer(
 
     The engine (the `speclab` binary) does everything but propose: it runs the target, draws tokens, applies the acceptance rule, keeps
     the KV cache and writes the record. So the text is exactly as with any other drafter, whatever the proposer returns. tau, alpha
-    and all other counts are measurements. Times are not a claim: the column `times_note` of `Run.cases` says so.
+    and all other counts are measurements. The times contain the proposer and the messages to it, so they do not show how fast the
+    method is; the column `times_note` of `Run.cases` says so.
 
     proposer: an object with a method propose, see Proposer. target: the path of a model, or {"markov": {...}}. prompts: a prompt
     file, or a list of texts or of entries of such a file. gamma: the largest k, that is the number of tokens of a draft or
@@ -113,7 +114,7 @@ def measure_proposer(
     of_file = isinstance(prompts, str | os.PathLike)
     experiment: dict[str, Any] = {
         "name": own_name,
-        "description": f"The acceptance of the proposer {own_name}, which is not part of the engine. Times are not a claim.",
+        "description": f"The acceptance of the proposer {own_name}, which is not part of the engine. The times contain the proposer, so they do not show how fast the method is.",
         "target": dict(target) if isinstance(target, Mapping) else os.fspath(target),
         "prompts": {
             **({"file": os.fspath(prompts)} if of_file else {"inline": list(prompts)}),

@@ -436,7 +436,7 @@ def main():
     page.say(table(summary, prompts))
     page.say(prompt_table(summary, prompts))
     page.say(verdicts(summary))
-    advice = "the times mean nothing; run the comparison again on a quiet machine. Tokens per call do not depend on other processes."
+    advice = "the times are not reliable, because other programs took a part of the processor; run the comparison again on a quiet machine. Tokens per call do not depend on other processes."
     quiet = page.say_how_quiet(others, "decodings", advice)
     if args.out:
         homes = {args.llama_cpp: "LLAMA_CPP", args.python: "PYTHON", ROOT: "."}

@@ -447,7 +447,9 @@ def main():
             f"Note: llama.cpp is not the unchanged commit {COMMIT[:9]}. Changed files: {', '.join(llama.state['changed']) or 'none'}."
         )
     quiet = page.say_how_quiet(
-        others, "measurements", "the times mean nothing; run the comparison again on a quiet machine."
+        others,
+        "measurements",
+        "the times are not reliable, because other programs took a part of the processor; run the comparison again on a quiet machine.",
     )
     if args.out:
         record = {

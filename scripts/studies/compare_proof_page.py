@@ -149,7 +149,7 @@ def verdict_text(summary, proof):
         text += f" {summary['wrong']} cases without a fault were called slower beside a fault."
     unjudged = summary["pairs"] - summary["judged"]
     if unjudged:
-        text += f" {unjudged} of these comparisons gave no verdict on the times, so they prove nothing."
+        text += f" {unjudged} of these comparisons gave no verdict on the times, so they do not show whether equal runs raise an alarm."
     second = proof["second"]
     if second is None:
         return text + " Two runs at least an hour apart have not been compared yet (`--second`)."

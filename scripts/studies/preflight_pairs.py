@@ -247,7 +247,7 @@ def predicted_of(verdict, where):
 
 
 def measured_of(folder):
-    """What the real run in the folder measured. Raises FailedPair if its times mean nothing."""
+    """What the real run in the folder measured. Raises FailedPair if its times are not reliable."""
     run = Run(folder)
     cases = run.speculative
     if len(cases) != 1 or cases[0].metric("speedup") is None or cases[0].metric("speedup_ci95") is None:

@@ -147,9 +147,14 @@ int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
   if (!rest && in_flight() > 0) check_continued(flight);
   const int earlier = rest ? first : in_flight(), end = earlier + static_cast<int>(parents.size());
   SPECLAB_CHECK(end <= scratch_, "{} rows in flight, room for {}", end, scratch_);
+  if (flight.view != nullptr)
+    flight.view->check(static_cast<int>(model_->layers().size()), length_ + flight.after);
   for (int node = in_flight(); node < end; ++node) {
     const int parent = parents[static_cast<std::size_t>(node - earlier)];
     SPECLAB_CHECK(parent < node && parent >= -1, "node {} has parent {}", node, parent);
+  }
+  for (int node = in_flight(); node < end; ++node) {  // nothing is refused from here on
+    const int parent = parents[static_cast<std::size_t>(node - earlier)];
     parents_.push_back(parent);
     depths_.push_back(parent < 0 ? 0 : depths_[static_cast<std::size_t>(parent)] + 1);
   }
@@ -158,8 +163,6 @@ int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
   exits_.resize(static_cast<std::size_t>(earlier));
   exits_.resize(static_cast<std::size_t>(end), flight.part.end());
   viewed_ = viewed_ || flight.view != nullptr;
-  if (flight.view != nullptr)
-    flight.view->check(static_cast<int>(model_->layers().size()), length_ + flight.after);
   work_ += model_->work(count(earlier, end, flight));
   if (flight.after > 0) {  // all feeds of a prompt read the weights only once
     const Work pass = model_->work(0, 0, 0, 0, 0);

@@ -79,6 +79,17 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                    "a position below its context of " + std::to_string(c.context), ""});
     }
   }
+  // If the forward fails later, for example because the device does, its rows have no K/V or wrong ones. So
+  // they do not stay in flight.
+  struct AddedRows {
+    std::span<const Feed> feeds;
+    std::size_t count = 0;  // feeds whose rows are in flight
+    bool computed = false;
+    ~AddedRows() {
+      if (computed) return;
+      for (const Feed& feed : feeds.first(count)) feed.session->drop_flight();
+    }
+  } added{feeds};
   numbers.resize(paths);
   numbers[path_begin] = 0;
   std::size_t at = 0, out = 0, tapped_out = tapped_rows, given_out = given_rows, next_length = lengths;
@@ -88,6 +99,7 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
     numbers[next_length++] = committed;
     const int earlier = session.fly(feed.parents, {s.run, static_cast<int>(feed.rows.size()), feed.continues,
                                                    feed.after, feed.layers, feed.view});
+    ++added.count;
     for (const std::int32_t row : feed.rows)
       numbers[wanted_rows + out++] = static_cast<std::int32_t>(at) + row;
     tapped_out = list_tapped_rows(feed, static_cast<std::int32_t>(at), tapped_out);
@@ -106,7 +118,10 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
       numbers[path_begin + at + 1] = static_cast<std::int32_t>(numbers.size() - paths);
     }
   }
-  if (n == 0) return;
+  if (n == 0) {
+    added.computed = true;
+    return;
+  }
   lay_out_views(feeds, positions);
   const std::size_t own = numbers.size();
   if (part.rest() || part.early_exit()) {
@@ -182,6 +197,7 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   if (wanted == 0)
     device
         .submit();  // without a download nothing else would start the work, and its buffers may be destroyed
+  added.computed = true;
 }
 
 void Model::forward(Session& session, const QueuedRows& queued, float* logits) const {

@@ -62,7 +62,7 @@ TEST(MachineLoad, WorkOfOneThreadIsNoSignOfABusyMachine) {
 TEST(MachineLoad, ACaseThatWaitsForAnotherProgramIsNotJudged) {
   json outside = timed_case("outside", .3, 10, 0);
   EXPECT_EQ(judge_machine(json::array({outside}), kTwoThreads, {})["busy"], true);
-  outside["times_note"] = "times are not a claim";
+  outside["times_note"] = "another program proposed the tokens";
   EXPECT_EQ(judge_machine(json::array({outside}), kTwoThreads, {})["busy"], false);
 }
 

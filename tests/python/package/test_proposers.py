@@ -78,7 +78,7 @@ class Measured(unittest.TestCase):
         hashes = run.lines.groupby("case").output_hash.agg(set)
         self.assertEqual(hashes[outside], hashes["autoregressive"])
         self.assertTrue(run.cases.matches_reference[outside])
-        self.assertIn("times are not a claim", run.cases.times_note[outside])
+        self.assertIn("they do not show how fast the method is", run.cases.times_note[outside])
         self.assertTrue(run.cases.times_note.drop(outside).isna().all())
         return run.cases.loc[outside]
 
@@ -89,7 +89,10 @@ class Measured(unittest.TestCase):
         self.assertGreater(found.tau, 1.5)
         self.assertGreater(found.alpha, 0.5)
         report = subprocess.run([BINARY, "report", self.folder / "run"], capture_output=True, text=True)
-        self.assertIn("/gamma=4: a proposer outside the engine (Python) drafted: times are not a claim.", report.stdout)
+        self.assertIn(
+            "/gamma=4: another program proposed the tokens, and the times of this case contain that program",
+            report.stdout,
+        )
         write_tiny_model(self.folder / "model", layers=2)
         run = speclab.measure_proposer(
             Lookup(),

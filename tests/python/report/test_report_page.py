@@ -190,7 +190,7 @@ class Report(Scratch):
             'class="bad">Busy machine: cpu_share 0.21 of &lt;a&gt;.', (self.folder / "report.html").read_text()
         )
 
-    def test_times_that_are_not_a_claim_are_marked(self):
+    def test_times_of_another_program_are_marked(self):
         self.edit("summary.json", lambda summary: summary["cases"][1].update(times_note="drafted <elsewhere>"))
         self.assertIn("drafted &lt;elsewhere&gt;.</p>", self.html())
 
