@@ -1,6 +1,6 @@
 // Block draft: a small trained module guesses all tokens of a block in one forward. It reads the target's
 // hidden states of all committed positions, the pending token, and a mask at every place to guess. So the
-// time of a draft does not grow with the number of its tokens. The guesses do not know each other: given the
+// layers take the same time for any number of tokens. The guesses do not know each other: given the
 // text, the law of a drawn chain is the product of the laws at its places. Each drawn token hands over the
 // law of its place as its q.
 //

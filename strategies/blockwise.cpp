@@ -16,9 +16,8 @@
 //              1811.03115), Sections 3 (two phases), 4 (merged) and 5 (criteria). The criteria are rules:
 //              "exact"; "top_beta" for the top-k selection; "distance" for ordered vocabularies;
 //              "minimum_block". The heads' own layout is described in core/model/heads/blockwise_heads.h.
-// Draft cost:  one small layer, and for each head another one and the target's output layer; two_phase: also
-// a
-//              forward of the target with one row.
+// Draft cost:  one small layer, and for each head another one and the target's output layer; two_phase: a
+//              forward of the target with one row, too.
 // Loses when:  the text branches, as for medusa: a head does not know the guesses of the heads before it. The
 //              output layer runs once for each head, which is a large part of a small target. two_phase is
 //              slower than merged by nearly a forward in each step, and is there to compare.

@@ -113,7 +113,8 @@ class Eagle final : public StatesDrafter {
     }
     if ((options.depth - 1) * options.expand > TreeShape::kMostDrafted) {
       throw Error({"eagle: depth, expand",
-                   fmt::format("{} levels of {} nodes", options.depth - 1, options.expand),
+                   fmt::format("depth {} and expand {}, so up to {} nodes that get children", options.depth,
+                               options.expand, (options.depth - 1) * options.expand),
                    fmt::format("at most {} nodes that get children", TreeShape::kMostDrafted),
                    "Expand fewer nodes or draft fewer levels."});
     }

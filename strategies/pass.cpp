@@ -1,8 +1,9 @@
 // PaSS: the target drafts for itself in one forward. Trained look-ahead embeddings stand in place of the next
 // tokens after the pending one, and the target guesses the tokens at all these places at once. So a step has
 // two forwards of the target: one drafts, and one verifies. The row of the pending token in the first forward
-// is already the target's own. So if tokens are drawn, the first drafted token is always accepted, and every
-// step emits at least two tokens.
+// is already the target's own. So if tokens are drawn with the target's own sampling and judged by
+// `rejection` or `block`, the first drafted token is always accepted, and every step emits at least two
+// tokens.
 //
 // Paper:       Monea et al. 2023, "PaSS: Parallel Speculative Sampling" (arXiv 2311.13581).
 // Draft cost:  one forward of the target over the pending token and the look-ahead embeddings. The K/V of

@@ -71,6 +71,7 @@ LAYER_KEYS = (
     "rope_theta",
     "rope_scaling",
     "rope_parameters",
+    "mlp_bias",
     "max_position_embeddings",
     "hidden_act",
     "qkv_bias",
@@ -120,6 +121,8 @@ def kind_of(config):
     ):
         if key in config:
             return kind, read
+    if "dflash_config" in config:
+        fail("a DFlash draft: save its tensors as model.safetensors beside config.json; it needs no card")
     if "num_attention_heads" in config:
         return "eagle", eagle
     fail("config.json has neither medusa_num_heads, hydra_num_heads, n_predict nor num_attention_heads")

@@ -1,10 +1,10 @@
 // Lossy rules that accept a token by its rank or probability in the target's row. The draft's probability
-// does not matter: a rule accepts x if x is in a set A that it derives from the row. The criterion looks at
-// p. At temperature 0, where p is one-hot, it looks at the raw row. The token after a rejection is drawn from
-// a law f. For the rule "typical", f is p restricted to the typical set; for the others f is p. (At
-// temperature 0 both are the argmax.) With one child, the output law is q(x) + (1 - q(A)) f(x) for x in A,
-// and (1 - q(A)) f(x) for other x. The papers below describe greedy decoding. What the rules do above
-// temperature 0 is this project's interpretation.
+// does not matter: a rule accepts x if x is in a set A that it derives from the row (minimum_block: and from
+// the depth). The criterion looks at p. At temperature 0, where p is one-hot, it looks at the raw row. The
+// token after a rejection is drawn from a law f. For the rule "typical", f is p restricted to the typical
+// set; for the others f is p. (At temperature 0 both are the argmax.) With one child, the output law is q(x)
+// + (1 - q(A)) f(x) for x in A, and (1 - q(A)) f(x) for other x. The papers below describe greedy decoding.
+// What the rules do above temperature 0 is this project's interpretation.
 //
 // On a tree there are two ways to choose a path. The rules without _longest walk: at each node they accept
 // the first child, in draw order, whose token is in A. In a walk, a child that leads to a dead end can hide a
@@ -248,7 +248,7 @@ const std::array<AcceptanceRule, 7> kRules = {{
      kReadsDistance, test<token_distance, sample_target>, sample_target, expected<token_distance>,
      output_law<token_distance, false>},
     {.name = "minimum_block",
-     .summary = "accept the first min_block - 1 drafted tokens of the step in any case, then as top_beta",
+     .summary = "accept the first min_block - 1 drafted tokens of the step unless p(x) = 0, then as top_beta",
      .source = "Stern et al. 2018 (blockwise parallel decoding), minimum block size",
      .loss = loss_minimum_block,
      .options = kReadsMinimumBlock,

@@ -58,6 +58,8 @@ ModelConfig read_layers(const ConfigValues& keys, const ModelConfig& target) {
   if (std::int64_t{layers.heads} * layers.head_dim > kMostBlockWidth)
     keys.refuse("num_attention_heads", fmt::format("heads * head_dim of at most {}", kMostBlockWidth), "");
   layers.ffn = keys.integer("intermediate_size", 1, kMostBlockWidth);
+  if (keys.flag_or("mlp_bias", false))
+    keys.refuse("mlp_bias", "false", "Biases of the feed-forward are not supported in a head.");
   layers.norm_eps = keys.positive("rms_norm_eps");
   layers.qk_norm = keys.flag_or("qk_norm", true);
   layers.qkv_bias = layers.attn_out_bias = keys.flag_or("attention_bias", false);

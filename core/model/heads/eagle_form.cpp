@@ -25,6 +25,8 @@ void require_silu_of_head(const ConfigValues& config) {
   if (config.flag_or("attention_bias", false))
     config.refuse("attention_bias", "false; a bias of q, k and v alone is \"qkv_bias\"",
                   "Biases of other matrices are not supported in a head.");
+  if (config.flag_or("mlp_bias", false))
+    config.refuse("mlp_bias", "false", "Biases of the feed-forward are not supported in a head.");
 }
 
 /// A decoder layer of Llama's form from the keys of a config.json, without the norm and the second input that

@@ -21,7 +21,7 @@ namespace speclab {
 ///
 ///     layer input = W_fc (E(x) ++ f) + b,   logits = W_target f'.
 ///
-/// HASS (Zhang et al. 2025, arXiv 2408.15766) trains such heads in another way and drafts alike.
+/// HASS (Zhang et al. 2024, arXiv 2408.15766) trains such heads in another way and drafts alike.
 ///
 /// EAGLE-3: f_p = W_fc (three states of the target). Queries, keys and values read norm(E(x)) ++ norm(f),
 /// and f is the residual stream. The head has an output head of its own, over the tokens of ids():

@@ -12,8 +12,8 @@
 
 namespace speclab {
 
-/// The architectures of heads that read hidden states of the target. They have no state of their own between
-/// steps, apart from KV caches whose keys and values come from the target's states of committed positions.
+/// The architectures of trained heads. All but PaSS read hidden states of the target. They have no state of
+/// their own between steps, apart from KV caches, which come from the target's states of committed positions.
 enum class HeadKind : std::uint8_t {
   kBlockwise,      ///< BlockwiseHeads (blockwise_heads.h)
   kMedusa,         ///< MedusaHeads (medusa_heads.h)
@@ -68,8 +68,7 @@ struct HeadCard {
 };
 
 /// Reads the card of the head at `path`, a folder or its head.json or config.json. Throws Error
-/// - if the file is one of PyTorch (.pt, .pth, .bin), which may contain code, or if the folder has only such
-/// a
+/// - if the file is one of PyTorch (.pt, .pth, .bin), which may contain code, or if the folder has no other
 ///   file; scripts/models/convert_head.py converts it,
 /// - if the head is of another kind,
 /// - if it was made for another target: another width, number of layers, vocabulary, embedding or tokenizer,

@@ -47,6 +47,7 @@ class BlockOracle : public testing::TestWithParam<const char*> {
     ASSERT_EQ(got.size(), wanted.size());
     double largest = 0, worst = 0;
     for (std::size_t i = 0; i < wanted.size(); ++i) {
+      ASSERT_TRUE(std::isfinite(got[i])) << i;
       largest = std::max(largest, std::abs(wanted[i]));
       worst = std::max(worst, std::abs(wanted[i] - static_cast<double>(got[i])));
     }

@@ -13,7 +13,7 @@ namespace speclab::cuda {
 
 inline constexpr int kLawThreads = 512;  ///< largest number of threads per block
 inline constexpr int kCutBuckets = 16;   ///< buckets of one step of cut_of_entries()
-/// Numbers in shared memory with which a block adds up buckets: 16 of each warp, and their sums.
+/// Size of the shared memory of sum_buckets(), in numbers of 64 bits: 16 sums of each warp, and 16 totals.
 inline constexpr int kBucketWords = kCutBuckets * (kLawThreads / simt::kWarp + 1);
 /// Numbers that a thread loads before it computes with the first of them. 512 threads then have 32 KiB in
 /// flight, 256 threads 16 KiB. The compiler must assume that a store may change what a later load reads, so
@@ -119,7 +119,7 @@ SPECLAB_DEVICE void visit_row(int n, const Load& load, const Visit& visit) {
   visit_entries(simt::thread_index(), n, simt::block_threads(), load, visit);
 }
 
-// ---- Sums and searches. All threads of a block call them together and get the same result.
+// ---- Sums and searches. Those that take shared memory are called by all threads of a block together.
 
 /// Writes the sum of each chunk's lanes, for the chunks from `first` to end - 1.
 SPECLAB_DEVICE void add_lanes(const simt::Shared<double>& lanes, const simt::Shared<double>& sums, int first,
@@ -295,9 +295,9 @@ SPECLAB_DEVICE void sum_buckets(const simt::Shared<simt::u64>& buckets, simt::u6
 
 /// Returns the largest key for which enough(mass of all entries with this key or a larger one) is true, or 0
 /// if it is not true even for all entries. Entry i has the key key(i, load(i)) and the mass mass(key).
-/// The n entries may be those of a row with the smallest keys. Then `above`, the mass of its other entries,
-/// is part of every mass that `enough` gets. Masses are integers, so the order of their sum does not matter.
-/// Makes sixteen passes over the entries and finds four bits of the key in each. `buckets`: see
+/// The n entries may be a part of a row, those with the smallest keys. Then `above`, the mass of its other
+/// entries, is part of every mass that `enough` gets. Masses are integers, so the order of their sum does not
+/// matter. Makes sixteen passes over the entries and finds four bits of the key in each. `buckets`: see
 /// sum_buckets().
 template <typename Load, typename Key, typename Mass, typename Enough>
 SPECLAB_DEVICE simt::u64 cut_of_entries(const simt::Shared<simt::u64>& buckets, int n, const Load& load,

@@ -49,7 +49,7 @@ TreeShape HeadTreeOptions::shape(const HeadCard& card, int heads, int rows,
                                   : TreeShape::chain(heads);
   if (out.depth() > heads) {
     throw Error({where, fmt::format("a tree of {} levels", out.depth()),
-                 fmt::format("at most {}, the most that {} can draft", heads, card.weights.string()),
+                 fmt::format("at most {} levels in a draft with {}", heads, card.weights.string()),
                  "Use a tree with fewer levels."});
   }
   out.require_children(rows);

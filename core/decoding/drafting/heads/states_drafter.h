@@ -12,7 +12,7 @@ namespace speclab {
 
 /// A strategy that drafts with a trained head from the target's states of committed positions. This class
 /// keeps the states and a runner for each slot. A subclass loads the head and makes the drafts, one sequence
-/// at a time. The text before the pending token alone decides on a draft. So nothing carries over to other
+/// at a time. The text up to the pending token alone decides on a draft. So nothing carries over to other
 /// prompts.
 class StatesDrafter : public Strategy {
  public:
