@@ -63,9 +63,8 @@ struct NodeVerdict {
   std::vector<double> expected;
 };
 
-/// The parameters of all rules, with the names that configs use (except top_k: threshold_top_k, and distance:
-/// token_distance). Each rule lists the parameters that it reads. A config that changes another parameter is
-/// refused.
+/// The parameters of all rules, with the names that configs use (but top_k, distance). Each rule lists the
+/// parameters that it reads. A config that changes another parameter is refused.
 struct RuleOptions {
   double lenience = 1;   ///< lenience: l in (0, 1] (Leviathan et al. 2023, A.5)
   double b = 1;          ///< uniform_b: upper end of U[0, b], in (0, 1]
@@ -123,7 +122,7 @@ void verify_by_walk_arranged(const AcceptanceRule& rule, const RuleOptions& opti
 /// results. Rules that walk the tree from the pending token share verify_by_walk() and differ in `test`.
 /// Ratio rules (rules_ratio.cpp) pass the current residual R from child to child (multi-step speculative
 /// sampling, Miao et al. 2024, Alg. 2), so NodeVerdict::expected of a child is computed with R instead of p.
-/// Criterion rules (rules_criterion.cpp) judge each token on its own; minimum_block also looks at the depth.
+/// Criterion rules (rules_criterion.cpp) judge each token on its own, or by its depth.
 struct AcceptanceRule {
   std::string_view name;
   std::string_view summary;  ///< for example "accept when u < p/q, else draw from norm(max(0, p - q))"
