@@ -15,7 +15,7 @@ THEORY_OF_ONE_STRATEGY = re.compile(
 
 def registered_names():
     text = "".join(file.read_text(encoding="utf-8") for file in sorted((ROOT / "strategies").glob("*.cpp")))
-    return re.findall(r"RegisterStrategy<[^>]*> registered\{\{\s*\.name = \"(\w+)\"", text)
+    return re.findall(r"RegisterStrategy<[^>]*> registered\{(?:\{|head_strategy_info\(\{)\s*\.name = \"(\w+)\"", text)
 
 
 def literals(text):

@@ -314,7 +314,8 @@ TEST_F(OutsideProposerTest, AnAnswerThatDoesNotComeInTime) {
   peer.use();
   DecodeLoop loop(target_, nullptr, choose("outside_proposer", {{"proposer", "Slow"}, {"time_limit", .1}}),
                   {.capacity = 100});
-  const Request request = decode_with().request();
+  auto setup = decode_with();  // the request refers to its prompt
+  const Request request = setup.request();
   const std::string message = message_of([&] { loop.run(request); });
   const int asked_in_time = asked.load();
   EXPECT_THAT(message, HasSubstr("proposer Slow, step 2: got no answer to `propose` within 0.1 s"));
