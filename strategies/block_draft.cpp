@@ -23,7 +23,7 @@
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/heads/head_children.h"
-#include "core/decoding/drafting/heads/head_tree.h"
+#include "core/decoding/drafting/heads/head_strategy.h"
 #include "core/decoding/registry.h"
 #include "core/model/heads/block_head.h"
 #include "core/model/heads/head_runner.h"
@@ -31,24 +31,9 @@
 namespace speclab {
 namespace {
 
-struct BlockDraftOptions {
-  std::string head;
-  HeadTreeOptions tree;
-  HeadChildrenOptions children;
-  CutBudgetOptions budget;
-  void fields(OptionVisitor& visit) {
-    visit(
-        "head", head,
-        "folder of the trained module: head.json, or the config.json of a published DFlash draft; required");
-    tree.fields(visit);
-    children.fields(visit);
-    budget.fields(visit);
-  }
-};
-
 class BlockDraft final : public Strategy {
  public:
-  BlockDraft(const BlockDraftOptions& options, const Resources& resources)
+  BlockDraft(const HeadStrategyOptions& options, const Resources& resources)
       : BlockDraft(options, resources,
                    read_head_card(options.head, HeadKind::kBlockDraft, *resources.target)) {}
 
@@ -103,7 +88,7 @@ class BlockDraft final : public Strategy {
     }
   };
 
-  BlockDraft(const BlockDraftOptions& options, const Resources& resources, const HeadCard& card)
+  BlockDraft(const HeadStrategyOptions& options, const Resources& resources, const HeadCard& card)
       : resources_(resources),
         head_(card, resources.target, resources.capacity),
         shape_(options.tree.shape(card, head_.count(), head_.rows(), "block_draft")),
@@ -153,20 +138,16 @@ class BlockDraft final : public Strategy {
   std::vector<HeadNode> level_;
 };
 
-const RegisterStrategy<BlockDraftOptions, BlockDraft> registered{{
+const RegisterStrategy<HeadStrategyOptions, BlockDraft> registered{head_strategy_info({
     .name = "block_draft",
     .summary =
         "a small module on the target's states guesses all tokens of a block in one forward, at masked "
         "places; a tree of fixed shape, by default a chain",
     .paper = "DFlash (arXiv 2602.06036)",
     .draft_source = "a trained module on the target's states",
-    .stop_rule = "shape of the tree; by default a chain over the block",
-    .verification = "tree",
     .criterion = "any rule; one-hot q, or the q of drawn children",
-    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "a module for this target",
-    .needs_file = "head",
-}};
+})};
 
 }  // namespace
 }  // namespace speclab

@@ -16,8 +16,8 @@
 //              1811.03115), Sections 3 (two phases), 4 (merged) and 5 (criteria). The criteria are rules:
 //              "exact"; "top_beta" for the top-k selection; "distance" for ordered vocabularies;
 //              "minimum_block". The heads' own layout is described in core/model/heads/blockwise_heads.h.
-// Draft cost:  one small layer, and for each head another one and the target's output layer; two_phase: a
-//              forward of the target with one row, too.
+// Draft cost:  one small layer, and for each head another one and the target's output layer. With
+//              two_phase, the target also runs a forward with one row.
 // Loses when:  the text branches, as for medusa: a head does not know the guesses of the heads before it. The
 //              output layer runs once for each head, which is a large part of a small target. two_phase is
 //              slower than merged by nearly a forward in each step, and is there to compare.
@@ -32,7 +32,7 @@
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/heads/head_children.h"
-#include "core/decoding/drafting/heads/head_tree.h"
+#include "core/decoding/drafting/heads/head_strategy.h"
 #include "core/decoding/drafting/heads/states_drafter.h"
 #include "core/decoding/registry.h"
 #include "core/model/heads/blockwise_heads.h"
@@ -43,21 +43,14 @@ namespace {
 
 enum class Phases { merged, two_phase };
 
-struct BlockwiseOptions {
-  std::string head;
+struct BlockwiseOptions : HeadStrategyOptions {
   Phases phases = Phases::merged;
-  HeadTreeOptions tree;
-  HeadChildrenOptions children;
-  CutBudgetOptions budget;
   void fields(OptionVisitor& visit) {
-    visit("head", head, "folder of the trained heads, with head.json; required");
+    HeadStrategyOptions::fields(visit);
     visit("phases", phases, {{Phases::merged, "merged"}, {Phases::two_phase, "two_phase"}},
           "merged: the forward that verifies a block also gives the state for the next one; two_phase: a "
           "forward of its own gives that state, as in the first form of the paper; needs \"budget\": "
           "\"fixed\"");
-    tree.fields(visit);
-    children.fields(visit);
-    budget.fields(visit);
   }
 };
 
@@ -128,19 +121,15 @@ class Blockwise final : public StatesDrafter {
   HeadRows state_, inner_, logits_;
 };
 
-const RegisterStrategy<BlockwiseOptions, Blockwise> registered{{
+const RegisterStrategy<BlockwiseOptions, Blockwise> registered{head_strategy_info({
     .name = "blockwise",
     .summary = "small layers before the target's own output layer guess the tokens of the next block, all "
                "from one state of the target",
     .paper = "Stern et al. 2018, Blockwise Parallel Decoding",
     .draft_source = "trained heads on the target's state",
-    .stop_rule = "number of heads, or shape of the tree",
-    .verification = "tree",
     .criterion = "any rule; exact, top_beta, distance and minimum_block are those of the paper",
-    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "heads for this target",
-    .needs_file = "head",
-}};
+})};
 
 }  // namespace
 }  // namespace speclab

@@ -93,13 +93,22 @@ class Eagle final : public StatesDrafter {
         tracks_(static_cast<std::size_t>(resources.batch)) {
     require_uncut_draws(options.children, options.budget, "eagle");
     if (is_dynamic()) require_dynamic(options);
-    set_nodes(is_dynamic() ? 1 + std::max(options.nodes, (options.depth - 1) * options.expand)
-                           : shape_.nodes());
+    set_nodes(is_dynamic() ? 1 + std::max(options.nodes, most_fed(options)) : shape_.nodes());
   }
 
   static TreeShape shape_of(const EagleOptions& options, const HeadCard& card, int rows) {
     const bool given = options.shape == EagleShape::fixed && (options.tree.any() || !card.tree.empty());
     return given ? options.tree.shape(card, kMostLevels, rows, "eagle") : TreeShape::chain(kUsualChain);
+  }
+
+  // Largest number of drafted nodes that a dynamic tree expands, and that the layer therefore reads.
+  static int most_fed(const EagleOptions& options) {
+    int level = 1, all = 0;
+    for (int depth = 1; depth < options.depth; ++depth) {
+      level = std::min(options.expand, level * options.branches);
+      all += level;
+    }
+    return all;
   }
 
   static void require_dynamic(const EagleOptions& options) {
@@ -111,11 +120,11 @@ class Eagle final : public StatesDrafter {
       throw Error({"eagle: children", "drawn children with \"shape\": \"dynamic\"", "\"best\"",
                    "Set shape to fixed, because a tree that chooses among drawn tokens biases the text."});
     }
-    if ((options.depth - 1) * options.expand > TreeShape::kMostDrafted) {
+    if (most_fed(options) > TreeShape::kMostDrafted) {
       throw Error({"eagle: depth, expand",
-                   fmt::format("depth {} and expand {}, so up to {} nodes that get children", options.depth,
-                               options.expand, (options.depth - 1) * options.expand),
-                   fmt::format("at most {} nodes that get children", TreeShape::kMostDrafted),
+                   fmt::format("depth {} and expand {}, so up to {} nodes below the root that get children",
+                               options.depth, options.expand, most_fed(options)),
+                   fmt::format("at most {}", TreeShape::kMostDrafted),
                    "Expand fewer nodes or draft fewer levels."});
     }
   }

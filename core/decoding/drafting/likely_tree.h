@@ -10,9 +10,9 @@ namespace speclab {
 
 /// The tree that a dynamic drafter grows level by level, and the policy of EAGLE-2 (Li et al. 2024, arXiv
 /// 2406.16858, Section 4): at each level the most likely nodes get children (expansion), and at the end the
-/// most likely nodes of all levels are drafted (reranking). The drafter decides how many. It estimates how
-/// likely the target reaches a node: `reach`, the product along the path of how often it accepts such a
-/// token. So no node is more likely than its parent, and the kept nodes form a tree.
+/// most likely nodes of all levels are drafted (reranking). The drafter decides how many. `reach`
+/// estimates how likely the target reaches a node. It is the product of the acceptance rates of the tokens on
+/// the path to the node. So no node is more likely than its parent, and the kept nodes form a tree.
 class LikelyTree {
  public:
   /// A node that may be kept. Parents come before their children.

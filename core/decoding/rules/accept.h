@@ -63,8 +63,8 @@ struct NodeVerdict {
   std::vector<double> expected;
 };
 
-/// The parameters of all rules, with the names that configs use (but top_k, distance). Each rule lists the
-/// parameters that it reads. A config that changes another parameter is refused.
+/// The parameters of all rules, with the names that configs use (except top_k and distance). Each rule lists
+/// the parameters that it reads. A config that changes another parameter is refused.
 struct RuleOptions {
   double lenience = 1;   ///< lenience: l in (0, 1] (Leviathan et al. 2023, A.5)
   double b = 1;          ///< uniform_b: upper end of U[0, b], in (0, 1]

@@ -55,9 +55,8 @@ inline constexpr RuleOption kDistance{.name = "token_distance",
 inline constexpr RuleOption kMinBlock{
     .name = "min_block",
     .help =
-        "minimum_block: a step keeps at least this many tokens of its block, the pending token included, if "
-        "the draft is so long and up to a token of probability 0; "
-        "1 = no minimum",
+        "minimum_block: a step keeps at least this many tokens, with the pending one; fewer if the draft is "
+        "shorter or a token has probability 0; 1 = no minimum",
     .count = &RuleOptions::min_block,
     .counts = {1, kNoLimit}};
 inline constexpr RuleOption kDelta{.name = "delta",

@@ -240,8 +240,8 @@ const std::array<AcceptanceRule, 7> kRules = {{
      "Xia et al. 2023 (SpecDec), both conditions of the relaxed verification", loss_specdec, kReadsSpecdec,
      test<specdec, sample_target>, sample_target, expected<specdec>, output_law<specdec, false>,
      on_device<specdec_form>},
-    // Without a device form: the id of a token means something only where the vocabulary is ordered, and no
-    // model that runs on a device has such a vocabulary.
+    // There is no device form. The rule needs a vocabulary whose ids are ordered values, and the models of
+    // this program have vocabularies of text.
     {"distance",
      "accept when the ids of x and of the best token differ by at most token_distance, else a token of p",
      "Stern et al. 2018 (blockwise parallel decoding), distance-based selection", loss_distance,

@@ -9,20 +9,19 @@
 #include "core/base/error.h"
 #include "core/model/files/huggingface_family.h"
 #include "core/model/heads/head_card.h"
+#include "core/model/heads/head_layer_shape.h"
 
 namespace speclab {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kMostBlockLayers = 64, kMostBlockWidth = 1 << 24;
+constexpr int kMostBlockLayers = 64;
 constexpr std::size_t kMostTaps = 64;
 constexpr const char* kWriteBlockCard = "Write the head's card again.";
 
-/// Refuses what the layers do not compute.
-void require_known_layers(const ConfigValues& keys) {
-  if (keys.text_or("hidden_act", "silu") != "silu")
-    keys.refuse("hidden_act", "\"silu\"", "Other activations are not supported in a head.");
+/// Refuses layers with a sliding window.
+void require_full_attention(const ConfigValues& keys) {
   const char* const advice = "Layers with a sliding window are not supported in a block draft.";
   if (keys.has("layer_types")) {
     for (const json& type : keys.at("layer_types")) {
@@ -34,7 +33,7 @@ void require_known_layers(const ConfigValues& keys) {
 }
 
 ModelConfig read_layers(const ConfigValues& keys, const ModelConfig& target) {
-  require_known_layers(keys);
+  require_full_attention(keys);
   ModelConfig layers;
   layers.family = "qwen3";
   layers.name = target.name + " block draft";
@@ -42,25 +41,7 @@ ModelConfig read_layers(const ConfigValues& keys, const ModelConfig& target) {
   layers.bare = true;
   layers.final_norm = false;
   layers.layers = keys.integer("num_hidden_layers", 1, kMostBlockLayers);
-  layers.heads = keys.integer("num_attention_heads", 1, kMostBlockWidth);
-  layers.kv_heads = keys.integer_or("num_key_value_heads", layers.heads, 1, kMostBlockWidth);
-  if (layers.heads % layers.kv_heads != 0)
-    keys.refuse("num_key_value_heads", fmt::format("a divisor of {} query heads", layers.heads), "");
-  if (!keys.has("head_dim") && layers.hidden % layers.heads != 0) {
-    keys.refuse("num_attention_heads", fmt::format("a divisor of the width {}", layers.hidden),
-                "Or state head_dim.");
-  }
-  layers.head_dim = keys.integer_or("head_dim", layers.hidden / layers.heads, 1, kMostBlockWidth);
-  if (layers.head_dim < 2 || layers.head_dim % 2 != 0) {
-    throw Error({keys.name("head_dim"), fmt::format("{}", layers.head_dim),
-                 "an even number, because RoPE rotates pairs", ""});
-  }
-  if (std::int64_t{layers.heads} * layers.head_dim > kMostBlockWidth)
-    keys.refuse("num_attention_heads", fmt::format("heads * head_dim of at most {}", kMostBlockWidth), "");
-  layers.ffn = keys.integer("intermediate_size", 1, kMostBlockWidth);
-  if (keys.flag_or("mlp_bias", false))
-    keys.refuse("mlp_bias", "false", "Biases of the feed-forward are not supported in a head.");
-  layers.norm_eps = keys.positive("rms_norm_eps");
+  read_head_layer_shape(keys, layers);
   layers.qk_norm = keys.flag_or("qk_norm", true);
   layers.qkv_bias = layers.attn_out_bias = keys.flag_or("attention_bias", false);
   layers.context = keys.integer_or("max_position_embeddings", target.context, 1, INT32_MAX);

@@ -22,9 +22,10 @@ struct BlockForm {
 ///      "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536, "rms_norm_eps": 1e-5,
 ///      "rope_theta": 10000, "qk_norm": true, "attention_bias": false}
 ///
-/// The last eight have the meaning of a config.json of transformers. "num_key_value_heads", "head_dim",
-/// "qk_norm" and "attention_bias" may be missing; the values above are the defaults of the last two. Throws
-/// Error for missing or impossible values.
+/// "qk_norm" says whether queries and keys are normalised by head. The keys from "num_hidden_layers" to
+/// "rope_theta" and "attention_bias" have the meaning of a config.json of transformers.
+/// "num_key_value_heads", "head_dim", "qk_norm" and "attention_bias" may be missing; the values above are the
+/// defaults of the last two. Throws Error for missing or impossible values.
 BlockForm read_block_form(const ConfigValues& card, const Model& target);
 
 /// Reads the config.json of a published DFlash draft. Its "dflash_config" has "target_layer_ids", where id i

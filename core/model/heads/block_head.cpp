@@ -58,9 +58,9 @@ BlockHead::BlockHead(const HeadCard& card, const std::shared_ptr<const Model>& t
 
 BlockHead::Context BlockHead::open() const { return {}; }
 
-// Describes `count` rows in the slots after the committed ones. The numbers are: their positions, which are
-// also their slots; and if they attend: the last position for each of them, so that each sees all, where the
-// paths begin, and the paths, which all have the slots of all rows.
+// Describes `count` rows in the slots after the committed ones. The rows' positions are also their slots.
+// With `attend`, every row sees all rows: its path has the slots of all of them, and attention() gets the
+// last position as the position of each row.
 BlockHead::Rows BlockHead::place(Backend& backend, Context& context, int count, bool attend) const {
   const ModelConfig& c = form_.layers;
   if (!context.kv_.data)

@@ -14,10 +14,10 @@ namespace speclab {
 ///
 ///     logits_i = W (h + U_i ReLU(V h + b) + c_i),   W: the output layer of the target.
 ///
-/// The paper counts k heads, of which the first one predicts the next token. Here the first one is the target
-/// itself, without the layer, so that the text stays the target's own (the paper's footnote 1). So head i
-/// (from 0) of this class reads the state at a position t and predicts the token at t + 2 + i, and k is
-/// count() + 1.
+/// The paper has k heads, and its first head predicts the next token. Here the target itself predicts the
+/// next token, without the layer, so that the text stays the target's own (the paper's footnote 1). So k is
+/// count() + 1. Head i (from 0) of this class reads the state at a position t and predicts the token at
+/// t + 2 + i.
 ///
 /// Tensors, in this project's own layout: ffn_in.weight [inner, hidden] and ffn_in.bias (V, b), and for each
 /// head ffn_out.i.weight [hidden, inner] and ffn_out.i.bias (U_i, c_i). In the paper, inner is k times the

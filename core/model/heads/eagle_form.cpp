@@ -9,30 +9,22 @@
 #include "core/model/files/checkpoint_json.h"
 #include "core/model/files/huggingface_family.h"
 #include "core/model/heads/head_file.h"
+#include "core/model/heads/head_layer_shape.h"
 
 namespace speclab {
 namespace {
 
 using nlohmann::json;
 
-constexpr int kMostLayerWidth = 1 << 24;
 constexpr const char* kFinalNormTap = "final_norm";
 constexpr float kUsualTheta = 10'000;  // of the published code, where config.json states none
-
-void require_silu_of_head(const ConfigValues& config) {
-  if (config.text_or("hidden_act", "silu") != "silu")
-    config.refuse("hidden_act", "\"silu\"", "Other activations are not supported in a head.");
-  if (config.flag_or("attention_bias", false))
-    config.refuse("attention_bias", "false; a bias of q, k and v alone is \"qkv_bias\"",
-                  "Biases of other matrices are not supported in a head.");
-  if (config.flag_or("mlp_bias", false))
-    config.refuse("mlp_bias", "false", "Biases of the feed-forward are not supported in a head.");
-}
 
 /// A decoder layer of Llama's form from the keys of a config.json, without the norm and the second input that
 /// depend on the version.
 ModelConfig read_layer(const ConfigValues& config, const ModelConfig& target) {
-  require_silu_of_head(config);
+  if (config.flag_or("attention_bias", false))
+    config.refuse("attention_bias", "false; a bias of q, k and v alone is \"qkv_bias\"",
+                  "Biases of other matrices are not supported in a head.");
   ModelConfig layer;
   layer.family = "llama";
   layer.name = target.name + " head";
@@ -40,24 +32,7 @@ ModelConfig read_layer(const ConfigValues& config, const ModelConfig& target) {
   layer.layers = 1;
   layer.bare = true;
   layer.final_norm = false;
-  layer.heads = config.integer("num_attention_heads", 1, kMostLayerWidth);
-  layer.kv_heads = config.integer_or("num_key_value_heads", layer.heads, 1, kMostLayerWidth);
-  if (layer.heads % layer.kv_heads != 0)
-    config.refuse("num_key_value_heads", fmt::format("a divisor of {} query heads", layer.heads), "");
-  if (!config.has("head_dim") && layer.hidden % layer.heads != 0) {
-    config.refuse("num_attention_heads", fmt::format("a divisor of the width {}", layer.hidden),
-                  "Or state head_dim.");
-  }
-  layer.head_dim = config.integer_or("head_dim", layer.hidden / layer.heads, 1, kMostLayerWidth);
-  if (layer.head_dim < 2 || layer.head_dim % 2 != 0) {
-    throw Error({config.name("head_dim"), fmt::format("{}", layer.head_dim),
-                 "an even number, because RoPE rotates pairs", ""});
-  }
-  if (std::int64_t{layer.heads} * layer.head_dim > kMostLayerWidth) {
-    config.refuse("num_attention_heads", fmt::format("heads * head_dim of at most {}", kMostLayerWidth), "");
-  }
-  layer.ffn = config.integer("intermediate_size", 1, kMostLayerWidth);
-  layer.norm_eps = config.positive("rms_norm_eps");
+  read_head_layer_shape(config, layer);
   layer.qkv_bias = config.flag_or("qkv_bias", false);
   json rope = config.json();
   const bool stated = config.has("rope_theta") ||

@@ -131,8 +131,8 @@ class Model : public std::enable_shared_from_this<Model> {
   std::unique_ptr<Session> open(int capacity, int scratch = 128) const;
 
   /// One forward for all sequences together. The bits of a row do not depend on what else is fed. If a feed
-  /// is refused, the sessions stay as they were. If the forward fails later, as when the device fails, the
-  /// sessions have no rows in flight, and what was committed stays.
+  /// is refused, the sessions stay as they were. If the forward fails later, for example because the
+  /// device fails, the sessions keep their committed rows and have no rows in flight.
   void forward(std::span<const Feed> feeds) const;
   /// Queues a forward of rows whose tokens and positions only the backend needs to know
   /// (core/backend/plan.h). `logits` is in the backend's memory, [wanted_count, head_rows]. Does not change

@@ -79,8 +79,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
                    "a position below its context of " + std::to_string(c.context), ""});
     }
   }
-  // If the forward fails later, for example because the device does, its rows have no K/V or wrong ones. So
-  // they do not stay in flight.
+  // If the forward fails later, for example because the device fails, the K/V of its rows are missing or
+  // wrong. So the rows do not stay in flight.
   struct AddedRows {
     std::span<const Feed> feeds;
     std::size_t count = 0;  // feeds whose rows are in flight

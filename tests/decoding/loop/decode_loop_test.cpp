@@ -443,6 +443,41 @@ TEST_F(DecodeLoopTest, LossyRulesGetTheirDistance) {
   EXPECT_GT(measured, 0);
 }
 
+// p and q are the same after every token. With min_block 2 the first drafted token is accepted untested, so
+// the output law is q. The law of the next tokens is that of top_beta: q(a) + (1 - q(a)) p(a) for the best
+// token a.
+TEST_F(DecodeLoopTest, TheDistanceOfMinimumBlockDependsOnTheDepth) {
+  const auto table = [](const std::vector<float>& row) {
+    std::vector<float> rows;
+    for (int i = 0; i < 4; ++i) rows.insert(rows.end(), row.begin(), row.end());
+    return markov_table(4, rows);
+  };
+  const ModelPtr p = load_tiny(table({2, 0, 0, 0})), q = load_tiny(table({0, 2, 0, 0}), p);
+  Decode decode{.target = p,
+                .draft = q,
+                .strategy = choose("speculative_sampling", {{"gamma", 3}, {"budget", "fixed"}}),
+                .options = {{"max_tokens", 60},
+                            {"temperature", 1},
+                            {"rule", "minimum_block"},
+                            {"min_block", 2},
+                            {"beta", 1},
+                            {"ignore_eos", true}},
+                .prompt = {0}};
+  const double sum = std::exp(2.) + 3, often = std::exp(2.) / sum, seldom = 1 / sum;
+  const double untested = often - seldom;                            // TV(p, q)
+  const double as_top_beta = seldom + (1 - seldom) * often - often;  // what the best token gains
+  int first = 0, later = 0;
+  for (const StepRecord& step : decode.run().steps) {
+    for (std::size_t i = 0; i < step.drafted.size(); ++i) {
+      if (step.drafted[i].distance < 0) continue;
+      EXPECT_NEAR(step.drafted[i].distance, i == 0 ? untested : as_top_beta, 1e-5);
+      ++(i == 0 ? first : later);
+    }
+  }
+  EXPECT_GT(first, 0);
+  EXPECT_GT(later, 0);
+}
+
 TEST_F(DecodeLoopTest, NanLogitsAreAnErrorAndLeaveTheLoopUsable) {
   // 0 -> 1 -> 2 -> infinity, as the product of two finite weights (others are refused at load); 3 -> 3.
   TinyModel tiny = markov_table(4, {0, 9, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 9});

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/model/heads/block_head.h"
 #include "core/model/heads/pass_embeddings.h"
+#include "tests/base/error_text.h"
 #include "tests/model/heads/random_heads.h"
 
 // Block drafts and look-ahead embeddings: what the logits of a block depend on, and what is refused with the
@@ -24,16 +25,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kWidth = 32;  // of tiny_shape()
-
-template <class Read>
-std::string message(const Read& read) {
-  try {
-    read();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class BlockHeads : public testing::Test {
  protected:
@@ -65,7 +56,7 @@ class BlockHeads : public testing::Test {
     Tensors tensors = random_head_tensors(kind, tiny_.config, {});
     for (const auto& [name, tensor] : other) tensors[name] = tensor;
     write_head_folder(folder(), card, tensors);
-    return message([&] {
+    return message_of([&] {
       if (kind == "pass") PassEmbeddings(read_head_card(folder(), HeadKind::kPass, *target_), *target_);
       else BlockHead(read_head_card(folder(), HeadKind::kBlockDraft, *target_), target_, 16);
     });
@@ -160,7 +151,7 @@ TEST_F(BlockHeads, RefuseCardsThatDoNotFit) {
               AllOf(HasSubstr("vocab"), HasSubstr("got 63"), HasSubstr("expected 64")));
   EXPECT_THAT(refused("pass", {{"kind", "block_draft"}}), HasSubstr("block_size"));
   write_head_folder(folder(), head_card("pass", tiny_.config, {}), {});
-  EXPECT_THAT(message([&] { read_head_card(folder(), HeadKind::kBlockDraft, *target_); }),
+  EXPECT_THAT(message_of([&] { read_head_card(folder(), HeadKind::kBlockDraft, *target_); }),
               AllOf(HasSubstr("heads of the kind pass"), HasSubstr("block_draft")));
 }
 
@@ -216,12 +207,12 @@ TEST_F(BlockHeads, PublishedDraftsSayWhatTheyRead) {
   EXPECT_EQ(card.block.taps, (std::vector<int>{1, kFinalNorm}));
   EXPECT_NO_THROW(BlockHead(card, target_, 16));
   EXPECT_EQ(read({{"block_size", nullptr}, {"dflash_config", {{"block_size", 8}}}}).heads, 7);
-  EXPECT_THAT(message([&] { read({{"num_target_layers", 36}}); }),
+  EXPECT_THAT(message_of([&] { read({{"num_target_layers", 36}}); }),
               AllOf(HasSubstr("num_target_layers"), HasSubstr("got 36"), HasSubstr("expected 2")));
-  EXPECT_THAT(message([&] { read({{"hidden_size", 64}}); }), HasSubstr("hidden_size"));
-  EXPECT_THAT(message([&] { read({{"dflash_config", {{"target_layer_ids", {0, 2}}}}}); }),
+  EXPECT_THAT(message_of([&] { read({{"hidden_size", 64}}); }), HasSubstr("hidden_size"));
+  EXPECT_THAT(message_of([&] { read({{"dflash_config", {{"target_layer_ids", {0, 2}}}}}); }),
               AllOf(HasSubstr("target_layer_ids"), HasSubstr("[0,2]"), HasSubstr("from 0 to 1")));
-  EXPECT_THAT(message([&] { read({{"use_sliding_window", true}}); }), HasSubstr("use_sliding_window"));
+  EXPECT_THAT(message_of([&] { read({{"use_sliding_window", true}}); }), HasSubstr("use_sliding_window"));
 }
 
 }  // namespace

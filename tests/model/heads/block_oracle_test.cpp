@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +13,7 @@
 #include "core/model/heads/block_head.h"
 #include "core/model/heads/pass_embeddings.h"
 #include "core/model/net/session.h"
+#include "tests/model/heads/golden_logits.h"
 #include "tests/model/net/family_logits.h"
 
 // A block draft in the published layout of DFlash, and look-ahead embeddings of PaSS, against PyTorch in
@@ -39,20 +39,7 @@ class BlockOracle : public testing::TestWithParam<const char*> {
     run_ = std::make_unique<HeadRunner>(target_);
   }
   void expect_golden(const std::vector<float>& got) const {
-    std::vector<double> wanted;
-    for (const auto& row : golden_["logits"][0]) {
-      const auto numbers = row.get<std::vector<double>>();
-      wanted.insert(wanted.end(), numbers.begin(), numbers.end());
-    }
-    ASSERT_EQ(got.size(), wanted.size());
-    double largest = 0, worst = 0;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      ASSERT_TRUE(std::isfinite(got[i])) << i;
-      largest = std::max(largest, std::abs(wanted[i]));
-      worst = std::max(worst, std::abs(wanted[i] - static_cast<double>(got[i])));
-    }
-    EXPECT_GT(largest, .1);
-    EXPECT_LE(worst, (simulated() ? 6e-2 : 1e-4) * largest);
+    expect_golden_logits(golden_["logits"][0], got, simulated() ? 6e-2 : 1e-4);
   }
 
   std::filesystem::path folder_;

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/model/heads/eagle_head.h"
+#include "tests/base/error_text.h"
 #include "tests/model/heads/random_heads.h"
 
 // Files of EAGLE and EAGLE-3 heads: what is read from the card or the published config.json, and what is
@@ -20,16 +21,6 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kVocab = 64;  // of tiny_shape()
-
-template <class Run>
-std::string message(const Run& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class EagleFiles : public testing::Test {
  protected:
@@ -48,7 +39,7 @@ class EagleFiles : public testing::Test {
     return load();
   }
   std::string load() const {
-    return message([&] { EagleHead(read_head_card(folder(), HeadKind::kEagle, *target_), target_); });
+    return message_of([&] { EagleHead(read_head_card(folder(), HeadKind::kEagle, *target_), target_); });
   }
   // Writes a published head.
   void publish(const Json& config, const Tensors& tensors, const std::vector<RawTensor>& more = {}) const {

@@ -39,10 +39,11 @@ class Reader {
   }
   /// Logits after the newest position.
   Rows logits() { return logits_of(newest_); }
-  /// Drafts a tree of two tokens and one child of each from the head's own features. Keeps nothing.
-  Rows draft(const std::vector<Token>& tokens) {
+  /// Drafts a tree of two tokens and one child of each from the head's own features, of which the first is
+  /// that of `from`, a reader. Keeps nothing.
+  Rows draft(const std::vector<Token>& tokens, const Reader& from) {
     const std::vector<std::int32_t> roots{-1, -1}, both{0, 0}, each{0, 1};
-    run_.select(newest_, both, features_);
+    run_.select(from.newest_, both, features_);
     head_.forward(run_, {*session_, TokenSpan(tokens).first(2), features_, roots}, drafted_);
     Rows out = logits_of(drafted_);
     run_.select(drafted_, each, features_);
@@ -51,6 +52,7 @@ class Reader {
     out.insert(out.end(), below.begin(), below.end());
     return out;
   }
+  Rows draft(const std::vector<Token>& tokens) { return draft(tokens, *this); }
   int length() const { return session_->length(); }
 
  private:
@@ -112,11 +114,11 @@ TEST_P(EagleHeads, TheCacheIsThatOfAFreshStart) {
       fresh.read(text_states, text);
       ASSERT_EQ(reader.logits(), fresh.logits()) << round;
       ASSERT_EQ(drafted, fresh.draft(guesses)) << round;
-      Reader blind(head, run);  // one state was never read
+      Reader blind(head, run);  // read another state at position 0
       Rows without = text_states;
       without[0] += 1;
       blind.read(without, text);
-      EXPECT_NE(drafted, blind.draft(guesses)) << "the drafts do not depend on the cache";
+      EXPECT_NE(drafted, blind.draft(guesses, reader)) << "the drafts do not depend on the cache";
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "core/model/heads/hydra_heads.h"
 #include "core/model/heads/medusa_heads.h"
 #include "core/model/heads/mlp_speculator_heads.h"
+#include "tests/base/error_text.h"
 #include "tests/model/heads/random_heads.h"
 
 // Cards of heads: what is read, and what is refused with the file, what was found and what was expected.
@@ -18,16 +19,6 @@ namespace {
 using namespace speclab::fixtures;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-template <class Read>
-std::string message(const Read& read) {
-  try {
-    read();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 class HeadCards : public testing::Test {
  protected:
@@ -42,7 +33,7 @@ class HeadCards : public testing::Test {
     Json card = head_card("medusa", tiny_.config, {});
     card.merge_patch(changes);
     write_head_folder(folder(), card, random_head_tensors("medusa", tiny_.config, {}));
-    return message([&] { MedusaHeads(read(), *target_); });
+    return message_of([&] { MedusaHeads(read(), *target_); });
   }
 
   TempDir dir_;
@@ -110,7 +101,7 @@ TEST_F(HeadCards, RefuseWeightsThatDoNotFit) {
     Json with_map = card;
     if (!ids.empty()) with_map["vocabulary_map"] = "draft_vocab";
     write_head_folder(folder(), with_map, tensors, ids);
-    return message([&] { MedusaHeads(read(), *target_); });
+    return message_of([&] { MedusaHeads(read(), *target_); });
   };
   tensors.at("1.1.weight").shape = {32, 64};
   EXPECT_THAT(loaded(), AllOf(HasSubstr("tensor 1.1.weight"), HasSubstr("got shape [32, 64]"),
@@ -130,19 +121,19 @@ TEST_F(HeadCards, RefuseFilesOfPyTorch) {
   write_file(folder() / "config.json", Json{{"medusa_num_heads", 2}}.dump());
   write_file(folder() / "medusa_lm_head.pt", "a pickle");
   const std::string convert = "scripts/models/convert_head.py";
-  EXPECT_THAT(message([&] { read(); }), AllOf(HasSubstr("medusa_lm_head.pt"), HasSubstr(convert)));
-  EXPECT_THAT(message([&] { read_head_card(folder() / "x.pt", HeadKind::kMedusa, *target_); }),
+  EXPECT_THAT(message_of([&] { read(); }), AllOf(HasSubstr("medusa_lm_head.pt"), HasSubstr(convert)));
+  EXPECT_THAT(message_of([&] { read_head_card(folder() / "x.pt", HeadKind::kMedusa, *target_); }),
               AllOf(HasSubstr("x.pt"), HasSubstr(convert)));
   EXPECT_THAT(refused({{"weights", "head.bin"}}), AllOf(HasSubstr("head.bin"), HasSubstr(convert)));
 }
 
 TEST_F(HeadCards, RefusePathsWithoutACard) {
-  EXPECT_THAT(message([&] { read(); }), AllOf(HasSubstr(folder().string()), HasSubstr("no such folder")));
+  EXPECT_THAT(message_of([&] { read(); }), AllOf(HasSubstr(folder().string()), HasSubstr("no such folder")));
   std::filesystem::create_directories(folder());
-  EXPECT_THAT(message([&] { read(); }), HasSubstr("neither head.json nor config.json"));
+  EXPECT_THAT(message_of([&] { read(); }), HasSubstr("neither head.json nor config.json"));
   write_head_folder(folder(), Json::object(), {});
-  EXPECT_THAT(message([&] { read(); }), HasSubstr("medusa_num_heads"));
-  EXPECT_THAT(message([&] { read_head_card(folder() / "head.safetensors", HeadKind::kMedusa, *target_); }),
+  EXPECT_THAT(message_of([&] { read(); }), HasSubstr("medusa_num_heads"));
+  EXPECT_THAT(message_of([&] { read_head_card(folder() / "head.safetensors", HeadKind::kMedusa, *target_); }),
               HasSubstr("Name the folder"));
 }
 
@@ -165,7 +156,7 @@ TEST_F(HeadCards, ReadPublishedHeads) {
           prefixed);
   EXPECT_EQ(MedusaHeads(read(), *target_).count(), 3);
   publish({{"medusa_num_heads", 3}, {"num_hidden_layers", 4}}, "model.safetensors", prefixed);
-  EXPECT_THAT(message([&] { read(); }), AllOf(HasSubstr("num_hidden_layers"), HasSubstr("got 4")));
+  EXPECT_THAT(message_of([&] { read(); }), AllOf(HasSubstr("num_hidden_layers"), HasSubstr("got 4")));
 
   Json hydra = {{"hydra_num_heads", 3},
                 {"hydra_num_layers", 1},
@@ -178,10 +169,10 @@ TEST_F(HeadCards, ReadPublishedHeads) {
   EXPECT_EQ(HydraHeads(read(HeadKind::kHydra), target_).count(), 3);
   hydra["grounded_heads"] = false;
   publish(hydra, "hydra_lm_head.safetensors", of_hydra);
-  EXPECT_THAT(message([&] { read(HeadKind::kHydra); }), HasSubstr("grounded_heads"));
+  EXPECT_THAT(message_of([&] { read(HeadKind::kHydra); }), HasSubstr("grounded_heads"));
   hydra.update({{"grounded_heads", true}, {"hydra_head_arch", "eagle-attn"}});
   publish(hydra, "hydra_lm_head.safetensors", of_hydra);
-  EXPECT_THAT(message([&] { read(HeadKind::kHydra); }), HasSubstr("eagle-attn"));
+  EXPECT_THAT(message_of([&] { read(HeadKind::kHydra); }), HasSubstr("eagle-attn"));
 
   Json speculator = {{"n_predict", 3},
                      {"emb_dim", 32},
@@ -201,7 +192,7 @@ TEST_F(HeadCards, ReadPublishedHeads) {
   EXPECT_EQ(MlpSpeculatorHeads(card, *target_).count(), 3);
   speculator["emb_dim"] = 48;
   publish(speculator, "model.safetensors", named);
-  EXPECT_THAT(message([&] { read(HeadKind::kMlpSpeculator); }),
+  EXPECT_THAT(message_of([&] { read(HeadKind::kMlpSpeculator); }),
               AllOf(HasSubstr("emb_dim"), HasSubstr("got 48"), HasSubstr("expected 32")));
 }
 

@@ -1,7 +1,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -16,6 +15,7 @@
 #include "core/model/heads/mlp_speculator_heads.h"
 #include "core/model/net/session.h"
 #include "tests/model/files/model_files.h"
+#include "tests/model/heads/golden_logits.h"
 #include "tests/model/net/family_logits.h"
 
 // Logits of tiny random heads in the published layouts against PyTorch in float32 (scripts/oracle/heads.py
@@ -52,23 +52,11 @@ class HeadOracle : public testing::TestWithParam<const char*> {
     return out;
   }
   void expect_golden(int head, const HeadRows& logits) {
-    const Json& expected = golden_["logits"][static_cast<std::size_t>(head)];
+    SCOPED_TRACE(head);
     std::vector<float> got(static_cast<std::size_t>(logits.rows()) *
                            static_cast<std::size_t>(logits.width()));
     run_->get(logits, got.data());
-    std::vector<double> wanted;
-    for (const Json& row : expected) {
-      const auto numbers = row.get<std::vector<double>>();
-      wanted.insert(wanted.end(), numbers.begin(), numbers.end());
-    }
-    ASSERT_EQ(got.size(), wanted.size());
-    double largest = 0, worst = 0;
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-      ASSERT_TRUE(std::isfinite(got[i])) << i;
-      largest = std::max(largest, std::abs(wanted[i]));
-      worst = std::max(worst, std::abs(wanted[i] - static_cast<double>(got[i])));
-    }
-    EXPECT_LE(worst, 1e-4 * largest) << GetParam() << " head " << head;
+    expect_golden_logits(golden_["logits"][static_cast<std::size_t>(head)], got, 1e-4);
   }
   int expected_heads() const { return static_cast<int>(golden_["logits"].size()); }
 

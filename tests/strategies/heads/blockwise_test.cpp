@@ -29,10 +29,10 @@ ModelPtr target_of_words() {
   return load_tiny(markov_table(count, logits));
 }
 
-/// What a head guesses after a word in place of the right word.
+/// A wrong guess: after `word`, the head guesses the word that follows `guess_after` in the target.
 struct Wrong {
   int head;
-  Token word, guess_after;  ///< the guess is what the target says after `guess_after`
+  Token word, guess_after;
 };
 
 /// Heads that are right, except for `wrong`. The target's state after a word is the word, as a one-hot

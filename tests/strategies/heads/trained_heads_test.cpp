@@ -336,7 +336,9 @@ TEST_F(HeadStrategies, EagleSaysWhatDoesNotFit) {
               {{"head", eagle}, {"shape", "fixed"}, {"children", "without_replacement"}, {"budget", "auto"}}),
       AllOf(HasSubstr("children, budget"), HasSubstr("fixed")));
   EXPECT_THAT(message("eagle", {{"head", eagle}, {"depth", 100}, {"expand", 100}}),
-              AllOf(HasSubstr("depth, expand"), HasSubstr("up to 9900 nodes")));
+              AllOf(HasSubstr("depth, expand"), HasSubstr("up to 9772 nodes")));  // 8 + 64 + 97 * 100
+  EXPECT_EQ(message("eagle", {{"head", eagle}, {"depth", 100}, {"expand", 100}, {"branches", 1}}),
+            "no error");
 }
 
 // Typical acceptance as in Medusa's code (Cai et al. 2024) judges the tree; it is lossy above temperature 0.

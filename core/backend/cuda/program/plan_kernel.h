@@ -45,8 +45,8 @@ SPECLAB_BOTH int plan_draft_limit(int depth, std::int64_t position, int emitted,
 }
 
 /// Returns the number that is both the slot and the position of the pending token in a cache of `capacity`
-/// positions. A queued round may run after the text has reached the end of the cache. Then the rows of this
-/// round use the last positions, and nobody reads their results.
+/// positions. A queued round may run after the text has reached the end of the cache. Such a round
+/// uses the last positions of the cache, and its results are not read.
 SPECLAB_BOTH int plan_origin(std::int64_t position, int capacity) {
   const std::int64_t origin = position < capacity ? position : capacity - 1;
   return origin > 1 ? static_cast<int>(origin) : 1;

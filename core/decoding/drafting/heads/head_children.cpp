@@ -42,6 +42,10 @@ bool HeadChildren::take_row(const Sequence& sequence, std::span<const float> log
     if (std::all_of(row_.begin(), row_.end(), [](float logit) { return std::isinf(logit) && logit < 0; }))
       return false;
   }
+  if (std::any_of(row_.begin(), row_.end(), [](float logit) { return std::isnan(logit); })) {
+    throw Error({"logits of the trained head", "nan", "numbers",
+                 "The head is broken, or it was trained for other weights of the target."});
+  }
   if (options_.children != HeadDraw::best) return true;
   soft_.assign_logits(row_, kAtOne, ids_, vocab_);
   soft_.top(most, best_);

@@ -20,13 +20,12 @@ struct HeadStrategyOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// What is special about such a strategy: the texts of its StrategyInfo that differ from strategy to
-/// strategy.
+/// The texts of a StrategyInfo that differ between these strategies.
 struct HeadStrategyTexts {
   std::string_view name, summary, paper, draft_source, criterion, trained;
 };
-/// The whole description. What drafts of such strategies have in common is added: a tree of a fixed shape,
-/// the loss class of its acceptance rule, and the option "head", which must name a file.
+/// Returns the whole description: these texts, and what the strategies have in common. They draft trees of a
+/// fixed shape, have the loss class of the acceptance rule, and need the option "head".
 StrategyInfo head_strategy_info(const HeadStrategyTexts& own);
 
 }  // namespace speclab

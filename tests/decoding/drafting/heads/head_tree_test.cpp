@@ -6,6 +6,7 @@
 #include "core/base/error.h"
 #include "core/decoding/drafting/heads/head_tree.h"
 #include "core/measure/run_result.h"
+#include "tests/base/error_text.h"
 #include "tests/model/files/model_files.h"
 
 // Shapes of the trees that heads draft: index paths, files, the head's own tree.
@@ -16,16 +17,6 @@ namespace {
 using namespace speclab::fixtures;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
-
-template <class Make>
-std::string message(const Make& make) {
-  try {
-    make();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 // The figure of Medusa's tree attention (Cai et al. 2024): two tokens of the first head, and three of the
 // second head below each of them.
@@ -46,11 +37,11 @@ TEST(HeadTree, PathsComeInAnyOrder) {
   EXPECT_EQ(shape.children(1), 1);
   EXPECT_EQ(shape.children(2), 0);
   EXPECT_EQ(shape.children(3), 1);
-  EXPECT_THAT(message([] { shape_of_paths({{0}, {0, 1}}, "list"); }),
+  EXPECT_THAT(message_of([] { shape_of_paths({{0}, {0, 1}}, "list"); }),
               AllOf(HasSubstr("list"), HasSubstr("[0, 1]"), HasSubstr("lower last rank")));
-  EXPECT_THAT(message([] { shape_of_paths({{0}, {1, 0}}, "list"); }),
+  EXPECT_THAT(message_of([] { shape_of_paths({{0}, {1, 0}}, "list"); }),
               AllOf(HasSubstr("[1, 0]"), HasSubstr("without its last rank")));
-  EXPECT_THAT(message([] { shape_of_paths({{0}, {0}}, "list"); }), HasSubstr("each path once"));
+  EXPECT_THAT(message_of([] { shape_of_paths({{0}, {0}}, "list"); }), HasSubstr("each path once"));
 }
 
 TEST(HeadTree, ThePublishedTreeOfMedusa) {
@@ -61,9 +52,9 @@ TEST(HeadTree, ThePublishedTreeOfMedusa) {
   EXPECT_EQ(shape.nodes(), 64);  // with the pending token
   EXPECT_EQ(shape.depth(), 4);
   EXPECT_EQ(shape.children(0), 10);
-  EXPECT_THAT(message([&] { options.shape(card, 3, 100, "test"); }),
+  EXPECT_THAT(message_of([&] { options.shape(card, 3, 100, "test"); }),
               AllOf(HasSubstr("4 levels"), HasSubstr("at most 3")));
-  EXPECT_THAT(message([&] { options.shape(card, 4, 9, "test"); }),
+  EXPECT_THAT(message_of([&] { options.shape(card, 4, 9, "test"); }),
               AllOf(HasSubstr("10 children"), HasSubstr("at most 9")));
 }
 
@@ -87,9 +78,9 @@ TEST(HeadTree, OptionsComeBeforeTheCard) {
   EXPECT_EQ(options.shape(card, 3, 9, "test").widths(), (std::vector<int>{3, 1}));
   const TempDir dir;
   options.tree = (dir.path() / "tree.json").string();
-  EXPECT_THAT(message([&] { options.shape(card, 3, 9, "test"); }), HasSubstr("test: widths, tree"));
+  EXPECT_THAT(message_of([&] { options.shape(card, 3, 9, "test"); }), HasSubstr("test: widths, tree"));
   options.widths.clear();
-  EXPECT_THAT(message([&] { options.shape(card, 3, 9, "test"); }), HasSubstr("tree.json"));
+  EXPECT_THAT(message_of([&] { options.shape(card, 3, 9, "test"); }), HasSubstr("tree.json"));
   using json = nlohmann::json;
   write_json_file(options.tree, json::parse("[[0], [0, 0]]"));
   EXPECT_EQ(options.shape(card, 3, 9, "test").widths(), (std::vector<int>{1, 1}));
@@ -99,10 +90,10 @@ TEST(HeadTree, OptionsComeBeforeTheCard) {
                   json::parse(R"({"format": "speclab tree 1", "parents": [0, 1], "ranks": [1, 1]})"));
   EXPECT_EQ(options.shape(card, 3, 9, "test").widths(), (std::vector<int>{1, 1}));
   write_json_file(options.tree, json::parse("[[0], [0.5]]"));
-  EXPECT_THAT(message([&] { options.shape(card, 3, 9, "test"); }),
+  EXPECT_THAT(message_of([&] { options.shape(card, 3, 9, "test"); }),
               AllOf(HasSubstr("tree.json: /1"), HasSubstr("[0.5]")));
   write_json_file(options.tree, json::parse(R"({"paths": 3})"));
-  EXPECT_THAT(message([&] { options.shape(card, 3, 9, "test"); }), HasSubstr("tree.json: /paths"));
+  EXPECT_THAT(message_of([&] { options.shape(card, 3, 9, "test"); }), HasSubstr("tree.json: /paths"));
 }
 
 }  // namespace
