@@ -142,6 +142,8 @@ TEST_F(BlockHeads, RefuseCardsThatDoNotFit) {
               AllOf(HasSubstr("mask_token_id"), HasSubstr("got 64"), HasSubstr("from 0 to 63")));
   EXPECT_THAT(refused("block_draft", {{"shape", {{"num_key_value_heads", 3}}}}),
               AllOf(HasSubstr("num_key_value_heads"), HasSubstr("a divisor of 2")));
+  EXPECT_THAT(refused("block_draft", {{"shape", {{"mlp_bias", true}}}}),
+              AllOf(HasSubstr("mlp_bias"), HasSubstr("feed-forward")));
   EXPECT_THAT(refused("block_draft", {{"shape", {{"layer_types", {"sliding_attention"}}}}}),
               AllOf(HasSubstr("layer_types"), HasSubstr("sliding window")));
   EXPECT_THAT(refused("block_draft", {{"shape", {{"rope_theta", nullptr}}}}), HasSubstr("rope_theta"));

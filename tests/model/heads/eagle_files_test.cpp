@@ -135,6 +135,7 @@ TEST_F(EagleFiles, ReadPublishedHeads) {
                                                               {"num_hidden_layers", 2},
                                                               {"hidden_act", "gelu"},
                                                               {"attention_bias", true},
+                                                              {"mlp_bias", true},
                                                               {"num_key_value_heads", 3},
                                                               {"head_dim", 7}}) {
     publish(config_of({{key, value}}), tensors);

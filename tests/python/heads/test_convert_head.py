@@ -83,6 +83,8 @@ class Cards(unittest.TestCase):
             self.card({"medusa_num_heads": 2}, {"x": (1,)})
         with self.assertRaisesRegex(SystemExit, "neither"):
             self.card({"architectures": []}, {})
+        with self.assertRaisesRegex(SystemExit, "a DFlash draft"):
+            self.card({"dflash_config": {}, "num_attention_heads": 4}, {"fc.weight": (8, 16)})
 
     def test_prefixes_of_whole_models_are_dropped(self):
         self.assertEqual(convert_head.plain_name("medusa_head.0.0.linear.weight"), "0.0.linear.weight")

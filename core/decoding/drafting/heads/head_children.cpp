@@ -1,6 +1,7 @@
 #include "core/decoding/drafting/heads/head_children.h"
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +12,21 @@ namespace speclab {
 namespace {
 
 constexpr SamplingParams kAtOne{.temperature = 1, .top_k = 0, .top_p = 1};
+
+// Runs `use`, which reads a row of a head. If it refuses the row, the error names the head, not the target.
+template <typename Use>
+void use_row(std::span<const float> row, const Use& use) {
+  try {
+    use();
+  } catch (const Error&) {
+    if (std::none_of(row.begin(), row.end(),
+                     [](float logit) { return std::isnan(logit) || logit > FLT_MAX; }))
+      throw;
+    throw Error({"logits of the trained head", "nan or infinity",
+                 "finite numbers (or -inf for a banned token)",
+                 "The head is broken, or it was trained for other weights of the target."});
+  }
+}
 
 }  // namespace
 
@@ -42,12 +58,8 @@ bool HeadChildren::take_row(const Sequence& sequence, std::span<const float> log
     if (std::all_of(row_.begin(), row_.end(), [](float logit) { return std::isinf(logit) && logit < 0; }))
       return false;
   }
-  if (std::any_of(row_.begin(), row_.end(), [](float logit) { return std::isnan(logit); })) {
-    throw Error({"logits of the trained head", "nan", "numbers",
-                 "The head is broken, or it was trained for other weights of the target."});
-  }
   if (options_.children != HeadDraw::best) return true;
-  soft_.assign_logits(row_, kAtOne, ids_, vocab_);
+  use_row(row_, [&] { soft_.assign_logits(row_, kAtOne, ids_, vocab_); });
   soft_.top(most, best_);
   return !best_.empty();
 }
@@ -78,7 +90,9 @@ void HeadChildren::add(const Sequence& sequence, Draft& draft, int parent, int c
                               (at.tree.size() - at.first) % at.sequence.noise_streams);
     return q.sample(at.sequence.coins, at.sequence.draft_coin(at.tree.size()));
   };
-  siblings_.add(draft, parent, count, row_, options_.draft.over(sequence.sampling), ids_, vocab_, draw);
+  use_row(row_, [&] {
+    siblings_.add(draft, parent, count, row_, options_.draft.over(sequence.sampling), ids_, vocab_, draw);
+  });
 }
 
 void HeadChildren::grow(const Sequence& sequence, Draft& draft, const TreeShape& shape,

@@ -29,6 +29,28 @@ class TeacherRun : public Speclab {
   std::vector<json> estimates() { return read_json_lines(dir() / "run" / "teacher.jsonl"); }
 };
 
+// minimum_block accepts the first tokens untested, so it has no alpha, and none is estimated.
+TEST_F(TeacherRun, ARuleWithoutAlphaHasNoEstimate) {
+  json one = config();
+  one["prompts"] = {{"inline", {"1 2 3"}}};
+  one["repeats"] = 1;
+  one["options"].update({{"max_tokens", 4}, {"temperature", 1}, {"ignore_eos", true}});
+  one["cases"] = json::array({{{"strategy", "autoregressive"}},
+                              {{"strategy", "speculative_sampling"},
+                               {"draft", "skip"},
+                               {"gamma", 2},
+                               {"rule", {"top_beta", "minimum_block"}}}});
+  write(one);
+  write_draft(kNone);
+  measure();
+  std::set<std::string> estimated;
+  for (const json& line : estimates()) {
+    if (line["kind"] == "alpha") estimated.insert(line["case"].get<std::string>());
+  }
+  ASSERT_EQ(estimated.size(), 1u);
+  EXPECT_THAT(*estimated.begin(), HasSubstr("top_beta"));
+}
+
 // The estimate needs the draft's row after the second to last token of the text, because this row predicts
 // the last token. Decoding does not draft there.
 TEST_F(TeacherRun, AFailedEstimateIsInTheRecordAndInTheExitCode) {
