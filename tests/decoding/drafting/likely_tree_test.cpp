@@ -76,7 +76,10 @@ TEST(LikelyTree, AmongEqualsParentsComeFirst) {
   draft.reset(0);
   tree.keep(30, draft);
   ASSERT_EQ(draft.tree.drafted(), 30);
-  for (int node = 1; node <= 30; ++node) EXPECT_EQ(draft.tree.parent(node), node - 1);
+  for (int node = 1; node <= 30; ++node) {
+    EXPECT_EQ(draft.tree.token(node), node - 1);
+    EXPECT_EQ(draft.tree.parent(node), node - 1);
+  }
   EXPECT_THROW(tree.add(60, 60, 1, 1), Bug);
   tree.clear();
   draft.reset(0);
