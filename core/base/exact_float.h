@@ -56,7 +56,7 @@ SPECLAB_EXACT float fraction_of(std::uint32_t x) {
   return (high * 65536.0f + (low + 0.5f)) * 0x1p-32f;
 }
 
-/// A standard exponential number from 32 random bits: -log(1 - (x + 1/2) / 2^32).
+/// A number with the standard exponential distribution, made from 32 random bits: -log(1 - (x + 1/2) / 2^32).
 SPECLAB_EXACT float exponential(std::uint32_t x) {
   const float v = fraction_of(x), w = fraction_of(~x);
   const auto shifted = static_cast<std::int32_t>(exact_bits(w) - 0x3f3504f3u);  // bits of sqrt(1/2)
@@ -67,8 +67,8 @@ SPECLAB_EXACT float exponential(std::uint32_t x) {
   return -(ef * 0.693147181f + log1p_reduced(t));
 }
 
-/// The arrival time of a token with this positive weight: an exponential number / weight. The token that
-/// arrives first is a sample of the weights (Gumbel-max trick).
+/// The arrival time of a token with this positive weight: exponential() / weight. The token of a row that
+/// arrives first is drawn with a probability proportional to its weight (Gumbel-max trick).
 SPECLAB_EXACT float arrival(std::uint32_t random_bits, float weight) {
   return exponential(random_bits) / weight;
 }

@@ -20,7 +20,7 @@ bool path_exists(const std::filesystem::path& path);
 /// The entries of a folder, sorted by name. Empty when there is no such folder.
 std::vector<std::filesystem::path> folder_entries(const std::filesystem::path& folder);
 
-/// Makes the folder and its missing parents. If one of them cannot be made, removes the others again and
+/// Makes the folder and its missing parents. If one of them cannot be made, removes those that it made and
 /// throws Error. Returns the folders that it made, outermost first.
 std::vector<std::filesystem::path> make_folders(const std::filesystem::path& folder);
 

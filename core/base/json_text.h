@@ -11,8 +11,8 @@ namespace speclab {
 
 /// Parses strict JSON: one value with nothing after it, no comments, no repeated key in an object, at most
 /// 200 levels of nesting (code that copies, prints or destroys a value recurses once per level). Throws Error
-/// with `name` (usually a file) and, except for repeated keys and too many levels, with line and column. Both
-/// count from 1, columns in bytes.
+/// with `name` (usually a file) and, except for repeated keys and too many levels, with line and column.
+/// Lines and columns count from 1; a column is a byte.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
 /// Limits on a JSON text from an untrusted file, which keep the memory for parsing close to the text's size.
@@ -27,7 +27,7 @@ struct JsonLimits {
 /// Parses a JSON object as parse_json does and calls `member` for each of its members, in the order
 /// of the text. Values that are objects or lists are dropped after the call. Throws Error for
 /// everything that parse_json refuses, for a value that is not an object, and as soon as a limit is
-/// exceeded. `member` may have been called before that.
+/// exceeded. `member` may have been called before the Error.
 void parse_json_members(
     std::string_view text, const std::string& name, const JsonLimits& limits,
     const std::function<void(const std::string& key, const nlohmann::json& value)>& member);

@@ -74,7 +74,7 @@ class OptionVisitor {
   void operator()(std::string_view name, std::vector<std::string>& value, std::string_view help);
 
   /// Applies to the option that was declared last. In a record that was written before the option existed,
-  /// the option counts as having this value, which may differ from the default of today.
+  /// the option counts as having this value, which may differ from today's default.
   void absent_means(std::string_view value);
 
   struct Impl;  ///< what to do with each field; defined in options.cpp
@@ -99,8 +99,8 @@ struct OptionInfo {
   std::string range;          ///< "1 to 64", "above 0, at most 1"; empty when there is none
   std::vector<std::string> choices;  ///< the allowed values if `type` is "choice"
   std::string help;
-  std::string absent_means{};  ///< what a record without this option means, as JSON; empty: nothing is known
-  bool list = false;  ///< the value is an array, so an array in a config is one value and not a sweep
+  std::string absent_means{};  ///< value in records without this option, as JSON; empty: unknown
+  bool list = false;  ///< the value is an array, so an array in a config is one value, not one for each case
 };
 std::vector<OptionInfo> describe_options(const OptionFields& fields);
 

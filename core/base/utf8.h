@@ -12,9 +12,9 @@ std::size_t utf8_sequence(std::string_view text, std::size_t at);
 
 bool is_utf8(std::string_view text);
 
-/// Makes a text safe for people, terminals and JSON. Control characters and bytes that are not UTF-8 become
-/// \n, \t or \xNN. If the result reaches `most` bytes before the text ends, it is cut there, and "..." marks
-/// the cut.
+/// Makes a text safe to print on a terminal and to store in JSON. Control characters and bytes that are not
+/// UTF-8 become \n, \t or \xNN. When the result has `most` bytes or more before the text ends, the rest of
+/// the text is left out, and "..." follows.
 std::string printable(std::string_view text, std::size_t most);
 
 }  // namespace speclab
