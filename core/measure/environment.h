@@ -13,7 +13,7 @@ namespace speclab {
 struct BuildInfo {
   std::string version;     ///< version of the project
   std::string commit;      ///< 40 hex digits; "unknown" outside a git checkout
-  bool dirty = false;      ///< files of the commit had been changed when the program was built
+  bool dirty = false;      ///< the checkout had uncommitted changes when the program was built
   std::string build_type;  ///< "Release", ...
   std::string compiler;    ///< "gcc 12.2.0"
   bool optimised = true;   ///< false: the build is too slow for its times to be worth recording

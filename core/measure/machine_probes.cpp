@@ -11,12 +11,12 @@
 namespace speclab {
 namespace {
 
-constexpr std::size_t kReadWords = (std::size_t{8} << 20) / sizeof(std::uint64_t);  // of one memory probe
+constexpr std::size_t kReadWords = (std::size_t{8} << 20) / sizeof(std::uint64_t);  // words per memory probe
 constexpr std::size_t kLeastBytes = std::size_t{64} << 20, kMostBytes = std::size_t{512} << 20;
 constexpr std::int64_t kRounds =
     200'000;  // of one arithmetic probe, on each thread: about half a millisecond
 
-/// Number of words of the data: whole reads, so that a read does not wrap around.
+/// Number of words of the data, a multiple of kReadWords, so that no read wraps around.
 std::size_t data_words() {
   const auto cache = static_cast<std::size_t>(std::max<std::int64_t>(read_cpu_info().l3_bytes, 0));
   const std::size_t bytes = std::clamp(2 * cache, kLeastBytes, kMostBytes);

@@ -19,7 +19,7 @@ struct ProbeTimes {
 /// the caches hold, as a forward of a large model does.
 class MachineProbes {
  public:
-  /// Allocates the data that the memory probe reads: twice the last-level cache, at least 64 MiB. Throws
+  /// Allocates the data that the memory probe reads: twice the last-level cache, but 64 to 512 MiB. Throws
   /// Error when the system cannot start so many threads.
   explicit MachineProbes(int threads);
   /// Runs both probes on all threads.
@@ -27,10 +27,10 @@ class MachineProbes {
 
  private:
   ThreadPool pool_;
-  std::size_t words_;                      ///< of the data
+  std::size_t words_;                      ///< number of words in data_
   std::unique_ptr<std::uint64_t[]> data_;  ///< [words_]
   std::size_t next_ = 0;                   ///< first word of the next read
-  std::uint64_t sum_ = 0;                  ///< of all words read, so that the compiler keeps the reads
+  std::uint64_t sum_ = 0;                  ///< sum of all words, so that the compiler keeps the reads
 };
 
 }  // namespace speclab

@@ -51,12 +51,12 @@ const char* to_string(EndedBy ended_by);
 /// One drafted token (any candidate of the tree) and what the acceptance rule found out about it.
 struct DraftedToken {
   Token id = -1;
-  int parent = 0;  ///< node index; 0 = the pending token. This token itself is node 1 + its index in the list
+  int parent = 0;  ///< parent node; 0 is the pending (last emitted) token. Entry i of the list is node i + 1
   bool tested = false;  ///< the rule reached the token's parent and tested this token
   bool accepted = false;
   float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
   float entropy = -1;     ///< entropy in nats of the drafter's row, if the drafter computed it; -1: unknown
-  float predicted = -1;   ///< the acceptance that a trained controller predicted; -1: none did
+  float predicted = -1;   ///< probability of acceptance that a trained controller predicted; -1: none
   /// Target probability. -1 for a token that was not tested, unless LoopOptions::row_details asks for it.
   double p = -1;
   /// Probability of the token in the distribution that it was drawn from; 1 for a one-hot q. -1 where p is
@@ -64,8 +64,8 @@ struct DraftedToken {
   double q = -1;
   double expected = -1;  ///< the rule's expected acceptance (sum min(p, q), p(x), ...); -1: unknown
   int rank = -1;         ///< rank of the token in the target's row, 0 = best; -1: unknown
-  /// Total variation between the rule's one-step output law at the parent and p. Only for lossy rules, and
-  /// only at the first tested child of a parent; otherwise -1.
+  /// Total variation distance between p and the law of the token that the rule emits after the parent. Only
+  /// for lossy rules, and only at the first tested child of a parent; otherwise -1.
   double distance = -1;
 };
 
@@ -73,7 +73,7 @@ struct DraftedToken {
 struct ProbedToken {
   Token id = -1;
   int parent = 0;   ///< node index
-  Token best = -1;  ///< best token of the target's row; -1 for a relay, whose row is not computed
+  Token best = -1;  ///< most probable token of the target's row; -1 for a relay, whose row is not computed
 };
 
 /// Says which source drafted which nodes of a tree that several sources built. The nodes from `first` to
@@ -83,8 +83,8 @@ struct Contribution {
   std::string source;
 };
 
-/// Says how many places in chains from `source` the draft model `reviewer` tested while a draft was made, and
-/// at how many of them it kept the token. A place may also be empty, see Draft::Review.
+/// While a draft was made, the draft model `reviewer` reviewed chains from `source`: it tested this many
+/// places and kept the token at this many. A place may be empty, see Draft::Review.
 struct DraftReview {
   std::string reviewer, source;
   int tested = 0, kept = 0;
@@ -101,10 +101,10 @@ struct AheadWork {
   int forwards = 0;  ///< of the draft model, for the draft ahead
   int drafted = 0;   ///< tokens of the draft ahead
   bool right =
-      false;  ///< the text went on as assumed: the draft of the next step is ready; otherwise it is dropped
+      false;  ///< the text went on as assumed, so the draft is used in the next step; false: it is dropped
   std::int64_t ns = 0;             ///< time of the draft ahead, on a thread of its own
-  std::int64_t overlapped_ns = 0;  ///< the part of it before the end of this step's verification
-  std::int64_t waited_ns = 0;  ///< how long the step waited for it afterwards; a part of the phase `draft`
+  std::int64_t overlapped_ns = 0;  ///< the part of `ns` before the end of this step's verification
+  std::int64_t waited_ns = 0;  ///< how long the step then waited for this draft; a part of the phase `draft`
 };
 
 /// The record of one decoding step: one target forward and everything around it.
@@ -152,8 +152,8 @@ struct GenerationRecord {
   /// and top-p, after the logits processors. Empty without LoopOptions::row_details.
   std::vector<float> row_entropies;
   Finish finish = Finish::length;
-  /// Time of the target's prefill until the first token is known, without observe_prompt(). When several
-  /// loops share one prefill, each of them records the time of that prefill.
+  /// Time of the target's prefill until the first token is known, without the strategy's observe_prompt().
+  /// When several loops share one prefill, each of them records the time of that prefill.
   std::int64_t prefill_ns = 0;
   std::int64_t draft_prefill_ns = 0;  ///< time of the strategy's observe_prompt() and begin()
   /// The part of draft_prefill_ns that observe_prompt() took. observe_prompt() runs before the first token is
@@ -162,10 +162,10 @@ struct GenerationRecord {
   std::int64_t decode_ns = 0;  ///< wall time of all steps
   std::int64_t cpu_ns = 0;     ///< CPU time of all steps, all threads
   Work target_prefill, target, draft_prefill, draft;
-  std::vector<Work> drafts;  ///< `draft` split by draft model, in the case's order; empty with fewer than two
+  std::vector<Work> drafts;  ///< `draft` by draft model, in the config's order; empty with fewer than two
   int planned_steps = 0;     ///< whole steps that a device ran without the host (core/backend/plan.h)
   int verified_steps = 0;    ///< steps that the host drafted and a device verified
-  /// How the planned steps were queued: "off", "round" or "loop" (option device_graph); "" without any.
+  /// How the planned steps were queued (option device_graph): "off", "round", "loop"; "" without such steps.
   std::string device_graph;
   std::string device_graph_problem;  ///< why the steps were not queued as the option says; "" if they were
   std::int64_t round_trips = 0;      ///< times that decoding waited for a device with its own memory

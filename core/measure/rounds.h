@@ -17,7 +17,7 @@ struct Round {
   int emitted = 0;        ///< tokens added to the text: accepted + 1 unless cut
   /// Let e be the rule's expected acceptance at a tested position (sum min(p, q), sum p q, p(x), ...).
   /// expected_sum is the sum of e over the tested positions, and expected_variance is the sum of e (1 - e).
-  /// Both are 0 when e was not recorded; alpha_min cannot be computed then.
+  /// Both are 0 when e was not recorded; then the estimator alpha_min (the mean of e) cannot be computed.
   double expected_sum = 0;
   double expected_variance = 0;
 

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Rounds to seven significant digits. That is enough for a float probability and takes half the bytes.
+/// Rounds to seven significant digits. These are enough for a float probability and take half the bytes.
 double shortened(double value) { return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr); }
 
 json to_json(const Work& passes) {
@@ -192,7 +192,7 @@ Promise promise_from(const std::string& name) {
   throw Error({.what = "promise", .got = name, .expected = "nothing, ids or rows", .advice = ""});
 }
 
-/// Reads the largest probabilities of the rows of `drafted` tokens, a list of equal length for each.
+/// Reads the largest probabilities of the rows of `drafted` tokens: one list per token, all of equal length.
 void read_top(const json& rows, int drafted, StepRecord& step) {
   const bool fits = rows.is_array() && std::cmp_equal(rows.size(), drafted) && drafted > 0 &&
                     rows[0].is_array() && !rows[0].empty() && std::ranges::all_of(rows, [&](const json& row) {
@@ -202,7 +202,7 @@ void read_top(const json& rows, int drafted, StepRecord& step) {
   if (!fits) {
     throw Error({.what = "top",
                  .got = printable(rows.dump(-1, ' ', false, json::error_handler_t::replace), 40),
-                 .expected = fmt::format("{} lists of as many numbers", drafted),
+                 .expected = fmt::format("{} lists of numbers, all of equal length", drafted),
                  .advice = "The record is damaged."});
   }
   step.top_width = static_cast<int>(rows[0].size());

@@ -15,8 +15,8 @@ namespace speclab {
 
 // Writes and reads the files of a run's record, for all C++ code. results/SCHEMA.md explains each name.
 
-/// The version of the format: schema_version in every line of a case, config.json, environment.json,
-/// summary.json and targets.json.
+/// The version of the format. It is the field schema_version in every line of a case, config.json,
+/// environment.json, summary.json and targets.json.
 inline constexpr int kSchemaVersion = 1;
 
 /// Time of one target forward over `rows` tokens.
@@ -25,12 +25,12 @@ struct TimedForward {
   std::int64_t ns = 0;
 };
 
-/// What a line must have in common with the autoregressive line of the same prompt and seed. `nothing`: the
-/// text is another sample of the same law, or the rule is lossy. `ids`: the token ids are equal. `rows`: the
-/// token ids and the logits rows that they came from are equal.
+/// What a line must have in common with its reference, the autoregressive line of the same prompt and seed.
+/// `nothing`: the text is another sample of the same law, or the rule is lossy. `ids`: the token ids are
+/// equal. `rows`: the token ids and the logits rows that they came from are equal.
 enum class Promise { nothing, ids, rows };
 
-/// One line of cases/<file>.jsonl: one decoding of one prompt (all of its turns) under one case.
+/// One line of cases/<file>.jsonl: a prompt (all of its turns) decoded under one case (method and options).
 struct LineRecord {
   std::string case_id;
   std::string prompt;
@@ -38,10 +38,10 @@ struct LineRecord {
   std::uint64_t seed = 0;
   int repeat = 0;
   int order = 0;                ///< number of the line in the order planned for the whole run
-  int calibration_rounds = -1;  ///< calibration rounds measured before this line; -1: not recorded
+  int calibration_rounds = -1;  ///< calibration rounds (timed forwards) before this line; -1: not recorded
   /// Speed of the machine before, during and after this line (calibration/probe_every), in order.
   std::vector<ProbeTimes> probes;
-  std::vector<TimedForward> drift;      ///< of older records: forwards timed between the steps of this line
+  std::vector<TimedForward> drift;      ///< older records: forwards timed between this line's steps
   std::string error;                    ///< not empty: the line failed and has no numbers
   std::vector<GenerationRecord> turns;  ///< one for each turn of the prompt
   std::vector<std::string> pieces;      ///< text of each token of all turns; repeat 0 only

@@ -11,8 +11,8 @@
 /// Statistics of measurements: order statistics, confidence intervals, the paired speedup, verdicts.
 ///
 /// Everything is deterministic: a bootstrap is a pure function of its data and its seed, on every platform.
-/// All functions throw Error for an empty sample when a value is needed, for a value that is not finite, and
-/// for a level outside (0, 1).
+/// All functions throw Error for a value that is not finite and for a level outside (0, 1). Functions that
+/// must return a number throw Error for an empty sample, too.
 namespace speclab::stats {
 
 struct Interval {
@@ -41,7 +41,7 @@ struct BootstrapOptions {
 };
 
 /// An interval over fewer clusters (prompts) than this number is too narrow. Print the number of clusters
-/// with it.
+/// beside such an interval.
 inline constexpr std::size_t kFewClusters = 10;
 
 /// Bootstrap percentile interval (Efron 1979) of any statistic over clusters (prompts). The statistic gets
@@ -58,9 +58,9 @@ struct Value {
 };
 
 /// Sum of numerators / sum of denominators, with a bootstrap interval over prompts. Entry i of both lists
-/// belongs to prompt i. Used for tokens per second, milliseconds per token, c, tau and the like. Absent when
-/// the denominators sum to 0. Throws Error for unequal lengths, negative denominators or values that are not
-/// finite.
+/// belongs to prompt i. Used for tokens per second, milliseconds per token, tau, and c (draft time / target
+/// time). Absent when the denominators sum to 0. Throws Error for unequal lengths, negative denominators or
+/// values that are not finite.
 std::optional<Value> ratio_of_sums(std::span<const double> numerators, std::span<const double> denominators,
                                    const BootstrapOptions& options = {});
 

@@ -7,7 +7,7 @@ namespace speclab {
 /// Counts the work of one model's forwards. The counters are plain sums; subtract two
 /// readings to get the work in between.
 struct Work {
-  std::int64_t calls = 0;       ///< forwards; for the modules of a head: downloads (HeadRunner::get)
+  std::int64_t calls = 0;       ///< forwards; for a draft head: downloads to the host (HeadRunner::get)
   std::int64_t rows = 0;        ///< tokens fed to the model
   std::int64_t logit_rows = 0;  ///< rows for which the output head ran
   std::int64_t keys = 0;        ///< sum over rows of the keys that each attends to in a layer without window
