@@ -46,9 +46,9 @@ class Buffer {
   std::size_t size_ = 0;
 };
 
-/// The rows of one sequence in a forward, and the keys that each row attends to. A committed key lies in the
-/// slot whose number is its position. Row i attends to all committed keys and then to the rows of its own
-/// path, in the order of their positions. The arrays are in memory of the backend.
+/// The rows of one sequence in a forward, and the keys that each row attends to. Committed keys are those of
+/// earlier tokens; the key of position j is in slot j. Row i attends to all committed keys and then to the
+/// rows of its own path, in the order of their positions. The arrays are in memory of the backend.
 struct RowsInFlight {
   int n = 0;
   int committed = 0;                        ///< number of committed keys, in slots [0, committed)
@@ -64,10 +64,10 @@ struct RowsInFlight {
   const std::int32_t* committed_at = nullptr;
   /// If not null, the address of a copy of `committed` in memory of the backend. `committed` itself is exact.
   /// A backend may read the number from this address, so that the work that it queues stays the same while
-  /// the sequence grows. When a forward is recorded as a graph, this address becomes its `committed_at`.
+  /// the sequence grows. When a CUDA graph records a forward, it uses this address as `committed_at`.
   const std::int32_t* committed_copy = nullptr;
-  /// Number of rows that earlier forwards added to the sequence and that are still in flight. Paths may
-  /// contain them. Positions are below committed + earlier + n.
+  /// Number of rows that earlier forwards added to the sequence and that are still in flight (neither
+  /// committed nor dropped). Paths may contain them. Positions are below committed + earlier + n.
   int earlier = 0;
   /// The committed keys that attention reads; null: all. A view cannot be combined with committed_at. The
   /// KeysInView is in host memory. It is no longer needed when the call that queues an operation returns.
@@ -160,7 +160,7 @@ class Backend {
   virtual int threads() const = 0;
   /// Makes another backend for the same device and the same arithmetic, with `threads` threads of its own.
   /// Its operations may run while operations of this backend run, and it computes the same bits. Both read
-  /// the same packed weights, and a KV store of one is a KV store of the other. Null if the device cannot be
+  /// the same packed weights, and each can use the KV stores of the other. Null if the device cannot be
   /// divided in this way (the default).
   virtual std::shared_ptr<Backend> beside(int threads) const;
   /// Measures the speed limits of the device. Takes about half a second.
@@ -301,8 +301,8 @@ class Backend {
   virtual bool simulated() const { return false; }
 
  protected:
-  /// room() calls this for memory that an operation is about to use. A graph that is being recorded keeps the
-  /// memory.
+  /// room() calls this for memory that an operation is about to use. A CUDA graph that is being recorded
+  /// keeps the memory.
   virtual void keep_for_graph(const std::shared_ptr<void>&) {}
 };
 
@@ -315,7 +315,7 @@ struct CpuBackendOptions {
 /// The numerics classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();
 /// Makes the CPU backend. Throws Error for a CPU without AVX2 and FMA, for a thread count out of range, and
-/// for a numerics class that is unknown or that this CPU cannot compute. The last of these errors lists the
+/// for a numerics class that is unknown or that this CPU cannot compute. The error about a class lists the
 /// classes that this CPU can compute.
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options);
 

@@ -40,9 +40,9 @@ std::string_view name_of(CudaKernels kernels);
 std::string_view name_of(PrefillKernels prefill);
 std::string_view name_of(SelfTestWhen self_test);
 
-/// Returns the backend that a choice means: never kAuto. `gpu_absent` says why no GPU can be used; it is ""
-/// if one can. kAuto means kCuda if a GPU can be used and --numerics is "auto", otherwise kCpu. If --numerics
-/// names a class, kAuto means kCpu also with a GPU, because only the CPU offers several classes.
+/// Returns the backend that a choice stands for, never kAuto. `gpu_absent` says why no GPU can be used; it is
+/// "" if one can. kAuto means kCuda if a GPU can be used and --numerics is "auto", otherwise kCpu. If
+/// --numerics names a class, kAuto means kCpu also with a GPU, because only the CPU offers several classes.
 BackendKind resolve_backend(const BackendChoice& choice, const std::string& gpu_absent);
 /// True unless the choice, resolved on this machine, is the CPU backend.
 bool is_device(const BackendChoice& choice);

@@ -40,8 +40,8 @@ class DeviceStatus {
   /// "ecc": bool, "compute_mode", "mps": {"runs": "yes" | "no" | "unknown", "why"}}. Unknown fields are left
   /// out, except "mps". If nothing is known, the state is {"unavailable": reason}.
   virtual nlohmann::json state() const = 0;
-  /// The number that the manufacturer gave to this one device, "GPU-<digits>". It is no part of state(),
-  /// which records contain. "" if it is unknown.
+  /// The number that the manufacturer gave to this one device, "GPU-<digits>". Records contain state(), so
+  /// state() leaves this number out. "" if it is unknown.
   virtual std::string uuid() const { return ""; }
   /// Null when nothing is known about the device.
   virtual std::unique_ptr<DeviceWatch> watch() const = 0;

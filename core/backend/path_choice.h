@@ -38,7 +38,7 @@ SPECLAB_EXACT std::uint64_t class_mass(double probability) {
 }
 
 /// What a choice among several draws from q changes for the tokens of a class. `Best` is the law of the draw
-/// with the highest class (ties: the first draw). `rho` is the probability of the path so far.
+/// with the highest class (ties: the first draw). `rho` is the probability that a step keeps the path so far.
 struct RatioClass {
   double factor = 0;  ///< Best(x) / q(x), the same for all x of the class
   double gain = 0;    ///< Best(class) - q(class)

@@ -28,9 +28,9 @@ enum class AcceptRule : std::int32_t {
 };
 
 /// The function f(p) of a ratio rule. The rule accepts a token x ~ q with probability min(1, f(p(x)) / q(x)).
-/// After a rejection it draws from norm((f(p) - q)+), or from norm((p - q)+) with plain_residual. f(p) is
-/// p^power, or scale * p if power is 1. f(p) = p is Leviathan et al. 2023, Alg. 1. If a node has several
-/// children, p is the current residual (Miao et al. 2024, Alg. 2).
+/// After a rejection it draws from norm((f(p) - q)+), or from norm((p - q)+) with plain_residual (y+: max(y,
+/// 0); norm: divided by the sum). f(p) is p^power, or scale * p if power is 1. f(p) = p is Leviathan et al.
+/// 2023, Alg. 1. With several children, p is the current residual (Miao et al. 2024, Alg. 2).
 struct RatioForm {
   double scale = 1;
   double power = 1;

@@ -120,8 +120,8 @@ float AttentionWeights(const QueryBlock& block, int r, float* scores) {
 
 // --- values -----------------------------------------------------------------------------------------------
 
-// Number of slots that are processed at once. Their values stay in the first-level cache while one group of
-// head dimensions after the other uses them. The values of the next slots are prefetched meanwhile.
+// Number of slots that are processed at once. Their values stay in the first-level cache while the head
+// dimensions are processed, one group at a time. The values of the next slots are prefetched meanwhile.
 constexpr int kSlots = 64;
 
 // out[row][d .. d + kVectors * kLanes) += sum of weight * value over positions [begin, end), ascending.
@@ -328,8 +328,8 @@ void attend(const HeadCache<Bf16>& cache, const QueryBlock& block, float* scratc
 }
 
 int QueryBlock::in_place(int r) const {
-  // path[i] - i never decreases. So bisection finds the first i at which it is not `committed`, or the length
-  // of the path if there is none.
+  // path[i] - i never decreases. So bisection finds the first i at which path[i] - i is not `committed`, or
+  // the length of the path if there is no such i.
   int low = 0, high = path_length[r];
   while (low < high) {
     const int middle = (low + high) / 2;

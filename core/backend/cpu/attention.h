@@ -7,10 +7,10 @@
 #include "core/backend/cpu/kernels.h"
 #include "core/base/bf16.h"
 
-// Attention over the cache of one sequence, for all numerics classes of the CPU. A vector lane is a key while
-// scores are computed, and a head dimension while values are summed. So every sum adds its products in the
-// order of the head dimensions or of the positions. The bits depend neither on the vector width, nor on the
-// number of rows, nor on the slots of the keys.
+// Attention over the cache of one sequence, for all numerics classes of the CPU. A vector lane holds one key
+// while scores are computed, and one head dimension while values are summed. So every sum adds its products
+// in the order of the head dimensions or of the positions. The bits depend neither on the vector width, nor
+// on the number of rows, nor on the slots of the keys.
 
 namespace speclab::cpu {
 

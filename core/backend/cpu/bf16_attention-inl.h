@@ -33,8 +33,8 @@ void score_blocks(const Bf16* keys, int head_dim, const Bf16* q, float* scores, 
   }
 }
 
-// Number of slots that are processed at once. Their values stay in the first-level cache while one group of
-// head dimensions after the other uses them. The values of the next slots are prefetched meanwhile.
+// Number of slots that are processed at once. Their values stay in the first-level cache while the head
+// dimensions are processed, one group at a time. The values of the next slots are prefetched meanwhile.
 constexpr int kSlots = 64;
 
 // sums[row][0 .. 16 kVectors) += weight * value over positions [begin, end). Position i is in slot i; begin

@@ -10,7 +10,7 @@ inline std::int32_t word(const Bf16* pair) {
   return both;
 }
 
-/// The weights that a block prefetches while it works. It prefetches `step` bytes per pair of inputs. The
+/// The weights that dot_block() prefetches while it works: `step` bytes per pair of inputs. The
 /// address starts at `from` and continues at `then` after `pairs` pairs. If `alone` is true, no other group
 /// of rows helps with the prefetching, and the block prefetches one stream per panel. Without prefetching, a
 /// block of many rows waits for memory: the processor starts loads ahead of time only within a window of
@@ -31,8 +31,8 @@ constexpr std::size_t near_bytes(int rows, std::size_t block_bytes) {
   return block_bytes <= 128 << 10 ? block_bytes : 16384;
 }
 
-// sums[row][panel][16] = W[panel] x[row]; rows of sums are `stride` floats apart. x: the inputs, pairs of the
-// rows interleaved.
+// sums[row][panel][16] = W[panel] x[row]; rows of sums are `stride` floats apart. x: the inputs,
+// [pairs][kRows][2].
 template <int kRows, int kPanels>
 void dot_block(const Bf16* panel, std::size_t panel_elements, int pairs, const Bf16* x, float* sums,
                int stride, Ahead ahead) {

@@ -352,7 +352,7 @@ class CpuBackend final : public Backend, public AttentionReader {
     const int hd = kv.head_dim, group = heads / kv.kv_heads, width = (heads + 2 * kv.kv_heads) * hd;
     const auto committed = static_cast<std::size_t>(rows.committed);
     const float share = 1.0f / static_cast<float>(heads);
-    masses_.assign(static_cast<std::size_t>(kv.kv_heads) * committed, 0);  // of each key/value head
+    masses_.assign(static_cast<std::size_t>(kv.kv_heads) * committed, 0);  // masses of each key/value head
     pool_.parallel(kv.kv_heads, [&](int kv_head, int thread) {
       const HeadCache<Kv> cache{keys(kv, layer, kv_head), values(kv, layer, kv_head), hd};
       for (int query = 0; query < rows.n * group; ++query) {

@@ -35,14 +35,14 @@ struct Outputs {
   bool accumulate;
 };
 
-// Panels of a register block. A panel has 16 outputs, so the sums of a row fill two vectors: one panel with 8
-// lanes, two panels with 16 lanes. Each panel is a stream of weights of its own. With 8 lanes one stream is
-// fastest: with two or four, products of one and two rows took 10 % more time (Zen 4, AVX2). This was not
-// measured with 16 lanes.
+// Number of panels of a register block. A panel has 16 outputs, so the sums of a row fill two vectors: one
+// panel with 8 lanes, two panels with 16 lanes. Each panel is a stream of weights of its own. With 8 lanes
+// one stream is fastest: with two or four, products of one and two rows took 10 % more time (Zen 4, AVX2).
+// This was not measured with 16 lanes.
 constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
 
-// sums[row][panel] = W[panel] x[row], k ascending; rows of sums are `stride` apart. x: the inputs of the
-// rows, interleaved: inputs 0 and 1 of row 0, of row 1, ..., then inputs 2 and 3 of row 0, and so on.
+// sums[row][panel] = W[panel] x[row], in the order of the inputs; rows of sums are `stride` apart. x:
+// interleaved inputs of the rows: inputs 0 and 1 of row 0, of row 1, ..., then inputs 2 and 3 of row 0, ...
 template <int kRows, int kPanels>
 HWY_NOINLINE void micro(const Bf16* HWY_RESTRICT w, int in, const float* HWY_RESTRICT x,
                         float* HWY_RESTRICT sums, int stride, Ahead ahead) {

@@ -8,21 +8,21 @@
 // the host, the decisions, coins and tokens are the same, too (law.h). The other rules have kernels of their
 // own (accept/). start_accept() (accept/start_accept.h) starts the kernel of a rule.
 //
-// Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the walk
-// the threads fetch in parallel what it needs of each node: links, token, and p and q of the token
-// (TreeFacts). So the walk itself waits only for shared memory and for L1, which then holds numbers such as
-// the key of the coins. To draw a token from a row of the target, or from such a row without one token, the
-// kernel uses the sums of the target's rows (Accept::p_sums) and reads one chunk.
+// Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the
+// walk, the threads fetch in parallel what the walk needs of each node: links, token, and p and q of the
+// token (TreeFacts). So the walk itself waits only for shared memory and for L1, which then holds numbers
+// such as the key of the coins. To draw a token from a row of the target, or from such a row without one
+// token, the kernel uses the sums of the target's rows (Accept::p_sums) and reads one chunk.
 //
 // In rejection sampling, the kernel reads whole rows, p and q, only when it rejects a token that was drawn
-// from a law of the draft. If there is memory through which blocks exchange results (Accept::meeting), a row
-// has one block per piece (row_pieces.h). All blocks walk up to the first rejection and come to the same
-// result. Then each block sums its piece of the residual, and the last block to arrive goes on alone. A
-// second rejection in the same step occurs only in trees, and one block then reads the rows, with 32 KiB in
-// flight. One block also works alone if the form raises p to a power (RatioForm::power) or ignores q, and for
-// all rules of this kernel except kRatio.
+// from a law of the draft. If there is memory through which blocks exchange results (Accept::meeting), there
+// is one block per piece of a row (row_pieces.h). All blocks walk up to the first rejection and come to the
+// same result. Then each block sums its piece of the residual, and the block that finishes last goes on
+// alone. A second rejection in the same step occurs only in trees, and one block then reads the rows, with 32
+// KiB in flight. One block also works alone if the rule's form raises p to a power (RatioForm::power) or
+// ignores q, and for all rules of this kernel except kRatio.
 //
-// For a vocabulary of 128,256 the two rows have 1 MiB, and 32 blocks have all of it in flight at once. The
+// For a vocabulary of 128,256 the two rows have 1 MiB, and 32 blocks load all of it at once. The
 // predicted time of a rejection is then about 4 us. With one block it would be 8 us at a latency of 0.25 us
 // (L2) and 22 us at 0.7 us (memory). All other outcomes take 2 to 3 us by the same prediction.
 
@@ -369,7 +369,7 @@ struct AcceptKernel {
     return facts_at(vocab) + TreeFacts::kBytes + (several ? 8 * PieceOrder::kEntries : 0);
   }
 
-  /// Returns how many blocks work together: several where a rejection may need the difference of two rows.
+  /// Returns how many blocks work together: several if a rejection may need the difference of two rows.
   static int blocks(const Accept& a) {
     const bool several = a.meeting.arrivals != nullptr && a.rule == AcceptRule::kRatio && a.form.power == 1 &&
                          !a.form.ignore_q && a.p != nullptr && a.q != nullptr && a.vocab > kRowPiece;

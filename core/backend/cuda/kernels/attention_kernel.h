@@ -41,8 +41,8 @@ inline constexpr int kTileQueries = 16;
 inline constexpr int kMostTiles = 4;  ///< largest number of tiles per block
 inline constexpr int kCombineThreads = 64;
 
-/// Arguments of both kernels. Query h of row i is head h of that row. The heads / kv_heads queries of a row
-/// that share a key/value head read it together.
+/// Arguments of both kernels. Query h of row i is head h of that row. Each key/value head serves heads /
+/// kv_heads queries of a row; they read it together.
 struct Attention {
   const float* qkv = nullptr;  ///< [n, (heads + 2 kv_heads) * head_dim], queries first
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
@@ -139,10 +139,10 @@ struct AttentionSplitsKernel {
   static constexpr int kThreads = kAttentionThreads;
   Keys a;
 
-  // Layout of shared memory. First the queries of a tile in the order of the matrix unit: [2][blocks of 32
-  // dimensions][queries g, g + 8 of lane 4 g + t][lanes][8] bf16, where [2] is the rounded number and its
-  // rounding error. Then the maximum and the sum of each query and warp. Then each warp's partial sums of the
-  // weighted values, [warps][queries][kShare], kChunk dimensions at a time. Then the positions of the
+  // Shared memory holds, in this order: the queries of a tile in the order of the matrix unit, [2][blocks
+  // of 32 dimensions][queries g, g + 8 of lane 4 g + t][lanes][8] bf16, where [2] is the rounded number and
+  // its rounding error; the maximum and the sum of each query and warp; each warp's partial sums of the
+  // weighted values, [warps][queries][kShare], kChunk dimensions at a time; and the positions of the
   // queries.
   static constexpr int kWarps = kThreads / simt::kWarp, kOfWarp = kSplit / kWarps, kChunk = 64,
                        kShare = kChunk + 4;

@@ -3,18 +3,18 @@
 #include "core/backend/cuda/kernels/sampling_kernel.h"
 
 // Finds which entries of a row top-k and top-p keep (CutRows), with several blocks per row. The result is the
-// key of the smallest entry that is kept, the same as that of cut_of() for the whole row. Masses are
-// integers, so the order in which blocks add them up does not matter.
+// key of the smallest entry that is kept, the same as that of cut_of() for the whole row. The mass of an
+// entry is its weight as an integer, or 1 for top-k. So the order in which blocks add masses does not matter.
 //
 // An entry has a code of 12 bits: its distance from the largest logit, in steps that divide the weight by
 // e^(1/64). Larger entries have smaller codes. The first three launches find the code of the smallest entry
-// that is kept, four bits per launch. With top-k it is the smallest entry that top-k keeps. Every block sums
-// the masses of its piece separately for each value of these four bits. The last block of the row to arrive
-// adds up the pieces and chooses the value. The fourth launch collects the keys of the entries with this
-// code. Its last block searches among them with cut_of_entries(). With both top-k and top-p, the entries with
-// smaller codes are collected, too, because top-p needs the mass of exactly those that top-k keeps. If there
-// are more than RowCut::kWords entries (many equal logits, or top-p with a top-k above kWords), this block
-// searches the whole row instead.
+// that is kept, four bits per launch. With top-k, this is the smallest entry that top-k keeps. Every block
+// sums the masses of its piece separately for each value of these four bits. The block of the row that
+// finishes last adds up the pieces and chooses the value. The fourth launch collects the keys of the entries
+// with this code. Its last block searches among them with cut_of_entries(). With both top-k and top-p, the
+// entries with smaller codes are collected, too, because top-p needs the mass of exactly the entries that
+// top-k keeps. If there are more than RowCut::kWords entries (many equal logits, or top-p with a top-k above
+// kWords), this block searches the whole row instead.
 //
 // The alternative, one block per row (cut_of()), makes 16 passes over the row for top-k, 17 for top-p and 33
 // for both. For a vocabulary of 128,256 sixteen passes read 8.2 MB, which takes one block at least 75 us,
@@ -24,10 +24,10 @@
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
 
-/// What a step of CutRows knows about its row when it begins.
+/// What a step of CutRows knows about its row at the start.
 struct CutStep {
   static constexpr int kCodeBits = 12, kStepBits = 4;
-  static constexpr float kSteps = 64;  ///< steps that divide the weight by e
+  static constexpr float kSteps = 64;  ///< number of steps that divide the weight by e
 
   Standardise a;
   RowCut* state;

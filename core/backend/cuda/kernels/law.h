@@ -148,7 +148,7 @@ struct LawRow {
             {.chunks = sums == nullptr ? nullptr : sums + at * static_cast<std::size_t>(chunks_of(vocab))}};
   }
   SPECLAB_DEVICE float load(int x) const { return simt::load(weights + x); }
-  /// The weights.
+  /// The weights as Entries.
   SPECLAB_DEVICE auto entries() const {
     return Entries{[row = weights](int x) { return simt::load(row + x); },
                    [](int, float w) { return static_cast<double>(w); }, known};

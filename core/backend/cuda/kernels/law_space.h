@@ -173,8 +173,8 @@ SPECLAB_DEVICE double sum_row(const LawSpace& space, int n, const Row& row) {
 }
 
 /// Returns the index of the first of `count` masses at which the running sum exceeds `wanted`. If the sum
-/// never exceeds it, returns the last index with any mass. `running` becomes the sum before the returned
-/// index.
+/// never exceeds it, returns the last index with any mass. The sum starts at `running`, which becomes the sum
+/// before the returned index.
 template <typename Masses>
 SPECLAB_DEVICE int pass(const Masses& masses, int count, double wanted, double& running) {
   constexpr int kTogether = 8;  // masses that are read before the first of them is used
@@ -294,11 +294,11 @@ SPECLAB_DEVICE void sum_buckets(const simt::Shared<simt::u64>& buckets, simt::u6
 }
 
 /// Returns the largest key for which enough(mass of all entries with this key or a larger one) is true, or 0
-/// if it is not true even for all entries. Entry i has the key key(i, load(i)) and the mass mass(key).
-/// The n entries may be a part of a row, those with the smallest keys. Then `above`, the mass of its other
-/// entries, is part of every mass that `enough` gets. Masses are integers, so the order of their sum does not
-/// matter. Makes sixteen passes over the entries and finds four bits of the key in each. `buckets`: see
-/// sum_buckets().
+/// if even the mass of all entries is not enough. Entry i has the key key(i, load(i)) and the mass mass(key).
+/// The n entries may be only those of a row that have the smallest keys. Then `above`, the mass of the row's
+/// other entries, is part of every mass that `enough` gets. Masses are integers, so the order of their sum
+/// does not matter. Makes sixteen passes over the entries and finds four bits of the key in each. `buckets`:
+/// see sum_buckets().
 template <typename Load, typename Key, typename Mass, typename Enough>
 SPECLAB_DEVICE simt::u64 cut_of_entries(const simt::Shared<simt::u64>& buckets, int n, const Load& load,
                                         const Key& key, const Mass& mass, simt::u64 above,

@@ -3,9 +3,9 @@
 #include "core/backend/cuda/kernels/law_space.h"
 
 // Lets several blocks work on one row over the vocabulary. Each block has a piece of kRowPiece entries and
-// stores what it found in global memory. The last block of the row that arrives reads the results of all
-// blocks and goes on alone. No block waits for another one, so the blocks need not run at the same time. A
-// piece consists of whole chunks (row_order.h), so the sums have the bits of a row with one block.
+// stores what it found in global memory. The block that finishes last reads the results of all blocks of its
+// row and goes on alone. No block waits for another one, so the blocks need not run at the same time. A piece
+// consists of whole chunks (row_order.h), so the sums have the same bits as with one block per row.
 
 namespace speclab::cuda {
 
@@ -19,15 +19,15 @@ SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRow
 struct RowMeeting {
   /// Room for rows * (pieces of the longest row) keys. A launch stores the largest key of each piece as
   /// [rows, pieces of its rows]. A key is that of a logit (key_of()) or a candidate of a race
-  /// (race_entries()). Null: a row has one block.
+  /// (race_entries()). Null: one block works on each row.
   simt::u64* best = nullptr;
   simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch
 };
 
 inline namespace SPECLAB_SIDE {
 
-/// Returns true in the block of the row that arrives last. That block sees what all blocks of the row stored
-/// before. `told`: a number that one thread passes to the others.
+/// Returns true in the block of the row that calls it last. That block sees what all blocks of the row stored
+/// before. `told` is memory for a number that one thread passes to the others.
 template <typename Told>
 SPECLAB_DEVICE bool last_of_row(const Told& told, simt::u32* arrivals) {
   simt::fence();

@@ -10,7 +10,7 @@
 // block then has a piece of kRowPiece entries, and each of its 256 threads loads sixteen of them before it
 // computes with the first. So a block has 16 KiB in flight. A row of 128,256 entries has 32 blocks, and all
 // of it is in flight at once. Two launches make a law: the first finds the largest logit, the second computes
-// weights and sums. The last block of a row that finishes adds up the chunks in order, so the bits are those
+// weights and sums. The block of a row that finishes last adds up the chunks in order, so the bits are those
 // of one block. If top-k or top-p cuts the row, four more launches run between these two and find the
 // smallest entry that is kept (cut_kernel.h).
 //
@@ -31,8 +31,8 @@ struct RowCut {
   simt::u32 code =
       0;  ///< leading bits of the code of that entry; with top-k: of the smallest entry that top-k keeps
   simt::u32 count = 0;  ///< number of entries that the last step has collected
-  /// In the last step: the keys of at most kWords of the collected entries. Before it: kCutBuckets masses of
-  /// each piece.
+  /// In the last step: the keys of at most kWords of the collected entries. In the steps before: kCutBuckets
+  /// masses of each piece.
   simt::u64 words[kWords] = {};
 };
 
@@ -132,10 +132,10 @@ SPECLAB_DEVICE float weight_of(const Standardise& a, float z, float max) {
   return exp_nonpositive((z - max) * a.scale);
 }
 
-/// Returns the key of the smallest entry that top-k and top-p keep, if it is one of the n entries with the
-/// keys key(i, load(i)). The mass of the entries with larger keys that are not among the n is `above`; with
-/// top-k it is their number. `total`: the mass of all entries of the row; 0: this function adds up the masses
-/// of the entries that top-k keeps, all of which must then be among the n.
+/// Returns the key of the smallest entry that top-k and top-p keep. It must be one of the n entries given,
+/// which have the keys key(i, load(i)). `above`: mass of the other entries with larger keys; with top-k:
+/// their number. `total`: mass of all entries of the row. If it is 0, this function adds up the masses of the
+/// entries that top-k keeps; they must all be among the n.
 template <typename Load, typename Key>
 SPECLAB_DEVICE simt::u64 cut_of(const Standardise& a, const simt::Shared<simt::u64>& buckets, float max,
                                 int n, const Load& load, const Key& key, simt::u64 above, simt::u64 total) {
@@ -326,7 +326,7 @@ struct RaceKernel {
       if (piece == 0 && simt::thread_index() == 0) simt::store(a.tokens + row, law.one_hot);
       return;
     }
-    constexpr int kCounters = race_counters(kRowPiece);  // of a piece
+    constexpr int kCounters = race_counters(kRowPiece);  // counters of a piece
     const int begin = piece * kCounters, end = simt::min(begin + kCounters, race_counters(a.vocab));
     const auto load = [&](int i) { return simt::load_constant(law.weights + i); };
     simt::u64 best = race_entries(begin + simt::thread_index(), end, kPieceThreads, a.vocab,

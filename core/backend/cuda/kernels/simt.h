@@ -62,8 +62,8 @@
 //   whole block, and use a part of the block's shared memory.
 // - mma() may finish after it returns. Reading an Accumulator before mma_wait() fails.
 // - async_copy16() may finish at any time before async_wait<N>() of the same thread returns. Until then no
-//   thread may access the 16 bytes that it writes, or change those that it reads. After the wait this thread
-//   sees the data. Other lanes of the warp see them after a warp_sync, other warps after a block_sync.
+//   thread may access the 16 bytes that the copy writes, or change those that it reads. After the wait this
+//   thread sees the data. Other lanes of the warp see them after a warp_sync, other warps after a block_sync.
 // - Launches of a stream may overlap: on sm_90 a launch may start while the one before it ends (programmatic
 //   dependent launch). So wait_for_previous() is called exactly once by every thread, and launch_next() only
 //   after it. By default both calls are made for the kernel, before its first line (as for Scale above). A

@@ -60,8 +60,8 @@ bool Gpu::overlaps() const {
   return architecture_ >= 90 && code.ptxVersion >= 90 && driver >= 12030;
 }
 
-// Never overlaps with the launch before it, whatever stream.overlap says. A kernel that overlaps must call
-// simt::wait_for_previous(), and this one does not.
+// This launch never overlaps with the one before it, whatever stream.overlap says. A kernel that overlaps
+// must call simt::wait_for_previous(), and this one does not.
 void run_on_device(const TableLaunch& table, const LaunchShape& shape, const Stream& stream) {
   cudaLaunchAttribute cooperative = {};
   cooperative.id = cudaLaunchAttributeCooperative;

@@ -31,7 +31,7 @@ namespace speclab::cuda {
 /// True if this program was built with nvcc and so has code for GPUs. It does not say that there is a GPU.
 bool built_for_gpus();
 
-/// Starts the kernel for `arguments`. The function with_kernel() in the header of the kernel chooses it.
+/// Starts the kernel for `arguments`. The function with_kernel() in the kernel's header chooses the kernel.
 /// Throws Error with the name of the kernel if the device refuses the launch.
 template <typename Arguments>
 void launch(const Arguments& arguments, const Stream& stream);

@@ -128,7 +128,7 @@ std::shared_ptr<Graph> Launcher::record(bool loop, std::span<const std::shared_p
   const auto graph = std::make_shared<Graph>();
   graph->loop = loop;
   recording_ = graph;
-  separate();  // the first launch of a graph has none before it
+  separate();  // the first launch of a graph has no launch before it
   for (const auto& each : memory) keep(each);
   keep(counters_);
   keep(late_);

@@ -71,7 +71,7 @@ class Launcher {
   /// Makes the graph that is being recorded, if any, keep this memory.
   void keep(const std::shared_ptr<void>& memory);
   /// Appends the name of every launch to `names` until the next call. A persistent kernel also appends one
-  /// entry "persistent task" for each of its tasks, before its name. Null ends this.
+  /// entry "persistent task" for each of its tasks, before its name. Null ends the noting.
   void note_into(std::vector<std::string_view>* names) { noted_ = names; }
   /// Ends what note_into(&names) began, unless note_into() was called again since then.
   void stop_noting(const std::vector<std::string_view>& names) {

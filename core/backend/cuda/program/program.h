@@ -15,16 +15,16 @@
 namespace speclab::cuda {
 
 /// Largest number of blocks of a persistent kernel per multiprocessor. One is enough: its eight warps have
-/// 64 KiB of weights in flight, more than twice what Little's law asks for (linear.h). Each further block
-/// would make the barrier slower.
+/// 64 KiB of weights in flight, more than twice what Little's law (bytes in flight = bandwidth * latency)
+/// asks for. Each further block would make the barrier slower.
 inline constexpr int kMostResident = 1;
 /// Returns the number of blocks of the grid. If the device cannot run persistent kernels, throws Error that
 /// names the device and what it lacks.
 int persistent_blocks(const PersistentLimits& limits, const std::string& device);
 
-/// How far prefetches run in advance of the tasks, in bytes of weights. By Little's law (linear.h) this is
-/// 2.4 times the bytes that must be in flight at 4.3 TB/s, and 3.5 times those at 3 TB/s. It is a fifth of
-/// the L2 of an A100.
+/// How far prefetches run in advance of the tasks, in bytes of weights. By Little's law (at the latency in
+/// linear.h) this is 2.4 times the bytes that must be in flight at 4.3 TB/s, and 3.5 times those at 3 TB/s.
+/// It is a fifth of the L2 of an A100.
 inline constexpr std::size_t kPrefetchAhead = std::size_t{8} << 20;
 
 /// A table of tasks. In memory the prefetches follow the tasks.

@@ -26,7 +26,7 @@ struct PlainProduct {
 };
 
 /// Computes the product on the host. A simulated GPU uses it instead of the library. It sums in float with
-/// descending k, so its bits differ from those of linear(), like the bits of cuBLASLt.
+/// descending k, so its bits differ from those of linear(), as the bits of cuBLASLt do.
 void plain_product(const PlainProduct& a);
 
 /// Loads the first of these libraries that is found. Throws Error that names them if there is none.

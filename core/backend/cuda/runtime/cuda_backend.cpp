@@ -150,7 +150,7 @@ PackedMatrix CudaBackend::pack(int out, int in, const std::function<void(int, in
   const int together = std::min(out, most);
   const std::size_t numbers = static_cast<std::size_t>(together) * static_cast<std::size_t>(in);
   if (rows_bytes_ < numbers * sizeof(Bf16)) {
-    rows_ = nullptr;  // first frees the smaller one
+    rows_ = nullptr;  // frees the smaller buffer first
     rows_ = device_->allocate_shared(numbers * sizeof(Bf16));
     rows_bytes_ = numbers * sizeof(Bf16);
   }

@@ -216,7 +216,7 @@ bool Gpu::idle() const {
   require_answer();
   const cudaError_t status = cudaStreamQuery(static_cast<cudaStream_t>(stream_));
   if (status == cudaErrorNotReady) {
-    cudaGetLastError();  // the runtime notes it as an error, which it is not
+    cudaGetLastError();  // clears cudaErrorNotReady, which is not a failure
     return false;
   }
   check(status, "cudaStreamQuery", 0);
@@ -282,8 +282,8 @@ void Gpu::copy(const void* from, std::size_t bytes, void* to) {
 
 namespace {
 
-/// Measures with two events in the stream. The GPU must outlive it. Its destructor does not wait, because
-/// destroying an event does not.
+/// Measures with two events in the stream. The GPU must outlive the timer. The destructor does not wait,
+/// because destroying an event does not wait.
 class GpuTimer final : public DeviceTimer {
  public:
   explicit GpuTimer(const Gpu& gpu) : gpu_(gpu), stream_(static_cast<cudaStream_t>(gpu.stream().device)) {

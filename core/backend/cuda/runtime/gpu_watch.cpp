@@ -84,7 +84,7 @@ void GpuWatch::begin() {
 DeviceUse GpuWatch::end() {
   Parts& p = *parts_;
   DeviceUse use;
-  p.sampler = {};  // stops it and waits
+  p.sampler = {};  // stops the sampler and waits for its end
   const std::int64_t now = wall_now_ns();
   use.seconds = 1e-9 * static_cast<double>(now - p.begun);
   if (!p.problem.empty()) return use;

@@ -92,8 +92,8 @@ void Machine::pause(const std::source_location& where) {
   if (thread != self->id) switch_to(thread);
 }
 
-// Suspends the running thread, which must wait or has ended. Continues with another lane of its warp, or else
-// with another warp. If all threads have ended, returns to the caller of run(). Fails if nothing can go on.
+// Suspends the running thread, which waits or has ended. Continues with a lane of its warp if one can run,
+// otherwise with another warp. If all have ended, returns to the caller of run(). Fails if nothing can go on.
 void Machine::leave_to_others(const char* doing, const std::source_location& where) {
   const int id = self->id;
   Warp& warp = warps_[static_cast<std::size_t>(id / kWarp)];

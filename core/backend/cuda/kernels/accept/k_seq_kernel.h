@@ -3,8 +3,8 @@
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
 // Verifies a draft by K-SEQ (AcceptRule::kKSeq). The host's side is core/decoding/rules/rules_k_seq.cpp,
-// which explains groups of children, rho and beta. The decisions on the device have the same bits as on the
-// host.
+// which explains groups of children, beta, and rho (a factor by which the tests of a group divide p). The
+// decisions on the device have the same bits as on the host.
 //
 // One block walks the tree. The bisection for the rho of a group of several children makes 35 to 38 passes
 // over p and q. One pass over the two rows, 1 MiB for a vocabulary of 128,256, takes the block about 8 us or
@@ -24,7 +24,7 @@ inline namespace SPECLAB_SIDE {
 struct LawLeft {
   LawRow p;
   const double* stored = nullptr;  ///< weights; null: the law is still p
-  double sum = 1;                  ///< of `stored`
+  double sum = 1;                  ///< sum of `stored`
 
   SPECLAB_DEVICE double prob_of(double weight) const { return weight / sum; }
   SPECLAB_DEVICE double prob(int x) const {
@@ -79,7 +79,7 @@ struct AcceptKSeqKernel {
     return search.found();
   }
 
-  /// Replaces the law by what left(x, prob, weight of q) leaves of it. If nothing is left, the law stays.
+  /// Replaces the weight of each token x by left(x, prob of x, weight in q). If all are 0, the law stays.
   template <typename Left>
   SPECLAB_DEVICE void subtract(const LawSpace& space, const float* q, const Left& left, LawLeft& law) const {
     if (law.p.one_hot >= 0) return;  // what is left of a one-hot row is the row itself

@@ -7,8 +7,8 @@
 // verify_longest() of core/decoding/rules/rules_criterion.cpp, and the decisions have the same bits.
 //
 // A criterion judges each token on its own. So if there is memory through which blocks exchange results
-// (Accept::meeting), each node has a block, which judges the children of the node. The last block that
-// arrives looks for the path. Without such memory one block does everything.
+// (Accept::meeting), each node has a block, which judges the children of the node. The block that finishes
+// last looks for the path. Without such memory one block does everything.
 
 namespace speclab::cuda {
 
@@ -51,9 +51,9 @@ struct AcceptLongestKernel {
   }
 
   /// Returns the last node of the longest accepted path. Among paths of equal length the one with the largest
-  /// sum of log p wins. Among equal sums the path wins whose last node comes first, level by level in draw
-  /// order. If an invalid row (Law::invalid) is needed, returns the first node with such a row instead. One
-  /// thread calls this function.
+  /// sum of log p wins. If the sums are equal too, the path wins whose last node comes first (by depth, then
+  /// in draw order). If an invalid row (Law::invalid) is needed, returns the first node with such a row
+  /// instead. One thread calls this function.
   SPECLAB_DEVICE int longest(const TreeFacts& facts, int nodes) const {
     const int found_at = facts_at(a.vocab) + TreeFacts::kBytes;
     const auto log_p = simt::shared<double>(found_at, kMostNodes);

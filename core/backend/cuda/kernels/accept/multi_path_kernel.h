@@ -11,12 +11,12 @@
 // on the device are the same. The host has checked that the draft consists of independent paths.
 //
 // One block chooses a path from the pending token down, then judges it from its end up. A position where
-// several paths remain needs one pass over p and q, in which the threads add the masses of the classes
-// (path_choice.h), and about 33 passes over the gains and rooms of the classes, 32 KiB. A position where one
-// path remains needs no pass for the choice. To judge the path, the block makes one pass over p and q for
-// each token of the path that is not accepted. A pass over the two rows, 1 MiB for a vocabulary of 128,256,
-// takes the block about 8 us or more (predicted). The pass for the classes takes longer if many tokens share
-// a class, because the threads then add to one address.
+// several paths remain needs one pass over p and q, in which the threads add the masses of the classes of
+// tokens (path_choice.h), and about 33 passes over the gains and rooms of the classes, 32 KiB. A position
+// where one path remains needs no pass for the choice. To judge the path, the block makes one pass over p and
+// q for each token of the path that is not accepted. A pass over the two rows, 1 MiB for a vocabulary of
+// 128,256, takes the block about 8 us or more (predicted). The pass for the classes takes longer if many
+// tokens share a class, because the threads then add to one address.
 
 namespace speclab::cuda {
 
@@ -132,7 +132,7 @@ struct ChoiceLaw {
     if (factors == nullptr || !(q_x > 0)) return q_x;
     return q_x * simt::load(factors + ratio_class(p_x, q_x));
   }
-  /// (rho p(x) - q'(x))+ of such a token.
+  /// The positive part of rho p(x) - q'(x), for a token with these probabilities.
   SPECLAB_DEVICE double left(double rho, double p_x, double q_x) const {
     const double of_x = rho * p_x - chosen(p_x, q_x);
     return of_x > 0 ? of_x : 0;
@@ -217,7 +217,7 @@ struct AcceptMultiPathKernel {
       simt::atomic_add(p_masses + c, simt::u64{class_mass(p_x)});
     });
     simt::block_sync();
-    // Each thread has classes that are neighbours.
+    // Each thread has a range of consecutive classes.
     const int each = (kRatioClasses + simt::block_threads() - 1) / simt::block_threads(),
               begin = simt::min(simt::thread_index() * each, kRatioClasses),
               end = simt::min(begin + each, kRatioClasses);
@@ -254,7 +254,7 @@ struct AcceptMultiPathKernel {
     int length = 0;     ///< tokens of the path
     int end = 0;        ///< its last node
     bool valid = true;  ///< false: `end` has an invalid row (Law::invalid)
-    int fault = -1;     ///< the chosen child of `end` if it is a fault, see Verdict; -1: no fault
+    int fault = -1;     ///< the chosen child of `end` if it is a Verdict::fault; -1: no fault
   };
   SPECLAB_DEVICE Chosen choose_path(const LawSpace& space, const TreeFacts& facts, const ChosenPath& path,
                                     int nodes, std::int64_t position) const {

@@ -19,19 +19,19 @@
 // shared memory, so no second launch or other block is needed. Every warp reads the activations of its slice
 // itself. A group is the warps of one tile. The groups of a block read the same activations at about the same
 // time, so L1 serves all but one. A block multiplies 16 * groups * `in` weights, and for them it reads
-// n * `in` activations from L2. Their share grows with n, so this kernel gets at most 16 rows (plan_of()).
+// n * `in` activations from L2. The activations grow with n, so this kernel gets at most 16 rows (plan_of()).
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
 // slice to shared memory, once for all its warps. Each slice has blocks of its own. Their warps write sums to
 // global memory (L2). Of the warps with the same outputs, the one that finishes last adds the sums in order.
 //
 // For n rows, the table shows the traffic of all products of a forward as multiples of the bytes of the
-// weights (269 MB, 2.47 GB, 15.0 GB), and their time as a multiple of the time to read the weights from
-// memory. It is calculated from the plans below, not measured (cuda_linear_plan_test.cpp calculates it
-// again). It assumes an H100 with 3.0 TB/s from memory, 5.5 TB/s from L2, 128 bytes per clock and SM from
-// shared memory (28 TB/s) and 600 TFLOP/s with mma.sync. It also assumes that the slowest of these four sets
-// the time of each product. Launches, the start and end of each kernel, and the wait for the last slice are
-// not counted.
+// weights (269 MB, 2.47 GB, 15.0 GB for the three models), and their time as a multiple of the time to read
+// the weights from memory. It is calculated from the plans below, not measured (cuda_linear_plan_test.cpp
+// calculates it again). It assumes an H100 with 3.0 TB/s from memory, 5.5 TB/s from L2, 128 bytes per clock
+// and SM from shared memory (28 TB/s) and 600 TFLOP/s with mma.sync. It also assumes that the slowest of
+// these four sets the time of each product. Launches, the start and end of each kernel, and the wait for the
+// last slice are not counted.
 //
 //                              SmolLM2-135M          Llama-3.2-1B            Llama-3.1-8B
 //   n                       1    16    64   128      1    16    64   128      1    16    64   128
@@ -114,7 +114,7 @@ inline constexpr int kManyOutTiles = 2;  ///< tiles of outputs per warp of linea
 /// of outputs. Eight warps of linear_few.h have 64 KiB in flight, and eight of linear_many.h 96 KiB.
 inline constexpr int kFewAhead = 8, kManyAhead = 6;
 /// linear_few.h computes 9 to 16 rows only if they have at most this many activations (128 KiB). An SM of an
-/// H100 has 256 KiB. The rings of two blocks take 128 KiB, so L1 gets about 128 KiB.
+/// H100 has 256 KiB for shared memory and L1. The rings of two blocks take 128 KiB, so L1 gets about 128 KiB.
 inline constexpr int kFewActivations = 1 << 16;
 
 /// How the work of a product is divided.

@@ -100,8 +100,8 @@ struct LinearManyKernel {
       }
     };
     // The first stage comes through registers. As a group of copies it would arrive only after all weights
-    // above, because groups complete in order. Each other stage joins the last group that arrives before it
-    // is needed.
+    // above, because groups complete in order. Every other stage is copied in the last group that arrives
+    // before the stage is needed.
     load_stage(staged, activations, simt::min(kStagePieces, pieces));
     SPECLAB_UNROLL
     for (int ahead = kSteps; ahead < kManyAhead; ++ahead) {
@@ -132,7 +132,7 @@ struct LinearManyKernel {
           for (int step = 0; step < 2; ++step) w[m][step] = ring.read(slot, 2 * m + step);
         }
         copy(k + at + kManyAhead, slot);
-        simt::async_commit();  // at the end an empty group, so that the count of groups stays right
+        simt::async_commit();  // at the end the group is empty; it keeps the count of groups right
         slot = Ring::after(slot);
         SPECLAB_UNROLL
         for (int n = 0; n < kRowTiles; ++n) {
