@@ -18,7 +18,7 @@ enum class Purpose : std::uint32_t {
   residual = 3,  ///< the token after a rejection, in all other rules
   gumbel = 4,    ///< noise of coupled sampling
   simulate = 5,  ///< the simulated acceptance of the strategy `simulated`; other choices that do not affect
-                 ///< the law of the text
+                 ///< the distribution of the text
 };
 
 /// Returns the Philox counter of a coin. `draw` numbers the coins of one purpose at one position: 0, 1, ...

@@ -13,8 +13,8 @@ namespace speclab {
 /// Throws Error for the errno value `code`: "PATH: got No such file or directory, expected EXPECTED. ADVICE".
 [[noreturn]] void fail_path(const std::filesystem::path& path, int code, std::string expected);
 
-/// Whether the path exists. Returns false when it is missing, or when one of its parent folders is. Throws
-/// Error when the system cannot tell.
+/// Whether the path exists. Returns false when the path or one of its parent folders is missing. Throws Error
+/// when the system cannot tell.
 bool path_exists(const std::filesystem::path& path);
 
 /// The entries of a folder, sorted by name. Empty when there is no such folder.

@@ -25,8 +25,8 @@ struct JsonLimits {
 };
 
 /// Parses a JSON object as parse_json does and calls `member` for each of its members, in the order
-/// of the text. Values that are objects or lists are dropped after the call. Throws Error for
-/// everything that parse_json refuses, for a value that is not an object, and as soon as a limit is
+/// of the text. To save memory, a member that is an object or a list is freed after its call. Throws Error
+/// for everything that parse_json refuses, for a value that is not an object, and as soon as a limit is
 /// exceeded. `member` may have been called before the Error.
 void parse_json_members(
     std::string_view text, const std::string& name, const JsonLimits& limits,

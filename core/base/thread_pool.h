@@ -13,10 +13,10 @@ namespace speclab {
 /// A pool of threads for parallel regions of a few microseconds. Its workers are pinned if there is a
 /// processor for every thread. A region is divided into chunks of work, and each thread takes one chunk after
 /// the other. Workers spin while they wait for the next region, and sleep when none comes. The calling thread
-/// runs chunks too. It waits until all chunks are done, not until all workers are back. So a worker that
-/// loses its core to another process delays a region only if it holds one of the chunks. A worker that lost
-/// its core in the middle of a chunk pauses for a while afterwards. Results do not depend on which thread
-/// runs a chunk.
+/// runs chunks too. It waits until all chunks are done, but not for workers that have no chunk. So a worker
+/// that loses its core to another process delays a region only if it holds one of the chunks. A worker that
+/// lost its core in the middle of a chunk pauses for a while afterwards. Results do not depend on which
+/// thread runs a chunk.
 class ThreadPool {
  public:
   /// Throws Error when the system cannot start so many threads. Failing to pin a thread is no error.
