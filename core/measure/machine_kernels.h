@@ -7,7 +7,7 @@
 /// arithmetic. Both run on the calling thread, with the widest vectors of the processor.
 namespace speclab {
 
-/// Returns the sum of the words modulo 2^64, without a rest of less than four vectors. Loads limit its speed.
+/// Sums 64-bit words modulo 2^64, except a rest that does not fill four vectors. Only loads limit its speed.
 std::uint64_t sum_words(std::span<const std::uint64_t> words);
 
 /// Runs independent multiply-adds in `rounds` rounds of ten vectors each. Returns the number of operations; a

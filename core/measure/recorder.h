@@ -51,10 +51,10 @@ const char* to_string(EndedBy ended_by);
 /// One drafted token (any candidate of the tree) and what the acceptance rule found out about it.
 struct DraftedToken {
   Token id = -1;
-  int parent = 0;  ///< parent node; 0 is the pending (last emitted) token. Entry i of the list is node i + 1
+  int parent = 0;  ///< parent node; 0: the pending (last emitted) token. StepRecord::drafted[i] is node i + 1
   bool tested = false;  ///< the rule reached the token's parent and tested this token
   bool accepted = false;
-  float confidence = -1;  ///< the drafter's probability when it chose the token; -1: unknown
+  float confidence = -1;  ///< the probability that the drafter gave the token; -1: unknown
   float entropy = -1;     ///< entropy in nats of the drafter's row, if the drafter computed it; -1: unknown
   float predicted = -1;   ///< probability of acceptance that a trained controller predicted; -1: none
   /// Target probability. -1 for a token that was not tested, unless LoopOptions::row_details asks for it.
@@ -64,8 +64,8 @@ struct DraftedToken {
   double q = -1;
   double expected = -1;  ///< the rule's expected acceptance (sum min(p, q), p(x), ...); -1: unknown
   int rank = -1;         ///< rank of the token in the target's row, 0 = best; -1: unknown
-  /// Total variation distance between p and the law of the token that the rule emits after the parent. Only
-  /// for lossy rules, and only at the first tested child of a parent; otherwise -1.
+  /// Total variation distance between p and the distribution of the token that the rule emits after the
+  /// parent. Only for lossy rules, and only at the first tested child of a parent; otherwise -1.
   double distance = -1;
 };
 
@@ -84,7 +84,7 @@ struct Contribution {
 };
 
 /// While a draft was made, the draft model `reviewer` reviewed chains from `source`: it tested this many
-/// places and kept the token at this many. A place may be empty, see Draft::Review.
+/// places and kept the token at this many. A place without a token counts as tested, but not as kept.
 struct DraftReview {
   std::string reviewer, source;
   int tested = 0, kept = 0;
@@ -168,7 +168,7 @@ struct GenerationRecord {
   /// How the planned steps were queued (option device_graph): "off", "round", "loop"; "" without such steps.
   std::string device_graph;
   std::string device_graph_problem;  ///< why the steps were not queued as the option says; "" if they were
-  std::int64_t round_trips = 0;      ///< times that decoding waited for a device with its own memory
+  std::int64_t round_trips = 0;      ///< how often decoding waited for a device with its own memory
   /// Total device time of a second, timed run of the planned steps. The times of the phases draft, target and
   /// accept are taken from that run. 0 if there was none.
   std::int64_t stamped_ns = 0;

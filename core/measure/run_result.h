@@ -26,8 +26,8 @@ struct TimedForward {
 };
 
 /// What a line must have in common with its reference, the autoregressive line of the same prompt and seed.
-/// `nothing`: the text is another sample of the same law, or the rule is lossy. `ids`: the token ids are
-/// equal. `rows`: the token ids and the logits rows that they came from are equal.
+/// `nothing`: the text is another sample of the same distribution, or the rule is lossy. `ids`: the token ids
+/// are equal. `rows`: the token ids and the logits rows that they came from are equal.
 enum class Promise { nothing, ids, rows };
 
 /// One line of cases/<file>.jsonl: a prompt (all of its turns) decoded under one case (method and options).

@@ -97,9 +97,9 @@ std::optional<Ratio> paired_speedup(const Decoded& base, const Decoded& test,
                                     const BootstrapOptions& options = {});
 
 /// Measures by how much two repeats of the *same* case differ by chance. For each pair of repeats (i, j) of a
-/// case it takes x = |log(sum of repeat i / sum of repeat j)|. With X = the 95 % quantile of x over the pairs
-/// of repeats of all cases, it returns the fraction exp(X) - 1. A speedup that is this close to 1 is not
-/// called a difference. Absent when no case has two repeats that decoded something.
+/// case it takes x = |log(sum of repeat i / sum of repeat j)|. Let X be the 95 % quantile of x over the pairs
+/// of repeats of all cases. Returns the fraction exp(X) - 1. A speedup that is this close to 1 is not called
+/// a difference. Absent when no case has two repeats that decoded something.
 std::optional<double> noise_floor(std::span<const Times> cases);
 
 enum class Verdict { kFaster, kSlower, kSame, kUnclear };
