@@ -4,8 +4,8 @@
 
 namespace speclab {
 
-/// Tells which committed keys attention looks at. A backend that can do this implements this class besides
-/// Backend; Model::reads_attention() says whether it does.
+/// Tells which committed keys (RowsInFlight) attention looks at. A backend that can do this implements this
+/// class besides Backend; Model::reads_attention() says whether it does.
 class AttentionReader {
  public:
   virtual ~AttentionReader() = default;

@@ -64,7 +64,7 @@ struct RowsInFlight {
   const std::int32_t* committed_at = nullptr;
   /// If not null, the address of a copy of `committed` in memory of the backend. `committed` itself is exact.
   /// A backend may read the number from this address, so that the work that it queues stays the same while
-  /// the sequence grows. When a CUDA graph records a forward, it uses this address as `committed_at`.
+  /// the sequence grows. A forward that is recorded as a CUDA graph uses this address as `committed_at`.
   const std::int32_t* committed_copy = nullptr;
   /// Number of rows that earlier forwards added to the sequence and that are still in flight (neither
   /// committed nor dropped). Paths may contain them. Positions are below committed + earlier + n.
@@ -324,10 +324,10 @@ struct CudaBackendOptions {
   int threads = 0;  ///< host threads that read weights; 0: every core that affinity mask and cgroup allow
   bool simulated = false;  ///< host-simt: the kernels run on the CPU, slowly, with strict checks
                            ///< (core/backend/cuda/kernels/simt.h)
-  /// Computes long prompts with cuBLASLt (core/backend/cuda/runtime/cublaslt.h). cuBLASLt cannot read packed
-  /// weights, so each matrix is unpacked before its product. The KV cache of such a prompt has other bits
-  /// than the cache that decoding the same tokens would give. The simulated GPU uses a simple matrix product
-  /// instead of the library.
+  /// If true, computes long prompts with cuBLASLt (core/backend/cuda/runtime/cublaslt.h). cuBLASLt cannot
+  /// read packed weights, so each matrix is unpacked before its product. The KV cache of such a prompt has
+  /// other bits than the cache that decoding the same tokens would give. The simulated GPU uses a simple
+  /// matrix product instead of the library.
   bool cublaslt = false;
 };
 /// Makes the backend "cuda" or, if simulated, "host-simt". The numerics class of "cuda" is cuda-sm80,

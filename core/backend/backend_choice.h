@@ -14,7 +14,7 @@ enum class BackendKind : std::uint8_t { kAuto, kCpu, kCuda, kSimulated };
 /// What computes long prompts on a GPU: the engine's own kernels, or cuBLASLt (CudaBackendOptions::cublaslt).
 enum class PrefillKernels : std::uint8_t { kOwn, kCublasLt };
 /// When a device is compared with the CPU before it is used (experiments/run/device/open_backend.h). kAuto:
-/// if --backend auto chose it; kOn: whatever chose it; kOff: never.
+/// if --backend auto chose it; kOn: always; kOff: never.
 enum class SelfTestWhen : std::uint8_t { kAuto, kOn, kOff };
 
 /// The options that choose a backend: --backend, --device, --numerics, --threads, --kernels, --prefill,

@@ -14,9 +14,9 @@ struct DeviceUse {
   double joules = -1;  ///< energy of the whole device; -1: unknown
   std::string energy;  ///< where `joules` comes from: "counter" (the device's energy counter), "power"
                        ///< (samples of its power, integrated), "" (unknown)
-  std::optional<int> other_processes;  ///< number of other processes that computed on it at the start or at
-                                       ///< the end, the larger one; no value: the driver cannot count them
-  std::vector<std::string> slowed_by;  ///< why its clocks were below their maximum at the end
+  std::optional<int> other_processes;  ///< number of other processes on the device at the start or at the
+                                       ///< end, whichever is larger; no value: the driver cannot count them
+  std::vector<std::string> slowed_by;  ///< why the device's clocks were below their maximum at the end
 };
 
 /// Watches a device from begin() to end(). After end(), begin() may be called again. Either call takes about

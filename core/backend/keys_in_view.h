@@ -11,7 +11,7 @@ namespace speclab {
 struct KeysInView {
   int count = 0;                        ///< listed keys
   const std::int32_t* slots = nullptr;  ///< [count], ascending, below RowsInFlight::committed
-  const std::int32_t* ranks = nullptr;  ///< [n], rank of row i itself: count + its depth
+  const std::int32_t* ranks = nullptr;  ///< [n], rank of row i: count + its position - committed
   /// [n], lowest rank that row i sees, at most its own rank. The caller derives it from the window of the
   /// layer; attention ignores AttentionForm::window.
   const std::int32_t* first = nullptr;

@@ -14,8 +14,8 @@
 
 namespace speclab {
 
-/// The choices have coins of their own (Purpose::accept), with numbers beyond those of the nodes. The choice
-/// below a node has the number kFirstCoinOfChoice + node.
+/// The choices have coins (random numbers) of their own (Purpose::accept), with numbers beyond those of the
+/// nodes. The choice below a node has the number kFirstCoinOfChoice + node.
 inline constexpr std::uint32_t kFirstCoinOfChoice = 0x80000000;
 
 /// A class covers 1/128 of an octave of p/q. The lowest class also has all tokens with p/q below 2^-8, the
@@ -37,8 +37,8 @@ SPECLAB_EXACT std::uint64_t class_mass(double probability) {
   return static_cast<std::uint64_t>(probability * 0x1p62);
 }
 
-/// What a choice among several draws from q changes for the tokens of a class. `Best` is the law of the draw
-/// with the highest class (ties: the first draw). `rho` is the probability that a step keeps the path so far.
+/// What a choice among several draws from q changes for the tokens of a class. Best(x): probability that the
+/// draw with the highest class (ties: the first) is x. `rho`: probability that a step keeps the path so far.
 struct RatioClass {
   double factor = 0;  ///< Best(x) / q(x), the same for all x of the class
   double gain = 0;    ///< Best(class) - q(class)

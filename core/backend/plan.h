@@ -51,8 +51,8 @@ struct PlanSampling {
 /// The shape of a round. It determines memory and kernels and does not change during a generation.
 struct PlanShape {
   /// Number of children of each node of the drafted tree, by depth; {1, 1, 1} is a chain, and empty means
-  /// autoregressive rounds. With the pending token, node 0, there are at most kMostPlanNodes nodes. Nodes are
-  /// numbered level by level.
+  /// autoregressive rounds. With node 0, the pending token (emitted, but not yet in the KV cache), there are
+  /// at most kMostPlanNodes nodes. Nodes are numbered level by level.
   std::vector<int> widths;
   int vocab = 0;
   PlanSampling target, draft;

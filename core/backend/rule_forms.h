@@ -12,7 +12,7 @@ namespace speclab {
 
 /// The algorithm of a rule.
 enum class AcceptRule : std::int32_t {
-  kRatio,        ///< compares a coin with f(p) / q, see RatioForm
+  kRatio,        ///< compares a coin (random number) with f(p) / q, see RatioForm
   kExact,        ///< accepts the argmax of the row
   kSampleMatch,  ///< accepts the token that a sample of the row gives
   kCoupled,      ///< accepts the token that coupled sampling (Gumbel noise) gives for the row
@@ -50,10 +50,10 @@ SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) 
   return left > 0 ? left : 0;
 }
 
-/// Coins decide the random order of the children of a node. This order does not change the law of the text,
-/// so the coins have the same purpose as other such choices (Purpose::simulate). Their draw numbers begin at
-/// kFirstCoinOfOrder, above the numbers that strategies use. The choice among n children has the number
-/// kFirstCoinOfOrder + n.
+/// Coins decide the random order of the children of a node. This order does not change the law (distribution)
+/// of the text, so the coins have the same purpose as other such choices (Purpose::simulate). Their draw
+/// numbers begin at kFirstCoinOfOrder, above the numbers that strategies use. The choice among n children has
+/// the number kFirstCoinOfOrder + n.
 inline constexpr std::uint32_t kFirstCoinOfOrder = 0x80000000;
 
 /// How K-SEQ tests a group of k children: it accepts x with probability min(1, p(x) / (rho q(x))).

@@ -5,8 +5,8 @@
 
 // Verifies a draft on the device. The kernel does what accept() of core/decoding/rules/accept.h does for a
 // tree. It serves the rules that walk from node to node, except K-SEQ. If the rows have the same bits as on
-// the host, the decisions, coins and tokens are the same, too (law.h). The other rules have kernels of their
-// own (accept/). start_accept() (accept/start_accept.h) starts the kernel of a rule.
+// the host, the decisions, coins (random numbers) and tokens are the same, too (law.h). The other rules have
+// kernels of their own (accept/). start_accept() (accept/start_accept.h) starts the kernel of a rule.
 //
 // Each decision depends on the one before it, so the walk through the tree cannot be divided. Before the
 // walk, the threads fetch in parallel what the walk needs of each node: links, token, and p and q of the
@@ -15,12 +15,12 @@
 // token, the kernel uses the sums of the target's rows (Accept::p_sums) and reads one chunk.
 //
 // In rejection sampling, the kernel reads whole rows, p and q, only when it rejects a token that was drawn
-// from a law of the draft. If there is memory through which blocks exchange results (Accept::meeting), there
-// is one block per piece of a row (row_pieces.h). All blocks walk up to the first rejection and come to the
-// same result. Then each block sums its piece of the residual, and the block that finishes last goes on
-// alone. A second rejection in the same step occurs only in trees, and one block then reads the rows, with 32
-// KiB in flight. One block also works alone if the rule's form raises p to a power (RatioForm::power) or
-// ignores q, and for all rules of this kernel except kRatio.
+// from a distribution of the draft. If there is memory through which blocks exchange results
+// (Accept::meeting), there is one block per piece of a row (row_pieces.h). All blocks walk up to the first
+// rejection and come to the same result. Then each block sums its piece of the residual, and the block that
+// finishes last goes on alone. A second rejection in the same step occurs only in trees, and one block then
+// reads the rows, with 32 KiB in flight. One block also works alone if the rule's form raises p to a power
+// (RatioForm::power) or ignores q, and for all rules of this kernel except kRatio.
 //
 // For a vocabulary of 128,256 the two rows have 1 MiB, and 32 blocks load all of it at once. The
 // predicted time of a rejection is then about 4 us. With one block it would be 8 us at a latency of 0.25 us
@@ -28,7 +28,7 @@
 
 namespace speclab::cuda {
 
-inline constexpr int kMostNodes = 128;  ///< nodes of a tree, with the pending token and without probes
+inline constexpr int kMostNodes = 128;  ///< nodes of a tree: the pending token (root) and drafted tokens
 
 using speclab::AcceptRule, speclab::boosted, speclab::CriterionForm, speclab::GroupSearch, speclab::GroupTest,
     speclab::kFirstCoinOfOrder, speclab::RatioForm, speclab::residual_weight;
@@ -321,8 +321,8 @@ struct AcceptKernel {
   Accept a;
   Coins coins;
 
-  /// Returns the token that the target itself gives. Match rules compare drafted tokens with it. It is also
-  /// the bonus token of every rule except typical acceptance (CriterionForm::typical).
+  /// Returns the token that the target itself gives. Match rules (kExact, ...) compare drafted tokens with
+  /// it. It is also the bonus token of every rule except typical acceptance (CriterionForm::typical).
   SPECLAB_DEVICE int target_token(const LawSpace& space, const LawRow& row, std::int64_t position) const {
     if (a.rule == AcceptRule::kExact) return row.argmax(space, a.vocab);
     if (a.rule == AcceptRule::kCoupled) return row.sample_coupled(space, a.vocab, coins, position);
@@ -333,7 +333,7 @@ struct AcceptKernel {
     return AcceptedSet(space, a.criterion, row,
                        a.raw != nullptr ? LawRow::of(a.raw, a.raw_laws, node, a.vocab) : row, a.vocab);
   }
-  /// Returns the token that a criterion rule emits after the accepted tokens.
+  /// Returns the token that a criterion rule (CriterionForm) emits after the accepted tokens.
   SPECLAB_DEVICE int token_within(const LawSpace& space, const LawRow& row, const AcceptedSet& set,
                                   std::int64_t position) const {
     if (!a.criterion.typical || row.one_hot >= 0) return target_token(space, row, position);

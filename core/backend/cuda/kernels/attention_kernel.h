@@ -12,10 +12,10 @@
 //
 // Row invariance. Every split has kSplit consecutive positions and begins at a multiple of kSplit. This does
 // not depend on the length of the sequence. The position of a key decides its place in every sum. A committed
-// key's position is its slot; the path of a row lists the slots of the keys in flight. So the bits of a row
-// depend on its query and on the keys that it sees. They do not depend on the other rows, on how many keys
-// are committed, on the slots, or on how rows are cut into tiles. A row of a tree has the same bits as in a
-// chain of its path alone. A row of a chain has the same bits as in a forward over its token alone.
+// key's position is its slot; the path of a row lists the slots of its other keys (in flight). So the bits of
+// a row depend on its query and on the keys that it sees. They do not depend on the other rows, on how many
+// keys are committed, on the slots, or on how rows are cut into tiles. A row of a tree has the same bits as
+// in a chain of its path alone. A row of a chain has the same bits as in a forward over its token alone.
 //
 // Both products, queries times keys and weights times values, run on the matrix unit. A tile is 16 queries of
 // one key/value head. Each of the four warps of a split has 32 positions. If all keys of a split are

@@ -71,8 +71,8 @@ struct CutRows {
 };
 inline constexpr int kCutSteps = 4;
 
-/// Draws one token from each law with a coin of the position of the row, as Distribution::sample() or
-/// sample_coupled() does on the host.
+/// Draws one token from each law with a coin (random number) of the position of the row, as
+/// Distribution::sample() or sample_coupled() does on the host.
 struct Sample {
   const float* weights = nullptr;  ///< [rows, vocab]
   const Law* laws = nullptr;       ///< [rows], valid

@@ -8,9 +8,9 @@
 namespace speclab::cuda {
 
 /// Draws `count` tokens without replacement from each standardised row of a draft. Token j is drawn from the
-/// law in which the j tokens drawn before have probability 0. If no mass is left, or if the temperature is 0,
-/// the kernel takes the next best token by logit instead, with a one-hot law. Token j of row i uses the coin
-/// with draw index draw + i * count + j.
+/// law (distribution) in which the j tokens drawn before have probability 0. If no mass is left, or if the
+/// temperature is 0, the kernel takes the next best token by logit instead, with a one-hot law. Token j of
+/// row i uses the coin (random number) with draw index draw + i * count + j.
 struct Siblings {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =

@@ -12,11 +12,11 @@
 namespace speclab::cuda {
 
 /// Device programs of the CUDA backend and of the simulated GPU: each call queues the kernels of one part of
-/// a round.
+/// a round (a decoding step).
 class CudaProgram final : public DeviceProgram {
  public:
-  /// Buffers that operations of the backend use without calling Backend::room(). room() makes a graph that is
-  /// being recorded keep a buffer. For these buffers record() does that.
+  /// Buffers that operations of the backend use without calling Backend::room(). During a recording, room()
+  /// makes the graph keep each buffer; record() does that for these buffers.
   using Memory = std::array<std::shared_ptr<void>, 4>;
   /// `backend`, `device` and `launcher` must outlive this object.
   CudaProgram(Backend& backend, Device& device, Launcher& launcher, std::function<Memory()> memory)

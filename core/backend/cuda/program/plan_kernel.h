@@ -14,7 +14,7 @@ inline constexpr int kPlanThreads = kMostPlanNodes;
 
 /// The state of a sequence that a plan runs.
 struct PlanState {
-  std::int64_t position = 0;                  ///< position of the pending token
+  std::int64_t position = 0;                  ///< position of the pending (last emitted) token
   std::int64_t draw_at[kMostPlanNodes] = {};  ///< [d]: position of drafted tokens of depth d + 1
   PhiloxKey key{};
   std::int32_t nodes = 1;                    ///< nodes of this round: the pending token and the draft

@@ -47,18 +47,18 @@ Standardise laws(const Memory& m, const PlanSampling& sampling, const float* log
   return a;
 }
 
-/// Returns the sums of the chunks (row_order.h) of the laws from node `first` on, or null. With a reduced
-/// vocabulary the result is null: the sums are then of columns, not of tokens, and kernels that read the
-/// weights of tokens cannot use them.
+/// Returns the sums of the chunks (row_order.h) of the laws (distributions) from node `first` on, or null.
+/// With a reduced vocabulary the result is null: the sums are then of columns, not of tokens, and kernels
+/// that read the weights of tokens cannot use them.
 const double* draft_sums(const Plan& plan, int first) {
   const Memory& m = memory(plan);
   if (m.q_sums.empty() || !m.ids.empty()) return nullptr;
   return m.q_sums.data() + times(first - 1, chunks_of(plan.shape.vocab));
 }
 
-/// Returns the address of the position that the coins of a draft use. It is the position of the pending token
-/// (Sequence::draft_coin). With the coupled rule it is the position of the tokens at this depth, because
-/// draft and target then use the same noise at each position.
+/// Returns the address of the position that the coins (random numbers) of a draft use. It is the position of
+/// the pending token (Sequence::draft_coin). With the coupled rule it is the position of the tokens at this
+/// depth, because draft and target then use the same noise at each position.
 const std::int64_t* coin_position(const Plan& plan, int depth) {
   const PlanState* state = memory(plan).state.data();
   return plan.shape.rule == AcceptRule::kCoupled ? state->draw_at + (depth - 1) : &state->position;

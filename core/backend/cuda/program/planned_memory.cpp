@@ -63,7 +63,7 @@ PlanState tree_of(const PlanShape& shape) {
   return state;
 }
 
-// Copies the draft of the host into the state and uploads its laws. Nodes after the draft are padding.
+// Copies the host's draft into the state and uploads its laws (distributions). Nodes after it are padding.
 void take_draft(Backend& backend, const Plan& plan, const PlanDraft& draft, PlanState& state) {
   const PlanShape& shape = plan.shape;
   const std::size_t drafted = draft.tokens.size(), laws = draft.laws.size();

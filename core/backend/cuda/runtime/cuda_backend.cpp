@@ -269,7 +269,7 @@ void CudaBackend::attend(const float* qkv, int heads, const KvStore& kv, int lay
   if (rows.view != nullptr) return attend_view(a, rows);
   if (launcher_.gathers() && rows.committed_at == nullptr && rows.committed_copy != nullptr) {
     // The arguments, and so the table of a persistent kernel, stay the same until the sequence reaches the
-    // next split. Until then no new table is uploaded.
+    // next split (kSplit positions). Until then no new table is uploaded.
     a.committed_at = rows.committed_copy;
     a.committed = rows.committed / kSplit * kSplit + kSplit - 1;
   }

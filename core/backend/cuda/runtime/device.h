@@ -53,7 +53,7 @@ class Device {
   virtual Stream stream() const = 0;
   /// Notes the kernel that is about to start, for error messages. `kernel` must stay valid.
   virtual void started(const char* kernel) = 0;
-  /// Calls `explain` when a launch has failed on the device, before the error of the runtime is thrown.
+  /// Makes the device call `explain` when a launch has failed, before the error of the runtime is thrown.
   /// `explain` may throw an Error that says more.
   virtual void explain_failures(std::function<void()> explain) = 0;
   /// Calls the function of explain_failures(). Call explain() when a launch reports a failure of the

@@ -1,4 +1,4 @@
-// Compiles the kernels of linear layers without row invariance. They are for benchmarks only.
+// Compiles the linear layers whose bits may depend on the number of rows. They are for benchmarks only.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

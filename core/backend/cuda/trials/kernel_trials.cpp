@@ -135,11 +135,11 @@ void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out
   }
 }
 
-/// Adds a trial of the work that follows the target's forward in a step: compute the laws of all rows, verify
-/// the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by side: the
-/// odd nodes and the even nodes. The even nodes are accepted, and their rows are moved. If `greedy` is false
-/// and there are at least 3 rows, the last even node is rejected instead. Its token was drawn from a law of
-/// the draft, so the correction is drawn from a residual. The row of the rejected node is moved, too.
+/// Adds a trial of the work after the target's forward in a step: compute the distributions of all rows,
+/// verify the draft, and move the accepted rows of the KV cache. The draft consists of two chains side by
+/// side: the odd nodes and the even nodes. The even nodes are accepted, and their rows are moved. If `greedy`
+/// is false and there are at least 3 rows, the last even node is rejected instead. Its token was drawn from a
+/// law of the draft, so the correction is drawn from a residual. The row of the rejected node is moved, too.
 void add_accept(std::vector<KernelTrial>& trials, const StandPtr& stand, int vocab, int rows, bool greedy) {
   const int layers = stand->simulated() ? 1 : 32, kv_heads = stand->simulated() ? 1 : 8,
             stride = kv_stride(128), slots = 256;

@@ -20,7 +20,7 @@ struct AcceptKSeq {
 
 inline namespace SPECLAB_SIDE {
 
-/// What is left of p after the children that failed so far. The host's counterpart is the vector `law`.
+/// The law (distribution) left of p after the failed children. The host's counterpart is the vector `law`.
 struct LawLeft {
   LawRow p;
   const double* stored = nullptr;  ///< weights; null: the law is still p

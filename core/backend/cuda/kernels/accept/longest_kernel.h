@@ -3,8 +3,8 @@
 #include "core/backend/cuda/kernels/accept/write_verdict.h"
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
-// Verifies a draft by a criterion and accepts the longest path (AcceptRule::kLongest). The host's side is
-// verify_longest() of core/decoding/rules/rules_criterion.cpp, and the decisions have the same bits.
+// Accepts the longest path whose tokens all meet a criterion, a condition on a token (AcceptRule::kLongest).
+// The host's side is verify_longest() of core/decoding/rules/rules_criterion.cpp, with the same bits.
 //
 // A criterion judges each token on its own. So if there is memory through which blocks exchange results
 // (Accept::meeting), each node has a block, which judges the children of the node. The block that finishes
@@ -98,7 +98,7 @@ struct AcceptLongestKernel {
     const int last = static_cast<int>(space.told()[0]);
     const LawRow row = LawRow::of(a.p, a.p_laws, last, a.vocab, a.p_sums);
     const std::int64_t position = simt::load(a.position) + facts.depth(last) + 1;
-    // After a rejection these rules draw from the same law as after full acceptance.
+    // After a rejection these rules draw from the same distribution as after full acceptance.
     const int next = a.criterion.typical && row.one_hot < 0
                          ? walk.token_within(space, row, walk.accepted_at(space, row, last), position)
                          : walk.target_token(space, row, position);

@@ -10,9 +10,9 @@
 // core/decoding/rules/rules_multi_path.cpp, which explains the choice of a path, lambda, q' and rho. The bits
 // on the device are the same. The host has checked that the draft consists of independent paths.
 //
-// One block chooses a path from the pending token down, then judges it from its end up. A position where
-// several paths remain needs one pass over p and q, in which the threads add the masses of the classes of
-// tokens (path_choice.h), and about 33 passes over the gains and rooms of the classes, 32 KiB. A position
+// One block chooses a path from the pending token (the root) down, then judges it from its end up. A position
+// where several paths remain needs one pass over p and q, in which the threads add the masses of the classes
+// of tokens (path_choice.h), and about 33 passes over the gains and rooms of the classes, 32 KiB. A position
 // where one path remains needs no pass for the choice. To judge the path, the block makes one pass over p and
 // q for each token of the path that is not accepted. A pass over the two rows, 1 MiB for a vocabulary of
 // 128,256, takes the block about 8 us or more (predicted). The pass for the classes takes longer if many
@@ -110,7 +110,7 @@ class ChosenPath {
   int begin_;
 };
 
-/// The rows p and q of a token of the chosen path, and the law q' of the token.
+/// The rows p and q of a token of the chosen path, and the distribution q' of the token.
 struct ChoiceLaw {
   LawRow p, q;
   const double* factors = nullptr;  ///< [kRatioClasses] q'/q; null: q' is q

@@ -2,9 +2,9 @@
 
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
-// What the walk over whole paths (paths_kernel.h) knows of a node: rho, and the law R that is left after the
-// children that failed. core/decoding/rules/rules_paths.cpp explains rho, R, S and the notation (...)+.
-// PathNode there is the host's counterpart.
+// What the walk over whole paths (paths_kernel.h) knows of a node: rho, and the law (distribution) R that is
+// left after the children that failed. core/decoding/rules/rules_paths.cpp explains rho, R, S and the
+// notation (...)+. PathNode there is the host's counterpart.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {

@@ -4,16 +4,16 @@
 #include "core/backend/cuda/kernels/accept/write_verdict.h"
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
-// Verifies a draft by whole paths, from the leaves to the pending token (AcceptRule::kPaths). The host's side
-// is core/decoding/rules/rules_paths.cpp, which explains rho, R and S. The bits on the device are the same.
+// Verifies a draft by whole paths, from the leaves to the root (AcceptRule::kPaths). The host's side is
+// core/decoding/rules/rules_paths.cpp, which explains rho, R (a distribution) and S. The bits are the same.
 //
-// No rho, R or S depends on a coin. Coins only decide at which node the walk ends. So the sums S of the first
-// path (from the pending token, always to the first child) can be computed before the walk, as sums of
-// chunks. If there is memory through which blocks exchange results (Accept::meeting), each of the first
-// levels_ahead() nodes of this path has one block per piece of its row (row_pieces.h). The block that
-// finishes last does the walk. If the draft is a chain of at most 8 tokens, this block reads only one chunk
-// of a row, to draw a token. It reads whole rows, with 32 KiB in flight, when a node loses its second or a
-// later child, and when a node that is not among these levels_ahead() nodes loses its first child.
+// No rho, R or S depends on a coin (random number). Coins only decide at which node the walk ends. So the
+// sums S of the first path (from the pending token, always to the first child) can be computed before the
+// walk, as sums of chunks. If there is memory through which blocks exchange results (Accept::meeting), each
+// of the first levels_ahead() nodes of this path has one block per piece of its row (row_pieces.h). The block
+// that finishes last does the walk. If the draft is a chain of at most 8 tokens, this block reads only one
+// chunk of a row, to draw a token. It reads whole rows, with 32 KiB in flight, when a node loses its second
+// or a later child, and when a node that is not among these levels_ahead() nodes loses its first child.
 
 namespace speclab::cuda {
 

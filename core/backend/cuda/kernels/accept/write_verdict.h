@@ -2,7 +2,7 @@
 
 #include "core/backend/cuda/kernels/acceptance_kernel.h"
 
-// Writes the verdict of rules that do not walk node by node from the pending token.
+// Writes the verdict of rules that do not walk node by node from the pending token (the root).
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
