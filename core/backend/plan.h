@@ -26,7 +26,7 @@ namespace speclab {
 
 inline constexpr int kMostPlanNodes = 128;  ///< largest number of nodes, the pending token included
 inline constexpr int kMostPlanEnds = 32;    ///< largest number of end tokens
-inline constexpr int kPlanRing = 64;        ///< rounds that the ring holds until the host reads them
+inline constexpr int kPlanRing = 64;        ///< number of rounds in the ring; a new one replaces the oldest
 inline constexpr int kPlanLoop = 16;        ///< a loop stops after a round whose number is a multiple of this
 
 /// The rows of one sequence for a forward that is queued. All pointers point into memory of the backend.
