@@ -100,8 +100,8 @@ class Model : public std::enable_shared_from_this<Model> {
   Backend& backend() const;
   std::shared_ptr<Backend> shared_backend() const;
   std::span<const int> layers() const;  ///< the layers that this model runs
-  /// Whether both share their weights and run the same layers. The KV cache of a text is then the same, and a
-  /// session of one can be copied into a session of the other.
+  /// Whether both models share their weights and run the same layers. The KV cache of a text is then the
+  /// same, and a session of one can be copied into a session of the other.
   bool same_function_as(const Model& other) const;
   bool reads_attention() const;  ///< whether its backend can fill Feed::attention
   std::string name() const;  ///< for records: the configuration's name, with "[N of L layers]" for a subset
