@@ -102,7 +102,7 @@ class ShapeBudget {
   void observe_chain(int drafted, int accepted);
 
  private:
-  static constexpr int kDepths = 4, kRanks = 4, kEvidence = 4;  // further ones count as the last
+  static constexpr int kDepths = 4, kRanks = 4, kEvidence = 4;  // larger values count as the last
   double acceptance(int depth, int rank) const;
   double level_ns(int level, int fed) const;
 

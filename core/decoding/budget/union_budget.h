@@ -58,7 +58,7 @@ class UnionBudget {
   void observe(std::span<const int> drafted, std::span<const int> right, int emitted, int nodes);
 
  private:
-  static constexpr int kDepths = 4;  // further ones count as the last
+  static constexpr int kDepths = 4;  // a greater depth counts as this one
   static constexpr unsigned kSets = 1U << kMostSources;
   using Lengths = std::array<int, kMostSources>;
   struct Plan {
@@ -79,7 +79,7 @@ class UnionBudget {
   std::shared_ptr<const StepCosts> costs_;
   int sources_, evidence_ = 0;
   std::vector<RunningShare> by_depth_, own_;  // [sets, depths], [sets, depths, evidence]
-  RunningShare fresh_;  // share of new nodes among the tokens of all sources after the first that drafts
+  RunningShare fresh_;  // share of new nodes among the tokens of all drafting sources except the first
   std::array<TrialFund, kMostSources> trials_;
   Lengths chosen_{}, chains_{};
   std::array<std::array<double, kMostLength + 1>, kSets> reach_{};  // by set and depth

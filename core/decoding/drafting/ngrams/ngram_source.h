@@ -12,8 +12,8 @@
 
 namespace speclab {
 
-/// Where the counts of n-grams come from: the running text, a file, or for each context the one of the two
-/// that knows more tokens of it (the text if both know equally many).
+/// Where the counts of n-grams come from: the running text, a file, or both. With both, each context uses the
+/// one in which a longer ending of the context occurred (the text if equal).
 enum class NgramCountsOf { online, file, both };
 
 /// Options of NgramSource, described in fields().

@@ -36,9 +36,9 @@ enum class DrafterLearner {
 /// possible rate. A drafter that has not been scored counts as the best one that has.
 ///
 /// leader: the drafter with the best score; the first of several. exponential: drafter i is drawn with the
-/// weight exp(rate * places * score_i), where `places` is the number of scored places. For K drafters and N
-/// places with rewards in [0, 1], the rate sqrt(8 ln K / N) bounds the regret by sqrt(N ln K / 2)
-/// (Cesa-Bianchi and Lugosi 2006, Theorem 2.2). The default .3 is this rate for K = 3 and N = 98. That bound
+/// weight exp(r * places * score_i), where r is Settings::rate and `places` the number of scored places. For
+/// K drafters and N places with rewards in [0, 1], r = sqrt(8 ln K / N) bounds the regret by sqrt(N ln K / 2)
+/// (Cesa-Bianchi and Lugosi 2006, Theorem 2.2). The default .3 is this r for K = 3 and N = 98. That bound
 /// is for rewards that add up; here tokens and times are added apart, because tokens per time of the whole
 /// text is what matters.
 ///
