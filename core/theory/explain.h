@@ -12,12 +12,12 @@
 #include "core/theory/explained/resampled_values.h"
 #include "core/theory/step_costs.h"
 
-/// Explains the gap between a predicted and a measured speedup as a product of factors. Each factor is the
-/// effect of dropping one idealisation.
+/// Explains the gap between a predicted and a measured speedup as a product of factors, called a waterfall.
+/// Each factor is the effect of dropping one idealisation.
 namespace speclab::theory {
 
-/// Mean costs from a calibration with the machine, the models and the context length of the case that is
-/// explained. They never come from the lines of that case. All times are in one unit.
+/// Mean costs from a calibration: short measurements with the machine, models and context length of the case
+/// that is explained. They never come from its own lines (decoded texts). All times are in one unit.
 struct Calibration {
   double t_ar = 0;  ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;  ///< time of a target forward over n rows
