@@ -27,8 +27,8 @@ namespace speclab {
 /// their time, a review with guesses is made now and then (TrialFund).
 ///
 /// The choice depends on the text, on earlier steps and on earlier reviews. Each token of the chain is drawn
-/// from the law of the reviewing model, whatever was guessed. So the choice does not change the law of the
-/// chain.
+/// from the row of the reviewing model, whatever was guessed. So the choice does not change the distribution
+/// of the chain.
 class ReviewBudget {
  public:
   /// For chains of at most `most_tokens` tokens.

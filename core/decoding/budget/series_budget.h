@@ -24,7 +24,7 @@ namespace speclab {
 /// tokens that were verified teach anything. So now and then a chain is tried that begins with a source that
 /// is not in use (TrialFund).
 ///
-/// The choice depends on the text and on earlier steps, so it does not change the law of the text.
+/// The choice depends on the text and on earlier steps, so it does not change the distribution of the text.
 class SeriesBudget {
  public:
   static constexpr int kMostSources = 4, kEvidence = 4;

@@ -65,7 +65,7 @@ class TrialFund {
 /// the best draft that is not empty is tried now and then (TrialFund).
 ///
 /// The choice depends on earlier steps and on the text. It is made before a token of the step is drawn. So
-/// the text keeps its law, also when tokens are drawn.
+/// the text keeps its distribution, also when tokens are drawn.
 class ShapeBudget {
  public:
   struct Settings {

@@ -23,13 +23,13 @@ namespace speclab {
 /// all sources of the set drafted: how often some chain of the set is right up to depth d, if some chain of
 /// the set is right up to depth d - 1. A source that is not in use is tried again now and then (TrialFund).
 ///
-/// The budget compares all combinations of lengths if they are few. If they are many, it makes several
-/// searches. The first begins without chains. For each source, one more begins with chains of one token of
-/// this source. A search changes the length of one source after the other as long as that helps. It may miss
-/// the best combination.
+/// Only some lengths are tried: 0, 1, 2, 3, 4, 6, 8, ... The budget compares all their combinations if these
+/// are few. If they are many, it makes several searches. The first begins without chains. For each source,
+/// one more begins with chains of one token of this source. A search changes the length of one source after
+/// the other as long as that helps. It may miss the best combination.
 ///
 /// The choice depends on the text and on earlier steps. It is made before a token of the step is drawn. So
-/// the text keeps its law, also when tokens are drawn.
+/// the text keeps its distribution, also when tokens are drawn.
 class UnionBudget {
  public:
   static constexpr int kMostSources = 6, kMostLength = 64, kEvidence = 4;

@@ -75,9 +75,9 @@ struct ScheduleOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Decides how many tokens to draft, for one sequence. No schedule changes the law of the text. A schedule
-/// looks only at tokens that are already drafted, at the rows that they were drawn from, and at earlier
-/// steps. Every drafted token is verified, also the one that ended the draft.
+/// Decides how many tokens to draft, for one sequence. No schedule changes the text's distribution. A
+/// schedule looks only at tokens that are already drafted, at the rows that they were drawn from, and at
+/// earlier steps. Every drafted token is verified, also the one that ended the draft.
 ///
 /// Two rules stop by a trained network (Controller), which predicts the acceptance of each drafted token:
 /// - disco (Mamou et al. 2024, arXiv 2405.04304) stops after a token whose predicted acceptance is below the

@@ -37,9 +37,9 @@ struct GenerationOptions {
   int max_tokens = 128;  ///< tokens to emit, including the one that follows the prefill
   int min_length = 0;    ///< no end token before this many tokens
   /// The largest number of tokens that a step adds to the text; 0: no limit. With 1, the record holds a draft
-  /// for every position of the text, with its full verdict: a trace (experiments/simulate/trace.h). The law
-  /// of the text stays the same. If the text depends on where steps begin (above temperature 0 with
-  /// independent coins), it is another sample of that law. Not with device_loop.
+  /// for every position of the text, with its full verdict: a trace (experiments/simulate/trace.h). The
+  /// distribution of the text stays the same. If the text depends on where steps begin (above temperature 0
+  /// with independent coins), it is another sample of it. Not with device_loop.
   int emit_at_most = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop;  ///< strings that end the text

@@ -27,9 +27,9 @@ struct NgramSourceOptions {
   void fields(OptionVisitor& visit, const std::string& prefix = "");
 };
 
-/// A smoothed n-gram model as a source of drafted tokens: the law of the token after a text, and draws from
-/// it. It counts the n-grams of each running text (prompt and output), or has counts from a file. Strategies
-/// that draft from n-grams share it.
+/// A smoothed n-gram model as a source of drafted tokens: the law (distribution) of the token after a text,
+/// and draws from it. It counts the n-grams of each running text (prompt and output), or has counts from a
+/// file. Strategies that draft from n-grams share it.
 ///
 /// Use: begin(), then for each token condition() and add(). Nothing is remembered of earlier requests.
 class NgramSource {
