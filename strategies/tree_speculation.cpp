@@ -5,7 +5,7 @@
 // speculative sampling.
 //
 // With "budget": "auto" a step drafts the part of this tree that is worth its time, perhaps nothing. The part
-// is chosen before a token is drawn, so the text keeps its law.
+// is chosen before a token is drawn, so the text keeps its distribution.
 //
 // A tree file may also hold several trees. Each step then drafts one of them, which depends on the confidence
 // of the draft model after the pending token: its largest probability there. This, too, is known before a
