@@ -151,7 +151,7 @@ StepTimes calibrated_rows_step(const RowsExplainInput& input);
 /// this order:
 /// - law (if there is one): tau replaces predicted_tau
 /// - window rows (if the case has a window): E[t(window rows)] replaces t(1)
-/// - drafted rows: E[t(rows)] replaces the forward's time as the terms above left it
+/// - drafted rows: E[t(rows)] replaces the time of the forward that the terms above use
 /// - rows without logits (if there are any): the time of the equivalent number of rows with logits replaces
 ///   E[t(rows)]
 /// - draft cost, sampling and bookkeeping, drift, residual: as in Waterfall
