@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kRarelyLaunched = 1e-12;
 constexpr int kMostForwards = 100'000;
-/// A draft forward that ends this little after a verification, in draft forwards, ends at the same time.
+/// Tolerance: a draft forward may end later than a verification by this share of a draft forward.
 constexpr double kSameTime = 1e-9;
 
 int require_tokens(const char* name, int tokens) {
