@@ -21,9 +21,9 @@
 //              tree by confidence extends that section.
 // Draft cost:  one draft forward per depth over the nodes of the level that have children: as many forwards
 //              as a chain of that depth.
-// Loses when:  rows are not free. A tree of n drafted tokens costs t(1 + n). Compared with the chain on its
-//              first path, the tree gains only the probability that the target chooses a sibling: the draft's
-//              second, third, ... best token.
+// Loses when:  rows are not free: a tree of n drafted tokens needs a target forward over 1 + n rows. Compared
+//              with the chain on its first path, the tree gains only the probability that the target chooses
+//              a sibling: the draft's second, third, ... best token.
 
 #include <algorithm>
 #include <optional>

@@ -85,7 +85,7 @@ double amusd_token_time(double alpha, double draft, const theory::RowTimes& veri
     launched *= std::pow(alpha, rows);
     double so_far = std::floor(clock / draft + kSameTime);
     if (so_far > theory::kMaxGamma) break;  // verification is slower than drafting, and falls behind
-    if (so_far <= drafted) {  // a forward of many rows was faster than one of one row, by measurement
+    if (so_far <= drafted) {  // a forward over many rows was measured as faster than one over one row
       so_far = drafted + 1.0;
       time += launched * (so_far * draft - clock);
       clock = so_far * draft;
