@@ -262,7 +262,7 @@ class HierarchicalSpeculation final : public Strategy {
     return law.sample(sequence_->coins, coin());
   }
 
-  /// Tests a guess x ~ q for index `at` of the text. The result has the law p.
+  /// Tests a guess x ~ q for index `at` of the text. The result has the distribution p.
   Token judged(const Distribution& p, const Distribution& q, Token guess, std::size_t at) {
     const Coins& coins = sequence_->coins;
     if (sequence_->coupled) return drawn(p, at);
