@@ -1,8 +1,8 @@
 // Block draft: a small trained module guesses all tokens of a block in one forward. It reads the target's
 // hidden states of all committed positions, the pending token, and a mask at every place to guess. So the
 // layers take the same time for any number of tokens. The guesses do not know each other: given the
-// text, the law of a drawn chain is the product of the laws at its places. Each drawn token hands over the
-// law of its place as its q.
+// text, the distribution of a drawn chain is the product of the distributions at its places. Each drawn
+// token hands over the distribution of its place as its q.
 //
 // Paper:       "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036). Its published
 //              drafts are read; they have one denoising step, which takes the best token of each place.

@@ -9,8 +9,8 @@
 //              guess. A second forward verifies the block. If the heads are always right, m tokens take 2 m /
 //              k forwards. In the paper, a step ends before the first wrong guess, and the next step predicts
 //              that token again. Here the verifying forward adds it at once, as in every step of this
-//              program, so a step with a wrong guess has one token more than in the paper. Its row also takes
-//              the place of the last head's guess, so the last head does not run.
+//              program, so a step with a wrong guess has one token more than in the paper. This forward also
+//              gives the token that the last head would guess, so the last head does not run.
 //
 // Paper:       Stern et al. 2018, "Blockwise Parallel Decoding for Deep Autoregressive Models" (arXiv
 //              1811.03115), Sections 3 (two phases), 4 (merged) and 5 (criteria). The criteria are rules:

@@ -242,7 +242,7 @@ class Cascade final : public Strategy {
   /// The places of a chain that K asks for.
   struct Places {
     std::size_t count = 0;
-    int last = -1;  // the draft that is asked for the last one
+    int last = -1;  // the draft that is asked for the last place
   };
 
   // Extends the text by the chain of row `row` of K, at most `limit` tokens: the tokens of drafts `row`, row

@@ -301,7 +301,7 @@ class Composition final : public Strategy {
   }
 
   // Adds the model's second best tokens as siblings of its drafted ones. The second best tokens were not
-  // drawn, so they are one-hot. A one-hot child after a drawn sibling does not change the law.
+  // drawn, so they are one-hot. A one-hot child after a drawn sibling keeps the text's distribution exact.
   void add_runner_ups(const Sequence& sequence, const Slot& slot, Draft& draft) const {
     double above = 1;  // probability of the chain up to the parent
     for (const DraftChain::RunnerUp& other : chain_->runner_ups(sequence)) {

@@ -7,9 +7,9 @@
 // cache. Its prompt is prefilled with full attention.
 //
 // A review is speculative sampling with the sparse target in the place of the target: a guess x ~ q is kept
-// with probability min(1, p(x) / q(x)), otherwise a token is drawn from norm((p - q)+), where p is the row
-// of the sparse target. So each token of the chain has the law p, given the tokens before it, whatever the
-// small model guessed. The chain hands over this p as its q, and every exact rule stays exact.
+// with probability min(1, p(x) / q(x)), otherwise a token is drawn from norm((p - q)+), where p is the row of
+// the sparse target. So each token of the chain has the distribution p, given the tokens before it, whatever
+// the small model guessed. The chain hands over this p as its q, and every exact rule stays exact.
 //
 // A guess that was not kept leaves a row in flight on the target's session. No later row attends to it. The
 // verifying forward drops all rows of the reviews.
@@ -17,10 +17,10 @@
 // With "budget": "auto" both lengths are upper limits. Before each step the strategy chooses the length of
 // the chain, perhaps 0, that gives the most tokens per time, and before each review the number of guesses
 // with which the rest of the chain takes the least time. Times are those of all three levels by the table of
-// costs: a sparse forward is faster than a full one by the time of the positions that it does not see.
-// How often the tokens of each level pass is learned from the text so far. The length is chosen before a
-// token of the step is drawn. A number of guesses may depend on earlier reviews of the step, because it does
-// not change the law of the chain.
+// costs: a sparse forward is faster than a full one by the time of the positions that it does not see. How
+// often the tokens of each level pass is learned from the text so far. The length is chosen before a token of
+// the step is drawn. A number of guesses may depend on earlier reviews of the step, because it does not
+// change the distribution of the chain.
 //
 // Paper:       Sun et al. 2024, "TriForce" (arXiv 2404.11912), Section 4 and Algorithm 1. The middle level
 //              there sees retrieved chunks of the cache ("keep": "retrieved"), and the small model's cache is
@@ -262,7 +262,7 @@ class HierarchicalSpeculation final : public Strategy {
     return law.sample(sequence_->coins, coin());
   }
 
-  /// Tests a guess x ~ q for index `at` of the text. The result has the law p.
+  /// Tests a guess x ~ q for index `at` of the text. The result has the distribution p.
   Token judged(const Distribution& p, const Distribution& q, Token guess, std::size_t at) {
     const Coins& coins = sequence_->coins;
     if (sequence_->coupled) return drawn(p, at);

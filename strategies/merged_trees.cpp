@@ -12,11 +12,11 @@
 // the copy. At temperature 0 equal tokens are one node.
 //
 // The tree has at most `nodes` drafted tokens. The weight of a node is the trust in its source times the
-// probability that this source gives the node's path. At every temperature a chain stops when its weight is
-// below `worth`. Temperature 0: all q are one-hot. The chains may have more than `nodes` tokens together, and
-// the nodes of least weight are pruned. Higher temperatures: a drawn token must not be left out because of
-// its value. So a tree with drawn tokens is not pruned. All chains stop when `nodes` tokens have been drawn,
-// and copies add nothing to a tree that is full.
+// probability that this source gives the node's path (for a copy: `trust_in_copies` to the power of the
+// depth). At every temperature a chain stops when its weight is below `worth`. Temperature 0: all q are
+// one-hot. The chains may have more than `nodes` tokens together, and the nodes of least weight are pruned.
+// Higher temperatures: a drawn token must not be left out because of its value, so the tree is not pruned.
+// All chains stop when `nodes` tokens have been drawn, and copies add nothing to a tree that is full.
 //
 // With "budget": "auto" the options `length`, `copies` and `nodes` are upper limits. Before a token is drawn,
 // a step chooses the length of the chains of each draft model, of the chains of the n-gram model and of each
@@ -364,7 +364,7 @@ class MergedTrees final : public Strategy {
   }
 
   // Draws one token after each fed node; at depth 0 one for each chain. Whether a token is drawn depends only
-  // on tokens that were drawn before. So each drawn token has the law q, given all that led to the draw.
+  // on tokens that were drawn before. So each drawn token has the distribution q, given the earlier draws.
   void grow(DraftLevel& level) {
     const Sequence& sequence = level.sequence();
     Slot& slot = slot_of(sequence);
@@ -408,7 +408,7 @@ class MergedTrees final : public Strategy {
     std::swap(part.numbers, numbers_);
   }
 
-  // Draws the chains of the n-gram model, one after the other. See grow() for why the law is exact.
+  // Draws the chains of the n-gram model, one after the other. See grow() for why this is exact.
   void draw_ngrams(const Sequence& sequence) {
     source_ = levels_.size();
     Slot& slot = slot_of(sequence);

@@ -237,9 +237,9 @@ class PromptLookup final : public Strategy {
 
  private:
   // Adds the copies to the tree. A copy shares the nodes that the tree already has for its first tokens, also
-  // nodes of the model's chain. Sharing does not change the law: the verifier tests the model's token, which
-  // was drawn, before the copied ones. Once that token is rejected, no exact rule accepts a second child with
-  // the same token.
+  // nodes of the model's chain. Sharing does not change the text's distribution: the verifier tests the
+  // model's token, which was drawn, before the copied ones. Once that token is rejected, no exact rule
+  // accepts a second child with the same token.
   void add_copies(const Sequence& sequence, Draft& draft) {
     const int by_model = draft.tree.drafted();
     int added = 0;

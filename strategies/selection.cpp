@@ -10,7 +10,7 @@
 //
 // The choice of the drafter depends on earlier steps, and with `learner: exponential` on a coin of its own.
 // With "budget": "auto" the number of drafted tokens follows from earlier steps too. No token that is drawn
-// in a step decides who draws it or whether it is verified. So the text keeps its law with every exact rule.
+// in a step decides who draws it or whether it is verified. Exact rules keep the text's distribution.
 //
 // With "budget": "auto" times come from the measured table of costs. With "fixed" there is no table: a target
 // forward takes one unit of time, and a forward of draft model i takes c[i]. A lossy rule emits other tokens

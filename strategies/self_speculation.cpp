@@ -34,8 +34,8 @@
 //              times of a layer and of a cached position (core/decoding/budget/own_draft_costs.h).
 //
 // A choice for each token depends only on the text and on the drafted tokens before it. So the row that the
-// token is drawn from is a law q like any other, and the draft hands it over. The cost of the choice is
-// described in core/decoding/on_target: token_exits.h, token_skips.h and sparse_cache.h.
+// token is drawn from is a distribution q like any other, and the draft hands it over. The cost of the choice
+// is described in core/decoding/on_target: token_exits.h, token_skips.h and sparse_cache.h.
 
 #include <algorithm>
 #include <functional>

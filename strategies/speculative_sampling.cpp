@@ -1,18 +1,18 @@
 // Speculative sampling: a small model drafts gamma tokens one after the other, the target scores all of them
-// in one forward, and the acceptance rule keeps a prefix of them plus one token of the target's own. With the
-// rejection rule every text has exactly the target's law; at temperature 0 it is the target's greedy text.
+// in one forward, and the acceptance rule keeps a prefix of them and adds one token from the target. With the
+// rejection rule, texts have exactly the target's distribution; at temperature 0 this is the greedy text.
 //
 // Paper:       Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding",
 //              Algorithm 1; Chen et al. 2023, "Accelerating Large Language Model Decoding with Speculative
 //              Sampling", Algorithm 2.
-// Draft cost:  gamma forwards of the draft, one after the other. They take as long as gamma * c target
-//              forwards of one row.
-// Loses when:  tau < gamma * c + t(gamma + 1): the draft model is often wrong or slow, or the rows to verify
-//              are not free. With "budget": "auto" it then drafts less, down to nothing.
+// Draft cost:  gamma forwards of the draft, one after the other. Each takes as long as c target forwards
+//              over one row.
+// Loses when:  tau < gamma * c + t(gamma + 1), where t(n) is the time of a target forward over n rows / over
+//              one row. With "budget": "auto" the strategy then drafts less, down to nothing.
 //
 // This file is the tutorial. A strategy answers one question, "what do you draft?". The decode loop does the
-// rest: it puts the pending token at node 0 of every draft, runs the target over the tree, applies the rule,
-// commits the accepted path, and counts and times everything (core/decoding/loop/decode_loop.h).
+// rest: it puts the pending token (the newest token of the text) at node 0 of a draft, runs the target over
+// the tree, applies the rule, commits the accepted path, counts and times (core/decoding/loop/decode_loop.h).
 
 #include "core/decoding/drafting/draft_chain.h"
 #include "core/decoding/registry.h"

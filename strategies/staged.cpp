@@ -11,7 +11,7 @@
 // With "budget": "auto" a step drafts the part of this tree that is worth its time, perhaps nothing, as
 // tree_speculation does, and each forward gets as many guesses as are worth their rows. What the guesses save
 // is learned as the ratio of the draft's time with them to its time without them. The part is chosen before a
-// token is drawn, so the text keeps its law.
+// token is drawn, so the text keeps its distribution.
 //
 // Paper:       Spector and Re 2023, "Accelerating LLM Inference with Staged Speculative Decoding" (arXiv
 //              2308.04623). The second stage there, a Katz trigram model, is drawn from and verified by

@@ -5,7 +5,7 @@
 // speculative sampling.
 //
 // With "budget": "auto" a step drafts the part of this tree that is worth its time, perhaps nothing. The part
-// is chosen before a token is drawn, so the text keeps its law.
+// is chosen before a token is drawn, so the text keeps its distribution.
 //
 // A tree file may also hold several trees. Each step then drafts one of them, which depends on the confidence
 // of the draft model after the pending token: its largest probability there. This, too, is known before a
@@ -21,9 +21,9 @@
 //              tree by confidence extends that section.
 // Draft cost:  one draft forward per depth over the nodes of the level that have children: as many forwards
 //              as a chain of that depth.
-// Loses when:  rows are not free. A tree of n drafted tokens costs t(1 + n). Compared with the chain on its
-//              first path, the tree gains only the probability that the target chooses a sibling: the draft's
-//              second, third, ... best token.
+// Loses when:  rows are not free: a tree of n drafted tokens needs a target forward over 1 + n rows. Compared
+//              with the chain on its first path, the tree gains only the probability that the target chooses
+//              a sibling: the draft's second, third, ... best token.
 
 #include <algorithm>
 #include <optional>

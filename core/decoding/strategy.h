@@ -82,11 +82,11 @@ struct Outcome {
 struct TargetUse {
   bool drafts = false;  ///< whether draft() runs forwards on Resources::target_session()
   /// The layers at which draft() may stop its forwards, in ascending order. The list also says what the
-  /// verifying forward does with the rows that draft() leaves in flight on the target's session. If the list
-  /// is empty, the verifying forward drops these rows and runs all layers for the whole draft. Otherwise it
-  /// keeps them and runs only the layers that they have not run yet. The rows in flight must then be the
-  /// first nodes of the draft, in order. Each row must have stopped at a layer of this list, in a forward
-  /// without a CacheView (core/model/net/layer_part.h).
+  /// verifying forward does with the rows that draft() leaves in flight (not committed) on the target's
+  /// session. If the list is empty, the verifying forward drops these rows and runs all layers for the whole
+  /// draft. Otherwise it keeps them and runs only the layers that they have not run yet. The rows in flight
+  /// must then be the first nodes of the draft, in order. Each row must have stopped at a layer of this list,
+  /// in a forward without a CacheView (core/model/net/layer_part.h).
   std::vector<int> exits;
 };
 

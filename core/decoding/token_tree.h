@@ -47,8 +47,8 @@ class TokenTree {
 
   /// The first candidate with this token among the children of `parent`, or 0 if there is none. With it,
   /// copied continuations that begin with the same tokens (copies from the text, n-grams of a pool) can share
-  /// nodes. Sharing does not change the law of the text: once a child is rejected, no exact rule accepts a
-  /// copied child with the same token.
+  /// nodes. Sharing does not change the distribution of the text: once a child is rejected, no exact rule
+  /// accepts a copied child with the same token.
   int child(int parent, Token token) const;
   /// Sets `out` to the nodes from depth 1 down to `node`; empty for node 0.
   void path_to(int node, std::vector<int>& out) const;

@@ -11,7 +11,7 @@
 
 namespace speclab::theory {
 
-// expected_tokens() is the fraction in phi(x): Eq. 1 of Leviathan et al. 2023 at alpha2 x.
+// Returns phi(x) of the header. Its fraction is Eq. 1 of Leviathan et al. 2023 at alpha2 x.
 double round_generating_function(double alpha2, int k, double x) {
   require_probability("alpha2", alpha2);
   require_probability("x", x);
@@ -57,7 +57,7 @@ class Forwards {
   explicit Forwards(const MatrixCascade& cascade)
       : cascade_(cascade), n_(cascade.drafts), known_(static_cast<std::size_t>(n_)) {}
 
-  /// Adds the forwards for a chain of row `row` of K with at most `limit` tokens.
+  /// Adds the forwards for a chain by row `row` of the matrix k, with at most `limit` tokens.
   void add_chain(int row, int limit, double weight, std::vector<double>& sums) {
     int first = 0;
     for (int draft = row; draft < n_; ++draft) {

@@ -5,7 +5,7 @@
 
 #include "core/theory/predictions.h"
 
-/// Computes predictions that only `speclab theory` shows, not a record: how much tau varies, the draft
+/// Computes predictions that `speclab theory` shows and no record contains: how much tau varies, the draft
 /// utilization (which other engines call acceptance rate), the alpha and the c that follow from published
 /// numbers, and the best gamma for an acceptance by position.
 namespace speclab::theory {

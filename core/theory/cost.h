@@ -82,8 +82,8 @@ double commit_bytes(const DecoderShape& shape, int rows);
 /// + attention. At C = 0 attention is left out.
 double flops_per_token(const DecoderShape& shape, double context = 0);
 
-/// c_hat: operations of the draft per token / operations of the target per token. It differs from c: with
-/// GPT-2 small as draft and GPT-2 XL as target, c_hat is .079 and c is .16.
+/// c_hat: operations of the draft per token / operations of the target per token. It differs from c, the same
+/// ratio of times: with GPT-2 small as draft and GPT-2 XL as target, c_hat is .079 and c is .16.
 double c_hat(const DecoderShape& draft, const DecoderShape& target, double context = 0);
 
 /// The measured value of what Leviathan's Theorem 3.11 predicts: operations per emitted token / operations

@@ -40,7 +40,7 @@ std::string drift_text(const Drift& drift) {
     case DriftSource::rounds: return fmt::format("by the calibration rounds next to the lines, {}", slower);
     case DriftSource::both: break;
   }
-  return fmt::format("by other means for some lines than for others, {}", slower);
+  return fmt::format("in different ways for different lines, {}", slower);
 }
 
 std::string unexplained_text(double share, const std::optional<stats::Interval>& interval,

@@ -12,12 +12,12 @@
 #include "core/theory/explained/resampled_values.h"
 #include "core/theory/step_costs.h"
 
-/// Explains the gap between a predicted and a measured speedup as a product of factors. Each factor is the
-/// effect of dropping one idealisation.
+/// Explains the gap between a predicted and a measured speedup as a product of factors, called a waterfall.
+/// Each factor is the effect of dropping one idealisation.
 namespace speclab::theory {
 
-/// Mean costs from a calibration with the machine, the models and the context length of the case that is
-/// explained. They never come from the lines of that case. All times are in one unit.
+/// Mean costs from a calibration: short measurements with the machine, models and context length of the case
+/// that is explained. They never come from its own lines (decoded texts). All times are in one unit.
 struct Calibration {
   double t_ar = 0;  ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;  ///< time of a target forward over n rows
@@ -151,7 +151,7 @@ StepTimes calibrated_rows_step(const RowsExplainInput& input);
 /// this order:
 /// - law (if there is one): tau replaces predicted_tau
 /// - window rows (if the case has a window): E[t(window rows)] replaces t(1)
-/// - drafted rows: E[t(rows)] replaces the forward's time as the terms above left it
+/// - drafted rows: E[t(rows)] replaces the time of the forward that the terms above use
 /// - rows without logits (if there are any): the time of the equivalent number of rows with logits replaces
 ///   E[t(rows)]
 /// - draft cost, sampling and bookkeeping, drift, residual: as in Waterfall

@@ -12,7 +12,7 @@ namespace speclab::theory {
 namespace {
 
 constexpr int kPatience = 5;   // rounds without a faster set before layers are no longer removed
-constexpr int kRepeats = 200;  // the search ends after so many random changes in a row without a new set
+constexpr int kRepeats = 200;  // the search ends after this many consecutive random changes without a new set
 
 class Search {
  public:

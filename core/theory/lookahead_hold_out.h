@@ -7,8 +7,8 @@
 
 #include "core/theory/lookahead.h"
 
-/// Tests how well the law of lookahead decoding predicts cells and prompts that were left out of its fit. S
-/// is the number of tokens per step.
+/// Tests how well the law of lookahead decoding predicts cells (settings in the grid) and prompts that were
+/// left out of its fit. S is the number of tokens per step.
 namespace speclab::theory {
 
 /// The errors of a set of predictions.

@@ -205,9 +205,9 @@ class List {
     law.f = *in_.f;
     add(square ? "lookahead_eq7" : "lookahead_eq7_extended", law.compression(shape), "tau",
         "(f - 1 + N - sum_{i<N} (1 - alpha^i)^b) / f",
-        both(guesses, "one step in f has good ones") + extended);
+        both(guesses, "one step in f has good guesses") + extended);
     add("lookahead_rows", lookahead_rows(shape), "rows_per_step", "(W + G)(N - 1)",
-        "no two guesses begin alike, every token has G of them");
+        "no two guesses begin alike, every token has G guesses");
     if (!in_.target) return;
     const char* costs = "all rows are fed, nothing but the forward takes time";
     add("lookahead_speedup", predict_lookahead(law, shape, *in_.target).speedup, "speedup",

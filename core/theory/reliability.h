@@ -21,7 +21,7 @@ struct ReliabilityBin {
 
 struct Reliability {
   /// Mean of (probability - outcome)^2, with outcome 1 if it happened and 0 if not (Brier 1950). 0 for
-  /// perfect forecasts. A forecast that is always the overall share s has s (1 - s).
+  /// perfect forecasts. Forecasts that always equal the overall share s give s (1 - s).
   double brier = 0;
   /// Expected calibration error (Naeini et al. 2015): the mean over all forecasts of |mean forecast - share|
   /// of their bin. 0 for forecasts that agree with the frequencies. Its expectation is above 0 also for such

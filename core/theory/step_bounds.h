@@ -22,9 +22,9 @@ struct StepBounds {
   std::vector<double> by_token;
   /// The rule judges whole paths. On a chain, entry i is rho of the first i + 1 tokens (rules_paths.cpp): the
   /// probability that the rule "block" keeps them, averaged over the draws of the later tokens. So it does
-  /// not depend on the length of the draft. Its mean over drafts is the largest of all lossless verifiers
-  /// that use p and q on the path (Sun et al. 2024, arXiv 2403.10444, Theorem 2). On other trees the rule is
-  /// "traversal", and the list is no bound.
+  /// not depend on the length of the draft. No lossless verifier that uses p and q on the path has a larger
+  /// mean over drafts (Sun et al. 2024, arXiv 2403.10444, Theorem 2). On other trees the rule is "traversal",
+  /// and the list is no bound.
   std::vector<double> by_path;
   /// Entry i: position_bound() of the drafted children of the i-th node on the accepted path. Node 0 is the
   /// pending token. The list ends before an end token or a node without children. An entry without a value

@@ -59,7 +59,7 @@ MixtureChoice best_mixture(std::span<const double> weights, std::span<const std:
       next.chosen[kind] = static_cast<std::size_t>(found - choices[kind].begin());
     }
     next.mean = mean_step(weights, choices, next.chosen);
-    // At the best speed the gains add up to 0 but for rounding. The search ends when the speed does not rise.
+    // At the best speed the gains add up to 0 up to rounding. The search ends when the speed does not rise.
     if (next.mean.tokens / next.mean.time <= speed) return best;
     best = std::move(next);
   }

@@ -28,8 +28,8 @@ inline constexpr int kMostTokensWithoutReplacement = 20;
 /// The rule "rejection" reaches it.
 double row_overlap(std::span<const double> p, std::span<const double> q);
 
-/// Acceptance of one drafted token when draft and target share Gumbel noise and nothing else (Daliri, Musco,
-/// Suresh, arXiv 2408.07978): sum_x 1 / sum_y max(p(y)/p(x), q(y)/q(x)). The rule "coupled" has it.
+/// The acceptance of one drafted token by the rule "coupled", with which draft and target share their Gumbel
+/// noise (Daliri, Musco, Suresh, arXiv 2408.07978): sum_x 1 / sum_y max(p(y)/p(x), q(y)/q(x)).
 double coupling_acceptance(std::span<const double> p, std::span<const double> q);
 
 /// P(all drafted children are in H) for each set H of the first 0, 1, ..., V tokens of `order`, [V + 1]. V is

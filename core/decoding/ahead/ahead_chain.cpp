@@ -10,7 +10,7 @@ namespace speclab {
 
 struct AheadChain::Slot {
   Draft* current = nullptr;  // the draft that is being verified
-  int drafted = 0;           // tokens of it
+  int drafted = 0;           // its tokens
   Sequence assumed;          // the text if all of them are accepted; the side thread adds its guess
   int next_limit = 0;        // Sequence::depth_limit of the next step under this assumption
   Draft next;                // the draft after the assumed text
@@ -116,7 +116,7 @@ void AheadChain::draft_ahead() {
     draft_all(std::span(ahead_.begin(), rest));
     std::for_each(ahead_.begin(), rest, [](Slot* s) { s->whole = true; });
   } catch (const Error&) {
-    // The draft model has bad rows after the assumed text. If the text becomes so, drafting anew says it.
+    // The draft model has bad rows after the assumed text. If the text goes on so, drafting anew throws too.
   } catch (...) {
     failure_ = std::current_exception();
   }

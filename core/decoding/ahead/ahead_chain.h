@@ -65,7 +65,7 @@ class AheadChain {
   std::vector<const Sequence*> assumed_;
   std::vector<Draft*> next_;
   std::int64_t begun_ns_ = 0, ended_ns_ = 0;
-  std::exception_ptr failure_;  // of anything but an Error
+  std::exception_ptr failure_;  // an exception that is no Error
   bool running_ = false;        // on the loop's thread: start() was called, and wait() was not
   SideThread side_;             // last, because its thread uses the members above
 };

@@ -10,7 +10,7 @@ namespace speclab {
 void BudgetOptions::fields(OptionVisitor& visit) {
   visit("budget", rule, {{BudgetRule::fixed, "fixed"}, {BudgetRule::automatic, "auto"}},
         "how much is drafted and verified. fixed: as much as the other options say. auto: at most that much, "
-        "namely as much as is expected to give the most tokens per time, by the measured times of forwards "
+        "and of that the part with the most expected tokens per time, by the measured times of forwards "
         "and the acceptance in the text so far; this may be nothing");
   visit.absent_means("fixed");
 }

@@ -7,7 +7,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kRanks = 4, kEvidence = 8, kConfidence = 4;  // further ranks and evidence count as the last
+constexpr int kRanks = 4, kEvidence = 8, kConfidence = 4;  // higher ones count as the highest
 constexpr double kMemory = .98;                            // decay factor of old observations at each new one
 constexpr double kWeight = 4;                              // observations that a first guess counts as
 

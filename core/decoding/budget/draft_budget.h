@@ -23,16 +23,16 @@ namespace speclab {
 /// budget keeps nothing, and no step is spent on trying.
 ///
 /// The first Draft::must_keep nodes are always kept. They may belong to a draft model. All other nodes are
-/// one-hot: their tokens were not drawn. So the text keeps its law. If a drawn token could be removed, the
-/// choice of the tokens that are verified would depend on the draws, and the text would be biased.
+/// one-hot: their tokens were not drawn. So the text keeps its distribution. If drawn tokens could be
+/// removed, the choice of the verified tokens would depend on the draws, and the text would be biased.
 class DraftBudget {
  public:
   explicit DraftBudget(std::shared_ptr<const StepCosts> costs);
   /// Forgets all estimates. Called when a sequence starts, so a text does not depend on other texts.
   void begin();
-  /// Removes from the draft what is not worth its time. The draft must not have probes, and every q after the
-  /// first must_keep nodes must be one-hot. `further_rows`: rows that the forward has besides the draft and
-  /// the pending token.
+  /// Removes from the draft what is not worth its time. The draft must not have probes (nodes that are never
+  /// accepted), and every q after the first must_keep nodes must be one-hot. `further_rows`: rows that the
+  /// forward has besides the draft and the pending token.
   void limit(Draft& draft, int further_rows = 0);
   /// Learns from the tokens that the step emitted. `emitted` follows the pending token of the last draft that
   /// limit() saw.

@@ -10,7 +10,7 @@ namespace speclab {
 /// costs, so a text does not depend on the clock. While the part does not pay, it is tried now and then
 /// (TrialFund).
 ///
-/// The decision depends on earlier steps only. So it does not change the law of the text.
+/// The decision depends on earlier steps only. So it does not change the distribution of the text.
 class DraftSwitch {
  public:
   struct Settings {

@@ -39,7 +39,7 @@ double ReviewBudget::rest_ns(int tokens, std::span<const double> first_ns) const
   double least = tokens * review_ns_;
   for (int plain = 0; plain < tokens; ++plain) {
     const Rest& rest = rests_[static_cast<std::size_t>(tokens - plain)];
-    if (rest.guesses == 0) break;  // and shorter chains get none either
+    if (rest.guesses == 0) break;  // shorter chains allow none either
     least = std::min(least, plain * review_ns_ + first_ns[static_cast<std::size_t>(plain)] + rest.guessed_ns);
   }
   return least;

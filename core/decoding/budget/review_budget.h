@@ -18,17 +18,17 @@ namespace speclab {
 ///     D(n, m) = min over g < n of: time of g guesses + r(g + 1)
 ///                                  + sum over k of P(k guesses are kept) D(n - k - 1, m').
 ///
-/// Here m is the number of tokens that the guessing model has not read, apart from the last token. The first
-/// guess of a review also reads them. After a review without guesses m' is m + 1. After a review whose
-/// guesses were all kept m' is 1, because the last guess was not read. Otherwise m' is 0.
+/// Here m is the number of missed tokens: those that the guessing model has not read, apart from the last
+/// token. The first guess of a review also reads them. After a review without guesses m' is m + 1. After a
+/// review whose guesses were all kept m' is 1, because the last guess was not read. Otherwise m' is 0.
 ///
-/// r is the time of a review by its number of rows. P is estimated from this sequence alone, by the place of
-/// a guess in its review. Only guesses that were judged teach anything. So while guesses are not worth their
-/// time, a review with guesses is made now and then (TrialFund).
+/// r is the time of a review by its number of rows. P is estimated from this sequence alone, for each place
+/// of a guess in its review. Only guesses that were judged teach anything. So while guesses are not worth
+/// their time, a review with guesses is made now and then (TrialFund).
 ///
 /// The choice depends on the text, on earlier steps and on earlier reviews. Each token of the chain is drawn
-/// from the law of the reviewing model, whatever was guessed. So the choice does not change the law of the
-/// chain.
+/// from the row of the reviewing model, whatever was guessed. So the choice does not change the distribution
+/// of the chain.
 class ReviewBudget {
  public:
   /// For chains of at most `most_tokens` tokens.
@@ -49,11 +49,11 @@ class ReviewBudget {
   void reviewed(int guessed, int passed);
 
  private:
-  static constexpr int kPlaces = 4;  // further ones count as the last
+  static constexpr int kPlaces = 4;  // later places of a review count as place kPlaces
   /// The best number of guesses and the times of a chain that lacks n tokens.
   struct Rest {
     int guesses = 0;           // the best number of guesses of a review that has guesses; 0: none are allowed
-    double guessed_ns = 0;     // if the next review has this number, and nothing was missed
+    double guessed_ns = 0;     // expected time with this number in the next review, if m = 0
     double read_all_ns = 0;    // D(n, 0)
     double missed_one_ns = 0;  // D(n, 1)
   };
@@ -69,7 +69,7 @@ class ReviewBudget {
   // also reads i missed tokens. since_start_ns_[i]: if it reads i more than were missed when the step began.
   std::vector<double> missed_ns_, since_start_ns_;
   bool has_guessed_ = false;  // some review of this step had guesses
-  std::size_t missed_ = 0;    // index into missed_ns_ if one had, else into since_start_ns_
+  std::size_t missed_ = 0;    // index into missed_ns_ if has_guessed_, otherwise into since_start_ns_
   double review_ns_ = 0;      // time of a review without guesses
   RunningShare any_, by_place_[kPlaces];
   TrialFund trials_;

@@ -20,11 +20,11 @@ namespace speclab {
 /// only the tokens that the chain still lacks.
 ///
 /// P is estimated from this sequence alone: by the source, by whether the token is the first of the chain,
-/// and, if the chain begins with the last source (copies), by the evidence for it. Only tokens that were
-/// verified teach anything. So now and then a chain is tried that begins with a source that is not in use
-/// (TrialFund).
+/// and, if the chain begins with the last source (copies), by the evidence for it (evidence_of_match). Only
+/// tokens that were verified teach anything. So now and then a chain is tried that begins with a source that
+/// is not in use (TrialFund).
 ///
-/// The choice depends on the text and on earlier steps, so it does not change the law of the text.
+/// The choice depends on the text and on earlier steps, so it does not change the distribution of the text.
 class SeriesBudget {
  public:
   static constexpr int kMostSources = 4, kEvidence = 4;

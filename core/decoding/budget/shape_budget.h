@@ -65,7 +65,7 @@ class TrialFund {
 /// the best draft that is not empty is tried now and then (TrialFund).
 ///
 /// The choice depends on earlier steps and on the text. It is made before a token of the step is drawn. So
-/// the text keeps its law, also when tokens are drawn.
+/// the text keeps its distribution, also when tokens are drawn.
 class ShapeBudget {
  public:
   struct Settings {
@@ -102,7 +102,7 @@ class ShapeBudget {
   void observe_chain(int drafted, int accepted);
 
  private:
-  static constexpr int kDepths = 4, kRanks = 4, kEvidence = 4;  // further ones count as the last
+  static constexpr int kDepths = 4, kRanks = 4, kEvidence = 4;  // larger values count as the last
   double acceptance(int depth, int rank) const;
   double level_ns(int level, int fed) const;
 

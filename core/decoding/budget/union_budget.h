@@ -23,13 +23,13 @@ namespace speclab {
 /// all sources of the set drafted: how often some chain of the set is right up to depth d, if some chain of
 /// the set is right up to depth d - 1. A source that is not in use is tried again now and then (TrialFund).
 ///
-/// The budget compares all combinations of lengths if they are few. If they are many, it makes several
-/// searches. The first begins without chains. For each source, one more begins with chains of one token of
-/// this source. A search changes the length of one source after the other as long as that helps. It may miss
-/// the best combination.
+/// Only some lengths are tried: 0, 1, 2, 3, 4, 6, 8, ... The budget compares all their combinations if these
+/// are few. If they are many, it makes several searches. The first begins without chains. For each source,
+/// one more begins with chains of one token of this source. A search changes the length of one source after
+/// the other as long as that helps. It may miss the best combination.
 ///
 /// The choice depends on the text and on earlier steps. It is made before a token of the step is drawn. So
-/// the text keeps its law, also when tokens are drawn.
+/// the text keeps its distribution, also when tokens are drawn.
 class UnionBudget {
  public:
   static constexpr int kMostSources = 6, kMostLength = 64, kEvidence = 4;
@@ -58,7 +58,7 @@ class UnionBudget {
   void observe(std::span<const int> drafted, std::span<const int> right, int emitted, int nodes);
 
  private:
-  static constexpr int kDepths = 4;  // further ones count as the last
+  static constexpr int kDepths = 4;  // a greater depth counts as this one
   static constexpr unsigned kSets = 1U << kMostSources;
   using Lengths = std::array<int, kMostSources>;
   struct Plan {
@@ -79,7 +79,7 @@ class UnionBudget {
   std::shared_ptr<const StepCosts> costs_;
   int sources_, evidence_ = 0;
   std::vector<RunningShare> by_depth_, own_;  // [sets, depths], [sets, depths, evidence]
-  RunningShare fresh_;  // share of new nodes among the tokens of all sources after the first that drafts
+  RunningShare fresh_;  // share of new nodes among the tokens of all drafting sources except the first
   std::array<TrialFund, kMostSources> trials_;
   Lengths chosen_{}, chains_{};
   std::array<std::array<double, kMostLength + 1>, kSets> reach_{};  // by set and depth

@@ -51,7 +51,7 @@ struct Draft {
   float root_confidence = -1;
   /// Which of several trees this draft is, from 0, for the record; -1: the strategy has no such choice.
   int tree_number = -1;
-  /// Confidence of each node if its parent is right: q(x), or a share of copies; -1: unknown. [tree.size()]
+  /// How probable each node is if its parent is right: q(x), or a share of copies; -1: unknown. [tree.size()]
   std::vector<float> confidence;
   /// Entropy in nats of the row that each node's token was drawn from, for the record; -1: not computed.
   /// [tree.size()]. A node's confidence and its entropy come from the same distribution.
@@ -60,8 +60,8 @@ struct Draft {
   /// 0 for nodes without them. [nodes up to the last one that has them, top_width]; empty: not computed.
   std::vector<float> top;
   int top_width = 0;  ///< how many probabilities each node has
-  /// The acceptance that a trained controller predicted for each node, for the record; -1: none did. [nodes
-  /// up to the last one with a prediction]
+  /// The acceptance that a trained controller predicted for each node, for the record; -1: no prediction.
+  /// [nodes up to the last one with a prediction]
   std::vector<float> predicted;
   /// How good the evidence for the whole draft is, in a measure of the strategy, such as the length of the
   /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each
@@ -80,7 +80,7 @@ struct Draft {
   /// Appends a node and returns its index. `q_index` is that of a Distribution from new_q(), which the caller
   /// has filled, or kOneHot.
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f, float entropy = -1.0f);
-  /// Sets the entries of a node in `top`. All nodes of a draft that have them have as many.
+  /// Sets the entries of a node in `top`. All nodes of a draft that have entries must have equally many.
   void set_top(int node, std::span<const float> probabilities);
   void set_predicted(int node, float acceptance);  ///< sets the entry of a node in `predicted`
   /// Adds one test to the entry of `reviews` for this pair of names.
@@ -93,10 +93,10 @@ struct Draft {
   Distribution& new_q(int* index);  ///< next free entry of `q`; the reference is valid until the next call
 
   /// Draws without replacement. Takes a token out of q[row], so that the next siblings are drawn from the
-  /// rest of this row. A node that is added with this row gets as its q the row as it is at that moment. So
-  /// all children of a node share one row. q[row] must not be one-hot. Call put_back() after the last child,
-  /// and before tokens are taken out of another row. Returns false if no mass is left; then draw no more from
-  /// this row.
+  /// rest of this row. A node that is added with this row gets as its q what the row is at that moment. So
+  /// the children of a node share one stored row. q[row] must not be one-hot. Call put_back() after the last
+  /// child, and before tokens are taken out of another row. Returns false if no mass is left; then draw no
+  /// more from this row.
   bool take_out(int row, Token token);
   void put_back();
 
@@ -115,7 +115,7 @@ struct Draft {
   };
   std::vector<Rest> rests_;                  // q_of has kOneHot - 1 - index
   std::vector<Token> taken_;                 // tokens that were taken out of rows
-  int thin_row_ = kOneHot, thin_first_ = 0;  // the row that tokens are taken out of, and the first of them
+  int thin_row_ = kOneHot, thin_first_ = 0;  // the row that tokens are taken out of, and its first in taken_
   double thin_sum_ = 0;                      // sum of that row with all tokens
   std::vector<float> thin_weights_;          // weights of its tokens that were taken out
   mutable std::deque<Distribution> copies_;  // reused between steps; rows keep their addresses

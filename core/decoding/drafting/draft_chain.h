@@ -26,8 +26,8 @@ struct DraftChainOptions {
 };
 
 /// Runs a chain on the target's own sessions, without a draft model (self-speculation). Every drafted row
-/// attends to the K/V that the target committed, and to the drafted rows before it. The rows stay in flight;
-/// the strategy declares in target_use() what the verifying forward does with them.
+/// attends to the K/V that the target committed, and to the drafted rows before it. The rows are not
+/// committed; the strategy declares in target_use() what the verifying forward does with them.
 struct ChainOnTarget {
   LayerPart layers;                   ///< the layers of each draft forward
   SparseCache* cache;                 ///< the committed positions that drafted rows see; null: all
@@ -84,7 +84,7 @@ class DraftChain {
   std::span<const RunnerUp> runner_ups(const Sequence& sequence);
   /// Makes drafts end before a token if the product of the draft's probabilities up to and including
   /// this token is less than `probability`. Works only at temperature 0. At higher temperatures tokens are
-  /// drawn, and leaving out a drawn token because of its value would change the law of the text.
+  /// drawn, and leaving out a drawn token because of its value would change the distribution of the text.
   void leave_out_below(double probability) { leave_out_below_ = probability; }
   /// The draft model's cache of a sequence. If other drafters work on the same text too, a strategy can ask
   /// how far the cache is behind, and can feed it with DraftCache::catch_up(). Not for a chain on the target.

@@ -28,7 +28,7 @@ class DraftLevel {
   std::span<const float> logits(int i, TokenSpan path);
   /// Feeds a node of the next level. `parent` is the number that feed() returned for its parent, or -1 for
   /// the pending token. Returns the number of this node. The nodes of a level are fed in the order of the
-  /// calls: the first has logits(0) at the next depth. If no node of a level is fed, the draft is complete.
+  /// calls: at the next depth logits(0) is that of the first. If no node of a level is fed, the draft ends.
   int feed(Token token, int parent);
   /// Adds a node to the coming forward, because a later level may feed it. Call it only in the function that
   /// was given to DraftLevels::look_ahead(). `parent` is as in feed(); the number returned may be the parent

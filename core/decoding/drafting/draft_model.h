@@ -44,7 +44,7 @@ class DraftCache {
         0, sequence.position() - static_cast<std::int64_t>(cached_.size() + flying_.size())));
   }
   /// Keeps the positions and rows in flight that agree with the text, and drops the rest. `feed` becomes the
-  /// missing tokens, the pending token last; feed them as a chain.
+  /// missing tokens, at most 32, the pending token last; feed them as a chain. Prefills earlier missing ones.
   void catch_up(const Sequence& sequence, std::vector<Token>& feed);
   /// The same for a text that may go on after the pending token, such as the sequence's text with tokens that
   /// other drafts added. The first `unchanged` tokens must be the same in all calls since begin().

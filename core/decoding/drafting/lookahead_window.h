@@ -59,7 +59,7 @@ class LookaheadWindow {
 
 /// Draws a token of `text` (not empty) as a first guess. `draw` numbers the guesses of a step, and each of
 /// them has a coin of its own. If the coins are scripted (see Coins), takes the tokens in order instead. A
-/// guess does not affect the law of the generated text, so the script need not choose it.
+/// guess does not affect the distribution of the text, so the script need not choose it.
 Token random_text_token(const Sequence& sequence, TokenSpan text, int draw);
 
 }  // namespace speclab

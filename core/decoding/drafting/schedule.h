@@ -75,9 +75,9 @@ struct ScheduleOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Decides how many tokens to draft, for one sequence. No schedule changes the law of the text. A schedule
-/// looks only at tokens that are already drafted, at the rows that they were drawn from, and at earlier
-/// steps. Every drafted token is verified, also the one that ended the draft.
+/// Decides how many tokens to draft, for one sequence. No schedule changes the text's distribution. A
+/// schedule looks only at tokens that are already drafted, at the rows that they were drawn from, and at
+/// earlier steps. Every drafted token is verified, also the one that ended the draft.
 ///
 /// Two rules stop by a trained network (Controller), which predicts the acceptance of each drafted token:
 /// - disco (Mamou et al. 2024, arXiv 2405.04304) stops after a token whose predicted acceptance is below the
@@ -118,11 +118,11 @@ class Schedule {
   double predicted() const { return predicted_; }
   /// The threshold of the next draft, of a schedule that adapts one or has a controller.
   double threshold() const;
-  /// Adapts to the draft since start_draft(), of `drafted` > 0 tokens with `accepted` accepted tokens. The
+  /// Learns from the draft since start_draft(): of its `drafted` > 0 tokens, `accepted` were accepted. The
   /// threshold of adaptive_confidence falls only after a draft of fewer than gamma tokens whose last token is
-  /// below the threshold. So it does not fall after a draft that was ended early only by something else, such
-  /// as the length limit of the text, the context of the draft model or a budget. If such a limit cuts a
-  /// draft at a token that is also below the threshold, the threshold has stopped the draft, and it may fall.
+  /// below the threshold. So it does not fall after a draft that ended early only for another reason, such as
+  /// the length limit of the text, the context of the draft model or a budget. If such a limit cuts a draft
+  /// at a token that is also below the threshold, the threshold has stopped the draft, and it may fall.
   void observe(int drafted, int accepted);
 
  private:

@@ -56,8 +56,8 @@ class SuffixMemory {
     int prompt_length = 0;
   };
   void remember(Slot& slot, const Sequence& next);
-  /// Whether a conversation may add to the earlier texts and copy from them. A conversation that runs when a
-  /// repeated prompt in another slot clears these texts may not, because it could answer the same prompt.
+  /// Whether a conversation may add to the earlier texts and copy from them. It may not if it was running
+  /// when a repeated prompt in another slot cleared these texts, because it may answer the same prompt.
   bool may_share(const Slot& slot) const { return slot.cleared == cleared_; }
 
   Remember remember_;

@@ -32,7 +32,7 @@ void SuffixSpeculationOptions::fields(OptionVisitor& visit) {
   visit("offset", offset, Range<double>{-64, 64},
         "offset in the limit factor * m + offset, see the option factor");
   visit("min_probability", min_probability, Range<double>{0, 1},
-        "stop where the whole path, by frequencies in the text, is less probable than this");
+        "stop where the probability of the whole path (frequencies times trust) is below this");
   visit("trust", trust, Range<double>{0, 1},
         "how often a copied token is correct after 1, 2, ... matching tokens (the last entry also holds for "
         "longer matches); its frequency is multiplied by this");

@@ -69,9 +69,9 @@ class TreeGrowth {
     const ShapeBudget* part = nullptr;  // null: the whole shape
     SamplingParams sampling;
     int tree = 0;                // number of the tree of the draft in progress
-    Distribution root;           // of which the confidence is the largest probability
+    Distribution root;           // its largest probability is the confidence
     std::vector<int> fed;        // nodes of the draft that were fed in the forward in progress
-    std::vector<int> in_shape;   // [nodes of the draft], the node of the shape; drafts may lack some
+    std::vector<int> in_shape;   // [nodes of the draft], their nodes in the shape
     std::vector<int> in_flight;  // [nodes of the draft], number of a fed node; -1 for the pending token
     std::vector<int> path;
     std::vector<Token> prefix;

@@ -13,7 +13,7 @@ namespace speclab {
 
 namespace {
 
-/// Sets a pointer for the time of a call, and sets it to null afterwards, also if the call throws.
+/// Sets a pointer for the duration of a call, and sets it to null afterwards, also if the call throws.
 template <class T>
 class SetWhileOpening {
  public:

@@ -27,8 +27,8 @@ enum class DeviceGraph {
 };
 
 /// Options of one generation that do not depend on the strategy: sampling, rule, limits, logits processors.
-/// Each is declared once, in fields(). In a config all of them are on one level, also those inside `sampling`
-/// and `rule_options`.
+/// Each option is declared once, in fields(). In a config all of them are on one level, also those inside
+/// `sampling` and `rule_options`.
 struct GenerationOptions {
   SamplingParams sampling;    ///< temperature, top_k, top_p
   std::string rule = "auto";  ///< acceptance rule; auto: "coupled" with Gumbel coins, else "rejection"
@@ -38,8 +38,8 @@ struct GenerationOptions {
   int min_length = 0;    ///< no end token before this many tokens
   /// The largest number of tokens that a step adds to the text; 0: no limit. With 1, the record holds a draft
   /// for every position of the text, with its full verdict: a trace (experiments/simulate/trace.h). The
-  /// law of the text stays the same. Where the text depends on where steps begin (above temperature 0 with
-  /// independent coins), it is another sample of that law. Not with device_loop.
+  /// distribution of the text stays the same. If the text depends on where steps begin (above temperature 0
+  /// with independent coins), it is another sample of it. Not with device_loop.
   int emit_at_most = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop;  ///< strings that end the text

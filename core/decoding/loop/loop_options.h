@@ -35,7 +35,7 @@ struct LoopOptions {
   /// Emulates lookahead parallelism: the tree is divided over this many devices (DividedTree). Each part is a
   /// forward of its own, and all parts run on the one real device. Only with VerifyWith::one_pass.
   int devices = 1;
-  /// Rows in flight per sequence; 0: what the executor needs for the strategy's largest draft.
+  /// Room for uncommitted rows of a sequence; 0: what the executor needs for the strategy's largest draft.
   int scratch = 0;
   /// The costs from which strategies with the option "budget": "auto" or the schedule `bandit` choose the
   /// size of their drafts.

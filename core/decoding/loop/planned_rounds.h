@@ -48,7 +48,7 @@ class PlannedRounds {
   void start(PlanStart start, RoundQueue queue, bool stamps);
   /// How the rounds of this generation are queued. If the device cannot run loops, kLoop became kGraph.
   RoundQueue queued_as() const { return mode_; }
-  const std::string& loop_problem() const { return loop_problem_; }  ///< why kLoop became kGraph; else ""
+  const std::string& loop_problem() const { return loop_problem_; }  ///< why kLoop became kGraph; or ""
   /// Returns the next finished round; valid until the next call. Before it waits, it
   /// queues rounds until `ahead` of them are queued and not read.
   /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.

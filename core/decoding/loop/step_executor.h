@@ -35,7 +35,7 @@ class StepExecutor {
   /// Prepares for a generation whose prompt is in the KV cache. If this executor cannot run the steps of the
   /// generation, returns the reason; otherwise returns an empty string. Called for each generation.
   virtual std::string begin(RunningSequence& sequence) = 0;
-  /// Rows in flight that a session needs when a draft has at most `nodes` nodes.
+  /// Rows in flight (fed, but not committed) that a session needs for a draft of at most `nodes` nodes.
   virtual int rows_in_flight(int nodes) const;
 
   /// Fills the drafts. By default it asks the strategy, and counts the work that the strategy does on the

@@ -20,7 +20,7 @@ void SparseCacheOptions::fields(OptionVisitor& visit) {
         "those with the most attention in the newest read-out (see refresh); heavy: those with the most "
         "attention in all read-outs together");
   visit("keep_positions", keep_positions, Range<int>{1, 1 << 28},
-        "retrieved, heavy: number of these positions in each layer");
+        "retrieved, heavy: largest number of these positions in each layer");
   visit("chunk", chunk, Range<int>{1, 1 << 20},
         "retrieved, heavy: consecutive positions that are chosen together");
   visit("refresh", refresh, Range<int>{1, 1 << 20},

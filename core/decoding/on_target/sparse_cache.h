@@ -40,7 +40,7 @@ struct SparseCacheOptions {
 /// read-outs, and the target keeps all positions.
 ///
 /// The view depends on the text and on the steps at which drafts began, but on no coin. So a row with this
-/// view is a law q of the next token like any other.
+/// view is a distribution q of the next token like any other.
 class SparseCache {
  public:
   /// `kept` are the layers that drafts run; empty: all. Throws Error, which begins with `where`, if a chunk

@@ -26,7 +26,7 @@ struct ExitSettings {
 
 /// Runs rows of drafts through the target's first layers up to an exit that is chosen for each token: the
 /// first one at which `when` holds, or the last one. The choice depends on the text and the drafted tokens
-/// before the new one, and on no coin. So the row at the exit is a law q of the next token like any other.
+/// before the new one, and on no coin. So the row at the exit is a q like that of any draft model.
 ///
 /// If a token goes further than earlier tokens of the draft, the rows of those tokens run to the same exit in
 /// the same forward. So each row finds the K/V of the draft before it in every layer. (CALM instead copies

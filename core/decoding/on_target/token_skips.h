@@ -10,9 +10,9 @@ namespace speclab {
 /// A more probable previous token of the draft selects a set that is later in the list. The first token of a
 /// draft gets the first set.
 ///
-/// The choice depends on the drafted tokens before the new one, so the row that comes out is a law q of the
-/// next token like any other. A row that skipped a layer has no K/V there. So when the set changes, the
-/// tokens of the draft are fed again with the new set, in one forward.
+/// The choice depends on the drafted tokens before the new one, so the row that comes out is a distribution q
+/// of the next token like any other. A row that skipped a layer has no K/V there. So when the set changes,
+/// the tokens of the draft are fed again with the new set, in one forward.
 class TokenSkips {
  public:
   /// `sets` are lists of layers to skip, as texts: "1,3,5", or "" for none. `bounds` are probabilities that

@@ -25,7 +25,7 @@ namespace {
     }
   }
   throw Error({fmt::format("logits of the model, {} entries", logits.size()), "-inf everywhere",
-               "at least one token that is allowed", "Loosen the banned tokens or the minimum length."});
+               "at least one token that is allowed", "Ban fewer tokens, or lower the minimum length."});
 }
 
 /// The mass of a weight as an integer, see SamplingParams::top_p. A GPU computes the same numbers

@@ -70,7 +70,7 @@ class Distribution {
   /// Coupled sampling: argmax over tokens with p > 0 of log p + Gumbel(position, token), in float.
   Token sample_coupled(const Coins& coins, std::int64_t position, int stream = 0) const;
   /// Coupled sampling with the noise of several streams: argmax of log p + the largest Gumbel(position,
-  /// token) of streams 0 to streams - 1. The token has the law p. With one stream it is that of
+  /// token) of streams 0 to streams - 1. The token has the distribution p. With one stream it is the token of
   /// sample_coupled().
   Token sample_coupled_list(const Coins& coins, std::int64_t position, int streams) const;
   /// Rank of the token, 0 = the most probable one. Among equally probable tokens the lower id ranks first.

@@ -8,10 +8,10 @@
 
 namespace speclab {
 
-/// Changes a logits row depending on the text before it: repetition penalty, then minimum length and
-/// banned tokens, all before the temperature, as in Hugging Face transformers. The processors are part of the
-/// target's law. So the row of every drafted node is processed with the text and the drafted tokens up to
-/// that node as context. Drafters that draw tokens from rows apply the processors too.
+/// Changes a logits row depending on the text before it: repetition penalty, then minimum length and banned
+/// tokens, all before the temperature, as in Hugging Face transformers. The processors are part of the
+/// target's distribution. So the row of every drafted node is processed with the text and the drafted tokens
+/// up to that node as context. Drafters that draw tokens from rows apply the processors too.
 class LogitsProcessors {
  public:
   struct Options {

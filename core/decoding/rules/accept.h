@@ -17,7 +17,7 @@
 
 namespace speclab {
 
-/// L1: an exact sample of the target's law; L2: token-identical to greedy decoding; L3: lossy.
+/// L1: an exact sample of the target's distribution; L2: token-identical to greedy decoding; L3: lossy.
 enum class LossClass { l1, l2, l3 };
 std::string_view to_string(LossClass loss);
 

@@ -31,8 +31,8 @@ double acceptance(const Distribution& p, const Distribution* q, Token token, dou
   return envelope_acceptance(p.prob(token), q != nullptr ? q->prob(token) : 1, inverse_m);
 }
 
-/// Tests each child on its own. No residual is needed: an accepted child has law p, and so has the correction
-/// after rejections.
+/// Tests each child on its own. No residual is needed: an accepted child has the distribution p, and so has
+/// the correction after rejections.
 bool test_children(const NodeTest& node, NodeVerdict& out) {
   out.accepted = out.correction = -1;
   out.expected.clear();

@@ -136,7 +136,7 @@ class ChosenPath {
     chosen.rho = std::min(1.0, rho * chosen.p[token] / chosen.q[token]);
   }
 
-  /// Sets chosen.q to the law q that the node's token was drawn from. It stays q' if lambda is 0.
+  /// Sets chosen.q to the law q that the node's token was drawn from. If lambda is 0, this q is also q'.
   static void set_drawn(const Draft& draft, int node, ChosenNode& chosen) {
     if (const Distribution* q = draft.q_at(node)) {
       SPECLAB_CHECK(q->vocab() == chosen.parent.p->vocab(), "draft row of {} tokens, target row of {}",

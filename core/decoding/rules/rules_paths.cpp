@@ -1,6 +1,6 @@
 // The rules "block" and "traversal", which judge whole paths. They look at nodes beyond the path that they
 // accept, and usually accept more tokens of the same draft than the rule "rejection" does. Both are exact
-// for the joint law of all tokens of a step.
+// for the joint distribution of all tokens of a step.
 //
 // The rules go from a leaf towards the pending token. `rho` of a node is the probability that a step keeps
 // the path to this node, given the tokens of the path and of the paths that failed before it. rho is 1 at the

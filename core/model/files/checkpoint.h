@@ -34,18 +34,18 @@ namespace speclab {
 /// (q, k and v; gate and up) are split, and transposed ones are transposed back.
 class Checkpoint {
  public:
-  /// Throws Error when the file is missing, truncated, of another kind, or contradicts its own configuration.
+  /// Throws Error when the file is missing, truncated, no model file, or contradicts its own configuration.
   static Checkpoint open(const std::filesystem::path& path);
   /// Reads decoder layers from one safetensors file, which may contain other tensors too. `config` describes
   /// the layers and must be without embedding and output head (ModelConfig::bare). The names of a layer's
   /// tensors begin with `layer_names`, in which "{}" stands for the number of the layer. The rest of each
   /// name is the one that transformers uses for the family config.family. With ModelConfig::beside, the norm
-  /// before the attention of a layer is "hidden_norm", as in the files of EAGLE-3. Throws Error like open().
+  /// before a layer's attention is named "hidden_norm", as in files of EAGLE-3. Throws Error like open().
   static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
                                 const std::string& layer_names);
-  /// Turns this checkpoint into a twin of that shape (inflate.h). The configuration, the tensors and their
-  /// contents change. The files, their hash and the tokenizer stay the same. Throws Error when the model does
-  /// not fit into the shape.
+  /// Turns this checkpoint into an inflated twin, the same model in a larger shape (inflate.h). The
+  /// configuration, the tensors and their contents change. The files, their hash and the tokenizer stay the
+  /// same. Throws Error when the model does not fit into the shape.
   void inflate(const InflateShape& shape);
   ~Checkpoint();
   Checkpoint(Checkpoint&&) noexcept;

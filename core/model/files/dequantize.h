@@ -49,7 +49,7 @@ const TensorTypeInfo& tensor_type_info(TensorType type);
 /// All types of weights, for errors: "F32, F16, ... or Q6_K".
 std::string weight_type_names();
 
-/// Converts an IEEE half, given as its bit pattern. Exact.
+/// Converts an IEEE half, given as its bit pattern. The result is exact.
 float half_to_float(std::uint16_t bits);
 
 /// Converts `count` weights, a multiple of the block, to float. Each product and sum is rounded once, in the

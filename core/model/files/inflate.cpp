@@ -171,12 +171,12 @@ Inflation::Inflation(const ModelConfig& original, const InflateShape& shape, con
     refuse("", "no sizes", "at least one of hidden, layers, heads, kv_heads, head_dim, ffn, vocab",
            "Leave out inflate to load the model itself.");
   if (o.inflated)
-    refuse("", fmt::format("{}, which is already a twin", o.name), "a model that is not inflated", "");
+    refuse("", fmt::format("{}, which is already inflated", o.name), "a model that is not inflated", "");
   if (o.layers == 0) refuse("", "a table without layers", "a model with layers", "");
   const auto size = [&](const char* key, int wanted, int have) {
     if (wanted > 0 && wanted < have) {
       refuse(key, std::to_string(wanted), fmt::format("at least {}, as {} has", have, o.name),
-             "A twin contains the whole model; leave the key out to keep the size.");
+             "An inflated model contains the whole original; leave the key out to keep the size.");
     }
     return wanted > 0 ? wanted : have;
   };

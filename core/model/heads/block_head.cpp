@@ -88,7 +88,7 @@ BlockHead::Rows BlockHead::place(Backend& backend, Context& context, int count, 
   return rows;
 }
 
-// Computes q, k and v of the rows. Those of a context need no q, which is a small part of the work.
+// Computes q, k and v of the rows. Rows of a context need no q; computing it anyway costs little.
 void BlockHead::project(HeadRunner& runner, const Layer& layer, const HeadRows& x) {
   const ModelConfig& c = form_.layers;
   runner.linear(layer.qkv, {&x}, qkv_);

@@ -16,7 +16,7 @@ namespace speclab {
 /// block in one forward. The input is the embedding of the pending token and, at the positions after it, that
 /// of a mask token. In every layer, queries come from the rows of the block. Keys and values come from the
 /// committed positions of the text and from all rows of the block, so attention inside the block goes in both
-/// directions. Let f_p be the target's states of position p, one after the other, and m a mask:
+/// directions. Let f_p be the target's states of position p in one vector, m the mask, ++ concatenation:
 ///
 ///     c_p = norm(W_fc f_p),   x = E(pending), E(m), E(m), ...;
 ///     per layer: y = norm(x), x += W_o attention(W_q y, W_k (c ++ y), W_v (c ++ y)),
@@ -24,7 +24,7 @@ namespace speclab {
 ///     logits of position i of the block = W_head norm(x_i).
 ///
 /// Queries and keys are normalised by head (if qk_norm) and then rotated by their positions. All layers read
-/// the same c, without a norm of their own. E and W_head are those of the target; with a vocabulary map
+/// the same c and do not normalise it again. E and W_head are those of the target; with a vocabulary map
 /// W_head is the head's own. The logits of a masked position are for the token of that position. They do not
 /// depend on the tokens that are drawn at other positions.
 ///

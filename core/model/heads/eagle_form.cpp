@@ -17,7 +17,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kFinalNormTap = "final_norm";
-constexpr float kUsualTheta = 10'000;  // of the published code, where config.json states none
+constexpr float kUsualTheta = 10'000;  // in the published code, if config.json has no rope_theta
 
 /// A decoder layer of Llama's form from the keys of a config.json, without the norm and the second input that
 /// depend on the version.

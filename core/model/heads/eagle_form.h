@@ -25,9 +25,9 @@ struct EagleForm {
 /// values.
 EagleForm read_eagle_form(const ConfigValues& card, const Model& target);
 
-/// Reads the config.json of a published head. The key "draft_vocab_size" marks EAGLE-3. Then the states are
-/// those of the published code, with 2, L / 2 and L - 3 layers below them. Throws Error if the head has
-/// another form or does not fit the target.
+/// Reads the config.json of a published head. The key "draft_vocab_size" marks EAGLE-3. Then the head reads
+/// the states after 2, L / 2 and L - 3 of the target's L layers, as the published code does. Throws Error if
+/// the head has another form or does not fit the target.
 EagleForm read_published_eagle(const ConfigValues& config, const Model& target);
 
 }  // namespace speclab

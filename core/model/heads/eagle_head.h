@@ -21,14 +21,14 @@ namespace speclab {
 ///
 ///     layer input = W_fc (E(x) ++ f) + b,   logits = W_target f'.
 ///
-/// HASS (Zhang et al. 2024, arXiv 2408.15766) trains such heads in another way and drafts alike.
+/// HASS (Zhang et al. 2024, arXiv 2408.15766) trains such heads in another way and drafts in the same way.
 ///
 /// EAGLE-3: f_p = W_fc (three states of the target). Queries, keys and values read norm(E(x)) ++ norm(f),
 /// and f is the residual stream. The head has an output head of its own, over the tokens of ids():
 ///
 ///     logits = W_head norm(f').
 ///
-/// E is the target's embedding. f' stands for f at drafted positions, because their states are not known yet.
+/// E is the target's embedding and f' the predicted feature, which replaces f at drafted positions.
 ///
 /// Tensors, as in the published files: fc.weight [d, 2 d], fc.bias, and layers.0.* without input_layernorm;
 /// or fc.weight [d, 3 d], midlayer.* with hidden_norm and input_layernorm, whose q, k and v are [., 2 d],

@@ -186,7 +186,7 @@ HeadCard read_published(const ConfigValues& config, const fs::path& folder, Head
     if (!config.flag_or("grounded_heads", false))
       config.refuse("grounded_heads", "true", "Heads that do not read the drafted tokens are not supported.");
     const int layers = target.config().layers;
-    // transformers lists the states from the embedding to the final norm, and the head counts from the end.
+    // transformers lists the states from the embedding to the final norm; this offset counts from the end.
     const int offset = config.integer_or("hidden_state_offset", 0, 0, layers);
     out.tap = offset == 0 ? kFinalNorm : layers - offset;
     out.weights = weights_in(folder, {"hydra_lm_head.safetensors", "model.safetensors"});

@@ -54,8 +54,8 @@ class HeadFile {
   /// Reads NAME.weight [out, sum of inputs] and, with Bias::kPresent, NAME.bias [out].
   HeadLinear linear(Backend& backend, const std::string& name, const std::vector<int>& inputs, int out,
                     Bias bias) const;
-  /// Reads several layers with the same input as one, whose output is theirs one after the other: layer i is
-  /// names[i].weight [outs[i], input] and, with Bias::kPresent, names[i].bias [outs[i]].
+  /// Reads several layers with the same input as one layer. Its output is their outputs, one after the other.
+  /// Layer i is names[i].weight [outs[i], input] and, with Bias::kPresent, names[i].bias [outs[i]].
   HeadLinear stacked(Backend& backend, const std::vector<std::string>& names, int input,
                      const std::vector<int>& outs, Bias bias) const;
   /// Reads NAME.weight [width], and for a layer norm or with Bias::kPresent NAME.bias [width].

@@ -9,10 +9,10 @@ namespace speclab {
 /// target's weights with a sparse cache. Such a draft sees the first and last positions (StreamingLLM: Xiao
 /// et al. 2024; MagicDec: Sadhukhan et al. 2024) or chosen ones (TriForce: Sun et al. 2024).
 ///
-/// A view never hides a row's own path in flight. Keys keep the rotation of their absolute positions. In a
-/// layer with a window, a row sees the listed positions that are also in its window. A view of all positions
-/// gives the bits of a forward without a view. Rows are invariant: their bits depend on the listed positions
-/// and on their own path, and not on other rows.
+/// A view never hides a row or its ancestors in flight (fed, but not committed). Keys keep the rotation of
+/// their absolute positions. In a layer with a window, a row sees the listed positions that are also in its
+/// window. A view of all positions gives the bits of a forward without a view. Rows are invariant: their bits
+/// depend on the listed positions and on their own path, and not on other rows.
 ///
 /// Rows that ran with a view have other K/V than rows that saw the full cache. A draft model with its own
 /// sparse cache may commit them. On the target's session, verify with a forward that does not set

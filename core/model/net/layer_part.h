@@ -12,12 +12,12 @@ namespace speclab {
 ///
 /// Early exit (LayerSkip: Elhoushi et al. 2024; Kangaroo: Liu et al. 2024). Draft forwards run until(E),
 /// level by level with Feed::continues. The session keeps the K/V of layers [0, E) and the hidden states at E
-/// of all rows in flight. One forward of the same rows with from(E) then runs the remaining layers [E, L).
-/// Logits and cache have the same bits as after one forward of these rows through all layers. Rows may exit
-/// at different layers (CALM: Schuster et al. 2022). New rows may exit earlier than the rows in flight, and
-/// between(E, F) takes the last rows in flight, those that stopped at E, on to an exit at F. So no row stops
-/// at a later layer than a row in flight before it, and each row finds the K/V of its path in every layer
-/// that it runs.
+/// of all rows in flight (fed, but not committed). One forward of the same rows with from(E) then runs the
+/// rest [E, L) of the L layers. Logits and cache have the same bits as after one forward of these rows
+/// through all layers. Rows may exit at different layers (CALM: Schuster et al. 2022). New rows may exit
+/// earlier than the rows in flight. If the last rows in flight stopped at E, between(E, F) runs layers [E, F)
+/// for them, and they then count as stopped at F. So no row stops at a later layer than a row in flight
+/// before it, and each row finds the K/V of its path in every layer that it runs.
 ///
 /// Layer skip (Draft & Verify: Zhang et al. 2024; SWIFT: Xia et al. 2024). Draft forwards run only(layers)
 /// and write K/V of these layers only. The verifying forward runs all layers and does not continue: it drops

@@ -40,8 +40,8 @@ struct Feed {
   /// Number of rows that earlier feeds of the same forward have for this session. They count as committed.
   /// Used for a prompt that is split into several feeds.
   int after = 0;
-  /// If true, the rows in flight stay and these rows are added after them. `parents` then count from the
-  /// first row in flight. In this way a tree is fed level by level.
+  /// If true, the rows in flight (fed, not committed) stay and these rows are added after them. `parents`
+  /// then count from the first row in flight. In this way a tree is fed level by level.
   bool continues = false;
   /// If not null, this is the input of the first layer, [n, hidden], and replaces the result of
   /// Model::embed(). A learned position embedding is still added. `tokens` is then empty, and n is
@@ -100,13 +100,13 @@ class Model : public std::enable_shared_from_this<Model> {
   Backend& backend() const;
   std::shared_ptr<Backend> shared_backend() const;
   std::span<const int> layers() const;  ///< the layers that this model runs
-  /// Whether both share their weights and run the same layers. The KV cache of a text is then the same, and a
-  /// session of one can be copied into a session of the other.
+  /// Whether both models share their weights and run the same layers. The KV cache of a text is then the
+  /// same, and a session of one can be copied into a session of the other.
   bool same_function_as(const Model& other) const;
   bool reads_attention() const;  ///< whether its backend can fill Feed::attention
   std::string name() const;  ///< for records: the configuration's name, with "[N of L layers]" for a subset
-  /// SHA-256 of the bf16 embedding, row-major. For a twin it is the hash of the original's embedding.
-  /// Computed once, at the first call.
+  /// SHA-256 of the bf16 embedding, row-major. For an inflated twin (inflate.h), that of the original's
+  /// embedding. Computed once, at the first call.
   const std::string& embedding_sha256() const;
   /// Bytes of the embedding in memory. 0 for a draft that reads the very matrix of its target. If the target
   /// is a twin, its draft may need the original's embedding as a matrix of its own, which then counts.

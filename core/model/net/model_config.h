@@ -48,8 +48,8 @@ struct Rope {
   /// of the sequence are rotated alike. (transformers switches when the text grows past original_context, and
   /// then reads the text again.) So a capacity up to original_context and a larger one give different logits.
   std::vector<float> long_divisors;
-  /// For a twin with larger heads: number of dimensions that the twin rotates; 0: as `dims`. The first dims/2
-  /// pairs keep the original's frequencies.
+  /// For an inflated twin (inflate.h) with larger heads: number of dimensions that it rotates; 0: as `dims`.
+  /// The first dims/2 pairs keep the original's frequencies.
   int inflated_dims = 0;
 };
 

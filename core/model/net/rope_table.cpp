@@ -89,7 +89,7 @@ RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& know
   }
   std::vector<float>
       frequencies = rope_frequencies(rope, 1),
-      added;  // added pairs of a twin, after the original ones, with frequencies of its larger heads
+      added;  // pairs added by inflation, after the original ones, with the frequencies of larger heads
   if (dims > rope.dims) {
     added = plain(rope.theta, dims);
     added.erase(added.begin(), added.begin() + rope.dims / 2);

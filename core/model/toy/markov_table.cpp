@@ -50,13 +50,13 @@ std::vector<float> log_of(const MarkovRows& rows) {
 void MarkovSpec::fields(OptionVisitor& visit) {
   visit("vocab", vocab, Range<int>{2, kMostContexts}, "number of symbols");
   visit("order", order, Range<int>{1, kHighestOrder},
-        "number of last symbols that the next one depends on; a token is such a context");
+        "number of last symbols that the next one depends on; a token is a list of that many symbols");
   visit("seed", seed, Range<std::int64_t>{0, kLargestSeed}, "seed of the table");
   visit("sharpness", sharpness, Range<double>{0, 40}, "logits are drawn from [-sharpness, sharpness]");
   visit("memory", memory, Range<int>{0, kHighestOrder},
         "number of last symbols that a row really depends on: rows that agree in them are averaged; 0: all");
   visit("noise", noise, Range<double>{0, 1}, "share of another table that is mixed into every row");
-  visit("noise_seed", noise_seed, Range<std::int64_t>{0, kLargestSeed}, "seed of that table; 0: seed + 1");
+  visit("noise_seed", noise_seed, Range<std::int64_t>{0, kLargestSeed}, "seed of the noise; 0: seed + 1");
 }
 
 std::string describe(const MarkovSpec& spec) {

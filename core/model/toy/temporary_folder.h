@@ -11,8 +11,8 @@
 namespace speclab::toy {
 
 /// A folder under the system's temporary directory, removed at the end. The constructor throws Error if there
-/// is no room for it. A checkpoint maps its files, and a mapping outlives the names of its files, so a model
-/// can be opened from such a folder.
+/// is no room for it. A checkpoint maps its files into memory, and a mapping stays valid after its file is
+/// removed. So a model can be opened from such a folder.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

@@ -79,7 +79,7 @@ void write_toy(const fs::path& directory, const MarkovTable& table, const std::s
 }
 
 Checkpoint open_toy(const MarkovTable& table, const std::string& name) {
-  // A checkpoint maps its files, and a mapping outlives the name of its file.
+  // A checkpoint maps its files into memory. A mapping stays valid after its file is removed.
   const TemporaryFolder folder;
   write_toy(folder.path(), table, name);
   return Checkpoint::open(folder.path());

@@ -4,7 +4,7 @@
 namespace speclab::simulate {
 
 /// Costs of a step while autoregressive decoding is still limited by memory, and verification already by
-/// arithmetic. This is the case around the batch at which speculation stops to pay. Any unit of time. All
+/// arithmetic. This is the case around the batch at which speculation stops paying. Times have any unit. All
 /// sequences of a batch take their steps together. With b sequences:
 ///   autoregressive step: floor + weights + b cache
 ///   speculative step:    floor + b (rows x row) + draft + b draft_sequence

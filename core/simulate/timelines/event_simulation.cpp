@@ -18,7 +18,7 @@ struct Event {
   double time = 0;
   int device = 0;          ///< whose forward ends; the draft model is device 0
   std::int64_t order = 0;  ///< of the launch
-  std::int64_t fed = 0;    ///< target forwards: number of drafted tokens that the target has seen then
+  std::int64_t fed = 0;    ///< target forwards: drafted tokens that the target has seen when it ends
 
   /// For a queue whose top is the largest element: the earliest event is the largest.
   bool operator<(const Event& other) const {
@@ -173,8 +173,8 @@ class Player {
     }
   }
 
-  /// Ends the wait for what becomes of a segment: for target forwards that ended, and for the draft forwards
-  /// of the first `accepted` tokens.
+  /// Closes the segments that can no longer be wasted: target forwards that ended, and the draft forwards of
+  /// the first `accepted` tokens.
   void keep(std::int64_t accepted) {
     std::erase_if(open_, [&](const Open& open) {
       const TimelineSegment& segment = out_.segments[open.segment];
@@ -202,7 +202,7 @@ class Player {
   // Since the last correction:
   bool drafting_ = false;
   std::int64_t drafted_ = 0, judged_ = 0, launches_ = 0;
-  std::int64_t fed_ = -1;  ///< drafted tokens that launched forwards feed; -1: not even the correction
+  std::int64_t fed_ = -1;  ///< drafted tokens that launched forwards feed; -1: none feeds the correction yet
 };
 
 }  // namespace

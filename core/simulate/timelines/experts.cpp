@@ -23,7 +23,7 @@ double expected_experts(const Experts& experts, double tokens) {
   require_experts(experts, "a mixture of experts");
   theory::require_non_negative("tokens", tokens);
   const double all = experts.experts, share = experts.active / all;
-  // log1p and expm1 lose no digits when k is much smaller than E.
+  // log1p and expm1 lose no digits when `active` is much smaller than `experts`.
   return share >= 1 ? (tokens > 0 ? all : 0) : -all * std::expm1(tokens * std::log1p(-share));
 }
 

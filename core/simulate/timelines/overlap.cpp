@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kRarelyLaunched = 1e-12;
 constexpr int kMostForwards = 100'000;
-/// A draft forward that ends this little after a verification, in draft forwards, ends at the same time.
+/// Tolerance: a draft forward may end later than a verification by this share of a draft forward.
 constexpr double kSameTime = 1e-9;
 
 int require_tokens(const char* name, int tokens) {
@@ -85,7 +85,7 @@ double amusd_token_time(double alpha, double draft, const theory::RowTimes& veri
     launched *= std::pow(alpha, rows);
     double so_far = std::floor(clock / draft + kSameTime);
     if (so_far > theory::kMaxGamma) break;  // verification is slower than drafting, and falls behind
-    if (so_far <= drafted) {  // a forward of many rows was faster than one of one row, by measurement
+    if (so_far <= drafted) {  // a forward over many rows was measured as faster than one over one row
       so_far = drafted + 1.0;
       time += launched * (so_far * draft - clock);
       clock = so_far * draft;

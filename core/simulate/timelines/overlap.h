@@ -37,7 +37,7 @@ double pearl_token_time(double alpha, int gamma, double draft, const theory::Row
 /// PEARL with post-verify alone, as the strategy `overlapped_speculation` runs it: after a correction gamma
 /// tokens are drafted and nothing is verified. Then, in each round, the target feeds the gamma tokens of the
 /// last round and the token before them, and judges them and the next drafted token. That token takes the
-/// place of the bonus. Beside it the draft model runs gamma + 1 forwards, and both wait for the slower one.
+/// place of the bonus. Meanwhile the draft model runs gamma + 1 forwards, and both wait for the slower one.
 /// With g = gamma + 1, the next round follows at once with probability alpha^g. So
 ///   time per token = ((1 - alpha^g) gamma draft + max(g draft, verify(g))) (1 - alpha) / (1 - alpha^g).
 double post_verify_token_time(double alpha, int gamma, double draft, const theory::RowTimes& verify);

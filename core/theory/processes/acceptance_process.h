@@ -5,7 +5,7 @@
 
 /// Acceptance processes: laws of how many drafted tokens of each round are accepted, with exact expectations.
 /// A round is a step with a chain of gamma tokens as draft. Estimators, predictions and the strategy
-/// `simulated` are set against them, because their truth is known.
+/// `simulated` are compared with them, because their alpha and tau are known.
 namespace speclab::theory {
 
 /// A hidden Markov process of acceptance. In state s, drafted token i + 1 is accepted (if tested) with
@@ -36,7 +36,7 @@ AcceptanceProcess lengths_process(std::span<const double> shares);
 /// mean >= 0.
 AcceptanceProcess minimum_variance_process(double mean);
 
-/// Throws Error unless there is a state, each state has a position, and all probabilities are good.
+/// Throws Error unless there is a state, each state has a position, and all probabilities are valid.
 void require_process(const AcceptanceProcess& process);
 /// P(drafted token `position` + 1 is accepted | tested) in a state.
 double acceptance_at(const AcceptanceProcess& process, std::size_t state, int position);

@@ -118,8 +118,8 @@ RoundCounts PromptProcess::of_text(int gamma, int tokens) const {
   checked(gamma);
   RoundCounts counts;
   if (std::holds_alternative<Beta>(effect_)) {
-    // The mean over u instead of alpha: the density of the beta law may be infinite at the ends. The inverse
-    // of its distribution is not asked for the extreme ends of u, whose share is nothing.
+    // Integrates over u and not over alpha, because the density of the beta law may be infinite at the ends.
+    // u is kept kEnd away from 0 and 1; the share of these ends is negligible.
     constexpr double kEnd = 1e-12;
     boost::math::quadrature::tanh_sinh<double> integrator;
     const auto mean = [&](double RoundCounts::* field) {

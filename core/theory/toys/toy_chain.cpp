@@ -58,7 +58,7 @@ class BlockPaths {
       const auto symbol = static_cast<std::size_t>(x);
       if (q[symbol] <= 0) continue;
       const double kept = std::min(1.0, rho * p[symbol] / q[symbol]);
-      // Nothing below a token that is never kept counts.
+      // Tokens below a token that is never kept do not count.
       if (kept > 0) walk(p_.next(context, x), depth + 1, mass * q[symbol], kept);
     }
   }

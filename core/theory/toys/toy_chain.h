@@ -11,8 +11,8 @@
 
 #include "core/model/toy/markov_rows.h"
 
-/// Exact expectations of speculative decoding on Markov chains: a target with the rows p drafts a chain of
-/// gamma tokens with a draft model with the rows q, both over the same contexts. Nothing here is i.i.d.: the
+/// Exact expectations of speculative decoding on Markov chains: a draft model with the rows q drafts chains
+/// of gamma tokens for a target with the rows p, both over the same contexts. Nothing here is i.i.d.: the
 /// acceptance of a token depends on the token before it, and where a step starts depends on how the step
 /// before it ended.
 namespace speclab::theory {

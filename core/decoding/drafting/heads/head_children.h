@@ -49,7 +49,7 @@ class HeadChildren {
   /// Adds the children that the shape has below the nodes of `level`. logits: [rows, width]. Row i belongs to
   /// level[i]. If several nodes share one row, logits processors see the text without the drafted tokens.
   /// Otherwise they also see the tokens down to the node. Afterwards `level` holds those of the new nodes
-  /// that have children in the shape. Fewer children are added where a row has fewer tokens with probability.
+  /// that have children in the shape. Fewer children are added if too few tokens of a row have mass.
   void grow(const Sequence& sequence, Draft& draft, const TreeShape& shape, std::span<const float> logits,
             int rows, std::vector<HeadNode>& level);
   /// Returns the best tokens of one row, best first, at most `most`. `path` has the tokens from depth 1 to

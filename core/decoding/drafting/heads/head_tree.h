@@ -18,7 +18,7 @@ struct HeadTreeOptions {
   bool any() const { return !widths.empty() || !tree.empty(); }
   /// The shape: that of the options, else that of the card, else a chain of `heads` tokens. `heads` is the
   /// number of levels that the head can draft. `rows` is the number of tokens that it can draw. `strategy`
-  /// names the options in errors. Throws Error if the shape is deeper than that, if a node has more than
+  /// names the options in errors. Throws Error if the shape is deeper than `heads`, if a node has more than
   /// `rows` children, or if both options are set.
   TreeShape shape(const HeadCard& card, int heads, int rows, const std::string& strategy) const;
 };

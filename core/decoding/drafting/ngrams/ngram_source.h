@@ -12,8 +12,8 @@
 
 namespace speclab {
 
-/// Where the counts of n-grams come from: the running text, a file, or for each context the one of the two
-/// that knows more tokens of it (the text if both know equally many).
+/// Where the counts of n-grams come from: the running text, a file, or both. With both, each context uses the
+/// one in which a longer ending of the context occurred (the text if equal).
 enum class NgramCountsOf { online, file, both };
 
 /// Options of NgramSource, described in fields().
@@ -27,9 +27,9 @@ struct NgramSourceOptions {
   void fields(OptionVisitor& visit, const std::string& prefix = "");
 };
 
-/// A smoothed n-gram model as a source of drafted tokens: the law of the token after a text, and draws from
-/// it. It counts the n-grams of each running text (prompt and output), or has counts from a file. Strategies
-/// that draft from n-grams share it.
+/// A smoothed n-gram model as a source of drafted tokens: the law (distribution) of the token after a text,
+/// and draws from it. It counts the n-grams of each running text (prompt and output), or has counts from a
+/// file. Strategies that draft from n-grams share it.
 ///
 /// Use: begin(), then for each token condition() and add(). Nothing is remembered of earlier requests.
 class NgramSource {

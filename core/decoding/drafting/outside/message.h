@@ -38,8 +38,8 @@
 // the text ended before it.
 //
 // `form` is 0 for a chain and 1 for a tree. The parent of a token of a tree is the place of an earlier token
-// of the message, or -1 for the end of the text. Row i, [vocab], is the law of token i after the text and the
-// tokens before it. A chain has no rows, one for each token, or one row and no tokens.
+// of the message, or -1 for the end of the text. Row i, [vocab], is the distribution of token i after the
+// text and the tokens before it. A chain has no rows, one for each token, or one row and no tokens.
 
 namespace speclab::outside {
 

@@ -11,8 +11,8 @@
 
 namespace speclab::outside {
 
-/// What a proposer proposes after a text: a chain or a tree of tokens. A chain may come with the laws of its
-/// tokens.
+/// What a proposer proposes after a text: a chain or a tree of tokens. A chain may come with the
+/// distributions of its tokens.
 struct Proposal {
   static constexpr int kMostTokens = 127;  ///< largest number of tokens of a tree
   bool tree = false;

@@ -16,7 +16,7 @@ namespace speclab {
 /// counts as one token. Of equal goodputs the shortest length wins. The time comes from a table and not from
 /// a clock, so a text follows from config, seed and table.
 ///
-/// Source: Liu et al. 2024, SmartSpec (arXiv 2406.14066), for one request. It may also choose not to draft.
+/// Source: Liu et al. 2024, SmartSpec (arXiv 2406.14066), for one request. SmartSpec may choose no draft.
 /// Here a draft has at least one token, because nothing is learned from none. The option "budget": "auto" is
 /// the same criterion with an acceptance for each depth, and it tries drafts again after it stopped drafting.
 class GoodputLength {

@@ -36,15 +36,15 @@ enum class DrafterLearner {
 /// possible rate. A drafter that has not been scored counts as the best one that has.
 ///
 /// leader: the drafter with the best score; the first of several. exponential: drafter i is drawn with the
-/// weight exp(rate * places * score_i), where `places` is the number of scored places. For K drafters and N
-/// places with rewards in [0, 1], the rate sqrt(8 ln K / N) bounds the regret by sqrt(N ln K / 2)
-/// (Cesa-Bianchi and Lugosi 2006, Theorem 2.2). The default .3 is this rate for K = 3 and N = 98. That bound
-/// is for rewards that add up; here tokens and times are added apart, because tokens per time of the whole
-/// text is what matters.
+/// weight exp(r * places * score_i), where r is Settings::rate and `places` is the largest number of scored
+/// places of a drafter. For K drafters and N places with rewards in [0, 1], r = sqrt(8 ln K / N) bounds the
+/// regret by sqrt(N ln K / 2) (Cesa-Bianchi and Lugosi 2006, Theorem 2.2). The default .3 is this r for K = 3
+/// and N = 98. That bound is for rewards that add up; here tokens and times are added apart, because tokens
+/// per time of the whole text is what matters.
 ///
 /// With a memory below 1, each scored place multiplies the sums of its drafter by the memory first.
 ///
-/// The choice depends on earlier steps and on coins that decide nothing else. So the text keeps its law.
+/// The choice depends on earlier steps and on coins of its own. So the text keeps its distribution.
 ///
 /// Source: Liu et al. 2025, Not-a-Bandit (arXiv 2510.20064): every draft model is evaluated on the verified
 /// text. The cost of that evaluation and the choice by time are ours.

@@ -15,8 +15,8 @@ namespace speclab {
 /// reads the emitted tokens in one forward (TextReader). A model that drafted knows its rows at the emitted
 /// tokens; if all its tokens were accepted, it still reads the last one.
 ///
-/// The acceptance of a token that the model draws there is sum min(p, q), with the target's row p of the
-/// step, or simpler as acceptance_of() says. So the strategy must read the rows of steps (Reads::rows).
+/// The acceptance of a token that the model draws there is sum min(p, q), where p is the target's row of the
+/// step; acceptance_of() has simpler cases. So the strategy must read the rows of steps (Reads::rows).
 class ModelScores {
  public:
   /// Gets the acceptance of the tokens of a draft of `gamma` tokens at a place of the text, each one given
@@ -40,7 +40,7 @@ class ModelScores {
  private:
   struct Slot {
     int emitted = 0;                 // tokens of the last step
-    int model = -1;                  // that drafted in it
+    int model = -1;                  // the one that drafted
     std::vector<double> known;       // acceptance at the first emitted tokens, of that model
     std::vector<Distribution> laws;  // [emitted] of the target, see samples()
     std::vector<std::vector<double>>
