@@ -76,7 +76,7 @@ std::string rerun_command(const CompareWords& words) {
   return command + " --rerun DIR";
 }
 
-/// Loads and compares the runs. With --rerun it measures the suspects again. Absent when that was
+/// Loads and compares the runs. With --rerun it measures the suspects again. Absent when this measurement was
 /// interrupted.
 std::optional<Comparison> compare_folders(const CompareWords& words) {
   const ComparedRun base = load_compared_run(words.base), fresh = load_compared_run(words.fresh);
