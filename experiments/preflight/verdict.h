@@ -21,7 +21,7 @@ inline constexpr double kReplayError = .03;
 ///   {"target", "draft": paths or descriptions, "case": id of the chains of the draft, "prompts": number,
 ///    "positions": of the trace,
 ///    "alpha", "alpha_ci95": expected acceptance of one draw at every position of the target's texts; for
-///        n-grams the share of drafts whose first token is the text's,
+///        n-grams the share of drafts whose first token is the text's next one,
 ///    "alpha_by_category": {category: alpha},
 ///    "acceptance_at": [P(token i + 1 of a draft is accepted | the tokens before it were)],
 ///    "acceptance_by_category": {category: the same list},

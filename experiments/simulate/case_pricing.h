@@ -29,8 +29,7 @@ struct Pricing {
   double context = 0;  ///< committed tokens of each sequence
 
   double forward_ns(const std::string& model, int rows) const;
-  /// For a number of rows that is no integer: interpolates between the times of the two neighbouring
-  /// integers.
+  /// Interpolates for a number of rows that is no integer.
   double forward_ns(const std::string& model, double rows) const;
 };
 

@@ -17,8 +17,8 @@ struct TimelineWish {
 };
 
 /// Computes what the drafts of a run would give if drafting and verification overlapped, each model on a copy
-/// of `device` of its own (core/simulate/timelines/overlap.h). Serial drafting is always the first entry.
-/// Acceptance is i.i.d. with the alpha that the run measured; the costs are those of the device:
+/// of `device` of its own (core/simulate/timelines/overlap.h). For each draft, serial drafting is the first
+/// entry. Acceptance is i.i.d. with the alpha that the run measured; the costs are those of the device:
 ///   draft:        time of drafting one token in the case with the longest chains of this draft
 ///   verification: t(n) + the time of a step outside the forwards
 /// Returns

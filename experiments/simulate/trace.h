@@ -28,7 +28,7 @@ struct TracedDraft {
   std::vector<double> entropy{};   ///< [drafted]: entropy of the row of each token, in nats; -1: not known
   /// [drafted, any width]: the largest probabilities of each token's row, descending; empty: not known
   std::vector<float> top{};
-  int matching = 0;  ///< number of tokens before the first that differs from the text
+  int matching = 0;  ///< number of tokens before the first one that would be rejected
   int drafted() const { return static_cast<int>(confidence.size()); }
   /// The largest probabilities of the row of token i < drafted(); empty: not known.
   std::span<const float> top_of(std::size_t i) const {

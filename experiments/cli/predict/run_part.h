@@ -13,8 +13,8 @@ namespace speclab {
 enum class PartEnd { good, faulty, stopped };
 
 /// Runs one of the experiments of a command that makes several, into a folder of its own. With `resume`, an
-/// experiment that has begun in that folder goes on; another one begins. Call catch_interrupts() first.
-/// Throws Error as run_experiment() does.
+/// experiment that was begun in that folder goes on; otherwise the experiment begins. Call catch_interrupts()
+/// first. Throws Error as run_experiment() does.
 PartEnd run_part(Experiment experiment, const std::filesystem::path& folder, const BackendChoice& backend,
                  bool resume, Progress& progress);
 

@@ -21,7 +21,7 @@ std::shared_ptr<Backend> open_backend(const BackendChoice& choice, const SayLine
 
 /// Whether a choice, resolved to the backend `kind`, asks for a self-test.
 bool needs_self_test(const BackendChoice& choice, BackendKind kind);
-/// What is said when --backend auto has taken a GPU.
+/// The line about a GPU that --backend auto took; without `gpu_record` it warns that no GPU has run the code.
 std::string chosen_gpu_text(const std::string& device, bool gpu_record);
 /// Throws Error if the self-test of a device found something wrong.
 void require_passed(const SelfTestResult& result, const std::string& device);
