@@ -18,7 +18,7 @@ namespace speclab {
 std::optional<theory::Drift> case_drift(const CaseData& data, const theory::RowTimes& target);
 
 /// One bootstrap resample of a case. Prompts are drawn with repetition, and the costs come from calibration
-/// rounds that were drawn likewise.
+/// rounds that were drawn in the same way.
 struct CaseResample {
   std::span<const std::size_t> prompts;  ///< indices of the drawn prompts, as many as the case has
   const nlohmann::json& table;           ///< the costs, as calibration_costs() gives them

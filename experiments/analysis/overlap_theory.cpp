@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Calibrated times in ns. `step` has t(n) beside the draft model, the rule and the bookkeeping.
+/// Calibrated times in ns. `step` has t(n) while the draft model works, the rule and the bookkeeping.
 struct OverlapCosts {
   double draft = 0, draft_alone = 0;  ///< a drafted token, while the target works and while it waits
   theory::Calibration step;

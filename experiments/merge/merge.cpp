@@ -39,7 +39,7 @@ std::map<int, const ShardFolder*> folders_by_shard(const std::vector<ShardFolder
            .got = fmt::format("{} of it in {} and in {}", named ? "lines" : "the whole run, with lines",
                               first->second->path.string(), folder.path.string()),
            .expected = "each shard in one folder",
-           .advice = named ? "Leave one of the folders out, or take the lines of this shard out of it."
+           .advice = named ? "Leave one of the folders out, or remove the lines of this shard from it."
                            : "These folders do not say that they are shards (speclab run --shard i/n)."});
     }
   }

@@ -62,8 +62,8 @@ std::optional<double> cost_of_drafting(const nlohmann::json& table, const std::s
 /// Returns t(n) from a calibration table. Beyond the largest measured n, t(n) is extrapolated with the slope
 /// of a line that is fitted to the upper three quarters of the measured range of n. The last two points would
 /// not be enough for this, because their times differ by little more than noise.
-/// To let this extrapolation go on, the result has an extrapolated time at twice the largest measured n. So
-/// its largest_measured() is not that of the calibration; measured_rows() is.
+/// For this, the result has an extrapolated time at twice the largest measured n, so its largest_measured()
+/// is twice that of the calibration (measured_rows()).
 theory::RowTimes calibrated_row_times(const nlohmann::json& calibration);
 /// The largest n whose t(n) the calibration measured.
 int measured_rows(const nlohmann::json& calibration);

@@ -248,7 +248,7 @@ const std::array kTimeMetrics = {
         "the part of time_draft in which a step waited for the draft that was made during its verification",
         estimator::kMedianRatio, kLow, true, time_waited},
     Metric{"ahead_overlapped", "",
-           "share of the time of drafts made during a verification in which the target was verifying",
+           "drafts made during a verification: share of their time in which the target was verifying",
            estimator::kMedianRatio, kHigh, true, ahead_overlapped},
     Metric{"overhead_share", "",
            "share of the steps' time that is neither drafting nor the target's forward: the rule, trees, "

@@ -66,7 +66,7 @@ std::string why_no_controller(const Trace& trace, const ScheduleOptions& schedul
     const Controller controller = Controller::read(schedule.controller);
     if (controller.top() > traced_top(trace)) {
       return fmt::format(
-          "{} looks at the {} largest probabilities of a row, of which the trace has {}: "
+          "{} looks at the {} largest probabilities of a row, but the trace has {}. Record it with "
           "speclab trace --evidence top",
           schedule.controller, controller.top(), traced_top(trace));
     }

@@ -99,8 +99,8 @@ std::vector<std::string> change_row(const CaseComparison& entry) {
 }
 
 constexpr const char* kChangeRemark =
-    "Changes are 100 ln(NEW / BASE), about per cent; the parts of a row add up to its change. Above 0, NEW "
-    "is "
+    "Changes are 100 ln(NEW / BASE), which is close to a change in per cent. The parts of a row add up to "
+    "its change. Above 0, NEW is "
     "faster. Without a speedup, the change is that of the case's own time per token.";
 
 /// A remark on the steps that were paired one by one; "" without pairs.
