@@ -134,7 +134,7 @@ void write_teacher(const fs::path& out, const std::vector<ShardFolder>& folders,
 }
 
 /// Writes the bounds in the order of the lines of repeat 0 that they belong to, as a run in one piece does.
-/// Bounds whose line is missing, because the run was killed between the two, come last.
+/// Bounds without a line, because the run was killed before it wrote the line, come last.
 void write_bounds(const fs::path& out, const std::vector<ShardFolder>& folders) {
   Sorted texts;
   for (const ShardFolder& folder : folders) {

@@ -77,7 +77,7 @@ MetricValue speedup_of(const CaseData& data, bool with_prefill) {
 MetricValue speedup(const CaseData& data) { return speedup_of(data, false); }
 MetricValue speedup_end_to_end(const CaseData& data) { return speedup_of(data, true); }
 
-/// A case with trees against the best chain of its run.
+/// The speed of a case with trees divided by the speed of the best chain of its run.
 MetricValue speed_over_chain(const CaseData& data) {
   if (!data.best_chain) return {};
   const auto ratio = speed_ratio(*data.best_chain, data, false, data.bootstrap());

@@ -9,7 +9,7 @@
 
 namespace speclab {
 
-/// The strategies that a preflight compares: chains and trees of the draft, and what drafts without it.
+/// The strategies that a preflight compares: chains and trees of the draft, and strategies without it.
 
 /// The best setting of each traced case, fastest first. `own` is the case with chains of the judged draft;
 /// every case with the same draft model also counts as "own". Returns

@@ -51,8 +51,8 @@ struct CheckedCases {
 /// Adds what a run of recommended settings measured on other prompts. For the setting of the verdict it adds
 /// "check": {"case", "prompts", "speedup", "speedup_ci95", "agrees": whether the measured and the predicted
 /// interval overlap, "contradicts": whether the two intervals lie on different sides of 1}. For the best
-/// strategy without the draft it adds "best_check": {"case", "prompts", "speedup", "speedup_ci95"}. What has
-/// no measured speedup stays null. Throws Error if the run lacks one of the cases.
+/// strategy without the draft it adds "best_check": {"case", "prompts", "speedup", "speedup_ci95"}. An entry
+/// whose case has no measured speedup stays null. Throws Error if the run lacks one of the cases.
 void add_check(nlohmann::json& verdict, const RunData& check, const CheckedCases& cases);
 
 /// The verdict as text for people. The first sentence is the answer.

@@ -8,7 +8,7 @@
 
 namespace speclab {
 
-/// What a prediction of a replay is. Every prediction says which of these it is.
+/// How certain a prediction of a replay is. Every prediction names one of these.
 enum class Certainty {
   exact,        ///< tau is that of a real run of the same texts, token by token
   expectation,  ///< tau is an unbiased estimate of the mean over texts that are sampled anew
