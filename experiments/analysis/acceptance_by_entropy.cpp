@@ -66,7 +66,7 @@ std::vector<EntropySample> entropy_samples(const CaseData& data) {
   return out;
 }
 
-/// The lower ends of all bins but the first. A sample belongs to the bin after the last end that it reaches.
+/// The lower ends of all bins except the first. A sample at a lower end belongs to the bin that begins there.
 std::vector<double> ends_of_bins(const std::vector<double>& sorted, int bins) {
   std::vector<double> ends;
   for (int i = 1; i < bins; ++i) {

@@ -8,12 +8,12 @@
 namespace speclab {
 
 /// Relates the acceptance of drafted tokens to the entropy of the target's row there. A low entropy means
-/// that the target is sure of its next token. Tokens below the median entropy of a case are called easy. Are
-/// there easy tokens inside hard tasks?
+/// that the target is sure of its next token. Tokens below the median entropy of a case are called easy. The
+/// categories show how many easy tokens a hard task has.
 ///
-/// A sample is a tested drafted token of a chain, in repeat 0. Of a trace (a case with "emit_at_most": 1)
-/// only the first drafted token of each step is taken, so that each position of a text counts once. The
-/// entropy is that of the row that judges the token (GenerationRecord::row_entropies).
+/// A sample is a tested drafted token of a chain, in repeat 0. In a trace (a case with "emit_at_most": 1)
+/// only the first drafted token of each step is a sample, so that each position of a text counts once. Its
+/// entropy is that of the target's row that judges it (GenerationRecord::row_entropies).
 ///
 /// Returns null if the record has no entropies ("row_details" of the config), if the drafts branch, or if
 /// nothing was drafted. Otherwise
@@ -24,8 +24,8 @@ namespace speclab {
 ///                    "easy": acceptance of these | null, "hard": acceptance of the others | null,
 ///                    "easy_ci95", "hard_ci95": [lo, hi] | null,
 ///                    "bins": [{"tokens", "acceptance" | null}] for the same bins}]}
-/// The bins have equal numbers of samples, up to equal entropies. There are `bins` of them, fewer if the
-/// samples are few or have few different entropies. Throws Error for bins below 1.
+/// The bins have about equal numbers of samples; samples with the same entropy share a bin. There are `bins`
+/// bins, or fewer if the samples have few different entropies. Throws Error if `bins` is below 1.
 nlohmann::json acceptance_by_entropy(const CaseData& data, int bins = 8);
 
 /// The tables of acceptance_by_entropy() for people: one row for each bin, then one row for each category.

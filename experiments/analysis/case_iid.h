@@ -11,11 +11,11 @@ namespace speclab {
 
 /// Tests these hypotheses on the steps of a case with chains as drafts:
 ///   "positions": {"p_value"}: alpha is the same at all positions of the draft;
-///   "prompts": {"dispersion", "p_value"}: alpha is the same for all prompts;
-///   "steps": {"lag1", "lags", "p_value"}: the steps of a prompt are not correlated (Ljung-Box). Tested only
+///   "prompts": {"dispersion", "p_value"}: alpha is the same for all prompts; dispersion is then about 1;
+///   "steps": {"lag1", "lags", "p_value"}: the numbers of accepted tokens of a prompt's steps are not
+///   correlated (Ljung-Box test over `lags` distances; lag1: correlation of neighbouring steps). Tested only
 ///   if the case has a constant_gamma(), because a schedule by itself correlates steps.
-/// A test that cannot be computed from these steps is left out. Null when no test can be computed, and for
-/// cases whose steps feed probes.
+/// A test that cannot be computed is left out. Null without any test, and for cases that feed probes.
 nlohmann::json iid_tests(const CaseData& data);
 /// iid_tests() as one line.
 std::string iid_text(const nlohmann::json& tests);

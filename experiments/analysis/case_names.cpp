@@ -69,7 +69,7 @@ std::string with_spaces(std::string text) {
   return text;
 }
 
-/// The words of a setting, after those of the settings before it.
+/// The words for a setting in a short name. `after_rule`: the short name also shows the rule.
 std::string words_of(const std::string& name, const std::string& value, const std::string& schedule,
                      bool after_rule) {
   static const std::set<std::string_view> kOfRule = {"lenience", "b", "beta", "gap", "epsilon", "theta"};
@@ -81,7 +81,7 @@ std::string words_of(const std::string& name, const std::string& value, const st
   return (symbol == kSymbols.end() ? with_spaces(name) : symbol->second) + " " + value;
 }
 
-/// The short name of a case; its id if that cannot be read.
+/// The short name of a case; its id if settings_of_id() cannot read the id.
 std::string short_name(const NamedCase& one, const std::set<std::string>& differing) {
   const auto settings = settings_of_id(one.id);
   if (!settings) return one.id;
@@ -97,7 +97,7 @@ std::string short_name(const NamedCase& one, const std::set<std::string>& differ
   for (const auto& [name, value] : *settings) {
     if (name == "draft") {
       text = info != nullptr && info->drafts_model_chains ? value : text + " + " + value;
-    } else if (name != "fallback" && differing.contains(name)) {  // the draft says what the fallback is
+    } else if (name != "fallback" && differing.contains(name)) {  // the draft tells what the fallback is
       text += " " + words_of(name, value, schedule, has_rule && differing.contains("rule"));
     }
   }

@@ -9,8 +9,8 @@
 #include "core/theory/explain.h"
 #include "experiments/metrics/run_data.h"
 
-/// Computes what the machine and chance do to the speedup of a case: the effect of drift of the machine
-/// between the lines, and resamples of prompts and calibration rounds, from which intervals are made.
+/// Computes how the machine and chance change the speedup of a case: the effect of drift of the machine
+/// between lines, and resamples of prompts and calibration rounds, from which intervals are made.
 namespace speclab {
 
 /// Returns the factor by which drift of the machine changes the speedup of a case. `target`: calibrated times
@@ -18,19 +18,19 @@ namespace speclab {
 std::optional<theory::Drift> case_drift(const CaseData& data, const theory::RowTimes& target);
 
 /// One bootstrap resample of a case. Prompts are drawn with repetition, and the costs come from calibration
-/// rounds that were drawn likewise.
+/// rounds that were drawn in the same way.
 struct CaseResample {
   std::span<const std::size_t> prompts;  ///< indices of the drawn prompts, as many as the case has
   const nlohmann::json& table;           ///< the costs, as calibration_costs() gives them
-  theory::Calibration calibration;       ///< those of the case
+  theory::Calibration calibration;       ///< the costs of the case
   double speedup = 0;                    ///< measured on the drawn prompts; NaN without tokens or time
   std::optional<theory::Drift> drift;    ///< during the lines of the drawn prompts
 };
 
-/// Calls `visit` for each resample of the case; with null for a resample in whose rounds the case or its
-/// reference failed. The draws depend on the number of prompts and of rounds alone. There are no resamples
-/// without resampled calibrations, for a part of a case (CaseData::intervals), with fewer than two prompts,
-/// and when `prompts` is not the number of prompts that the case and its reference share.
+/// Calls `visit` for each resample of the case. A null argument means that the case or its reference failed
+/// in the drawn rounds. The draws depend on the number of prompts and of rounds alone. There are no resamples
+/// without resampled calibrations, for a part of a case (CaseData::intervals is false), with fewer than two
+/// prompts, and when `prompts` is not the number of prompts that the case and its reference share.
 void for_each_resample(const CaseData& data, std::size_t prompts,
                        const std::function<void(const CaseResample*)>& visit);
 

@@ -13,7 +13,7 @@ namespace speclab {
 /// nothing was drafted, when a draft branches and when a step feeds probes.
 std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data,
                                                           const nlohmann::json& metrics);
-/// An entry of "predictions": the value beside the metric that it predicts. An optimum and a what-if have no
+/// An entry of "predictions": the predicted value and the measured metric. An optimum and a what-if have no
 /// measurement.
 nlohmann::json prediction_json(const theory::Prediction& prediction, const nlohmann::json& metrics);
 /// "predictions" of a case in summary.json; an empty object when no closed form applies.

@@ -55,8 +55,8 @@ struct Resamples {
   }
 };
 
-/// Makes the explanation of the drawn prompts. It returns none, or throws Error, when they have no tokens, no
-/// tests, or numbers outside the domain of the formulas.
+/// Makes the explanation of the drawn prompts. It returns nothing, or throws Error, when these prompts have
+/// no tokens, no tests, or numbers outside the domain of the formulas.
 using Explain = std::function<std::optional<CaseExplanation>(const CaseResample&)>;
 
 Resamples resample(const CaseData& data, std::size_t prompts, const Explain& explain) {
@@ -161,8 +161,8 @@ std::optional<CaseExplanation> explain_chains(const CaseData& data, const json& 
   }
 }
 
-/// How the tokens of a case that is no chain of independent tests grow with the acceptance of a child by
-/// depth and rank. Absent if no drafted token was tested.
+/// How the tokens per step grow with the acceptance of a child, by depth and rank. Absent if no drafted token
+/// was tested.
 std::optional<theory::TokenGain> rows_gain(const CaseData& data) {
   const RankCounts counts = rank_counts(data);
   if (counts.empty()) return std::nullopt;

@@ -8,7 +8,7 @@
 
 namespace speclab {
 
-/// A model of the link between devices. After each step the devices do an all-gather with Bruck's algorithm
+/// A model of the link between D devices. After each step the devices do an all-gather with Bruck's algorithm
 /// (Thakur, Rabenseifner and Gropp 2005, "Optimization of Collective Communication Operations in MPICH",
 /// Section 4.1): there are ceil(log2 D) messages one after the other, each with the latency, and (D - 1) / D
 /// of all bytes go through each link.
@@ -19,9 +19,9 @@ struct Link {
 /// The time of such an all-gather of `bytes` bytes.
 double gather_ns(const Link& link, int devices, double bytes);
 
-/// "lookahead_devices" of summary.json: the cases of lookahead decoding whose steps were divided over devices
-/// (LoopOptions::devices; one device runs at a time), with the measured work of each device and the speedup
-/// that the devices would reach side by side:
+/// "lookahead_devices" of summary.json: the cases of lookahead decoding (window of W columns, at most G
+/// guesses in a step) whose steps were divided over devices (LoopOptions::devices; one device runs at a
+/// time). Each entry has the measured work of the devices and the speedup that they would reach side by side:
 ///   {"case", "devices", "tau",
 ///    "rows": [mean rows of each device, with accepted tokens that are fed again],
 ///    "most_rows": [theory::lookahead_device_rows of each device, without those tokens] | null for G = -1,

@@ -11,18 +11,18 @@ namespace speclab {
 
 inline constexpr const char* kThisMachine = "this one, calibrated t(n)";
 
-/// "lookahead" of summary.json. Fits the law of lookahead decoding to each group of cases that differ in W, N
-/// and G alone. G is that of lookahead_shape(). An entry holds the law, its error on cells and prompts that
-/// the fit did not see (core/theory/lookahead_hold_out.h), and the settings that it recommends for this
-/// machine and for a machine on which many rows cost no more than one row (free_row_times). An empty array if
-/// no group has two cases.
+/// "lookahead" of summary.json. Fits the law of lookahead decoding to each group of cases that differ only in
+/// W (columns of the window), N (n-gram size) and G (guesses, see lookahead_shape()). An entry holds the law,
+/// its error on cells (settings W, N, G) and prompts that the fit did not see
+/// (core/theory/lookahead_hold_out.h), and the settings that it recommends for this machine and for a machine
+/// on which many rows cost no more than one row (free_row_times). An empty array if no group has two cases.
 nlohmann::json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases,
                               const nlohmann::json& calibration);
 
-/// The shape that the law is about, from the options of a case. Its G is the largest number of guesses in a
-/// step; -1 means no limit. Two options limit this number: V directly (0: no limit), and G as the limit of
-/// the pool (-1: no limit). The smaller limit counts. A step that takes V guesses from a pool that keeps the
-/// newest G verifies the same guesses as a step with G = V.
+/// The (W, N, G) of the law, from the options of a case. Here G is the largest number of guesses in a step;
+/// -1 means no limit. Two options limit this number: the option V directly (0: no limit), and the option G,
+/// the number of n-grams that the pool keeps for a token (-1: no limit). The smaller limit counts: a pool
+/// that keeps the newest G gives the same V guesses as a pool that keeps V.
 theory::LookaheadShape lookahead_shape(const nlohmann::json& options);
 
 /// The law in an entry of lookahead_fits().

@@ -3,8 +3,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-/// Tests the law of lookahead decoding. The law is fitted to a run and recommends settings for this machine.
-/// A follow-up run measures these settings and, beside them, autoregressive decoding.
+/// Tests the law of lookahead decoding, which is fitted to a run and recommends a setting W, N, G (window,
+/// n-gram size, guesses) for this machine. A follow-up run measures it and autoregressive decoding.
 namespace speclab {
 
 /// The fit with the largest number of cells in summary.json's "lookahead". Throws Error when there is no fit.
@@ -29,7 +29,7 @@ nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann
 ///    "free_rows": n, "by_free_rows": [{"rows", "W", "N", "G", "tau", "speedup"}]}
 /// - ratio_noise: how far the same speedup differs between repeats of the follow-up (ratio_noise.h).
 /// - never_slower: true when the recommendation is certainly at most 5 % slower than autoregressive decoding,
-///   false when it is certainly slower, else null. It is true when the recommendation is autoregressive.
+///   false when it is certainly slower, else null. True for autoregressive decoding itself.
 /// - regret: 1 - speedup of the recommendation / best speedup in the follow-up. Autoregressive decoding
 ///   counts with speedup 1. Null if the follow-up has no speedup of the recommendation.
 /// - free_rows: largest number of rows whose forward costs at most 5 % more than one row on this machine.

@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Calibrated times in ns. `step` has t(n) beside the draft model, the rule and the bookkeeping.
+/// Calibrated times in ns. `step` has t(n) while the draft model works, the rule and the bookkeeping.
 struct OverlapCosts {
   double draft = 0, draft_alone = 0;  ///< a drafted token, while the target works and while it waits
   theory::Calibration step;
@@ -32,7 +32,7 @@ std::optional<OverlapCosts> overlap_costs_of(const CaseData& data) {
   return OverlapCosts{ahead.at("draft_ns").get<double>(), ahead.at("draft_alone_ns").get<double>(), *step};
 }
 
-/// The time of a step. `ready`: its draft was made during the step before.
+/// The time of a step. `ready`: the step before has already drafted for it.
 double overlap_step_ns(const OverlapCosts& costs, const StepRecord& step, bool ready) {
   const double fresh = ready ? 0 : costs.draft_alone * static_cast<double>(step.drafted.size());
   const double verification = costs.step.target.at(std::max(1, step.rows)) + costs.step.accept_step +

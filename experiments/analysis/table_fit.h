@@ -8,8 +8,8 @@
 
 namespace speclab {
 
-// Tables on a terminal. What is printed into a file or a pipe is whole: there `width` has no value, and these
-// functions return what to_text() returns.
+// Tables on a terminal. Into a file or a pipe, tables are printed whole: `width` then has no value, and the
+// result is that of to_text().
 
 /// The table in lines of at most `width` characters. Cells of columns that align left are divided into lines,
 /// after a space or a slash. If that is not enough, columns of Table::expendable are left out, and a note

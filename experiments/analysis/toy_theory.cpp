@@ -28,7 +28,7 @@ std::optional<toy::MarkovTable> toy_table_of(const CaseData& data, const std::st
   return toy::make_markov_table(parse_markov(model["markov"], "environment.json: /models/" + role));
 }
 
-/// Whether the options leave the law of text and drafts to the tables alone.
+/// Whether the tables alone determine the law of text and drafts: no option changes it.
 bool has_plain_options(const json& options) {
   return options.value("schedule", "constant") == "constant" && options.value("budget", "fixed") == "fixed" &&
          options.value("repetition_penalty", 1.0) == 1 && options.value("emit_at_most", 0) == 0 &&
@@ -36,7 +36,7 @@ bool has_plain_options(const json& options) {
          options.value("stop", json::array()).empty();
 }
 
-/// The first tokens of texts with the same number of further tokens: how many texts begin with each.
+/// By the number of tokens after the first one: how many texts of this length begin with each token.
 using ToyTexts = std::map<int, std::vector<double>>;
 
 /// The texts of repeat 0. Nothing if a text or a step is not as the closed form assumes.

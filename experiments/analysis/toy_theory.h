@@ -12,11 +12,11 @@ namespace speclab {
 /// The predictions of a case, given the first token of each of its texts:
 ///   toy_exact (tau): tokens / expected number of steps, over all texts of repeat 0;
 ///   toy_exact_alpha (alpha): expected accepted tokens / expected acceptance tests; not for the rule block.
-/// Empty for other cases: the target or the draft is no toy; the strategy does not draft chains of its draft
-/// model alone (StrategyInfo::drafts_model_chains); the draft length is not the same in every step; the rule
-/// has no closed form; logits processors, a limit per step or another end than max_tokens. Also for block
-/// verification of a chain that is too large to enumerate. Options of single prompts are not known here: a
-/// prompt must not change sampling or rule.
+/// The result is empty unless target and draft are toys, the strategy drafts chains of its draft model alone
+/// (StrategyInfo::drafts_model_chains), every step has the same draft length, and the rule has a closed form.
+/// It is also empty with logits processors or a limit per step, if a text ends before max_tokens, and for
+/// block verification of a chain that is too large to enumerate. Options of single prompts are not known
+/// here: a prompt must not change sampling or rule.
 std::vector<theory::Prediction> toy_predictions(const CaseData& data);
 
 }  // namespace speclab

@@ -38,7 +38,7 @@ using Body = std::function<void(benchmark::State&)>;
 /// The time that a benchmark reports: wall time, or the time that its body sets (kManual).
 enum class Clock : std::uint8_t { kWall, kManual };
 /// Registers a benchmark. With random interleaving, Google Benchmark calls the body once per repetition. So
-/// the body does its set-up in the first call and keeps it for the later calls.
+/// the body sets up its data in the first call and keeps them for the later calls.
 benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock clock = Clock::kWall);
 
 void add_machine(const Setting& setting);   ///< read bandwidth and peak, which show how steady the machine is

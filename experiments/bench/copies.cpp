@@ -128,7 +128,7 @@ class Steps {
   std::vector<std::int64_t> ns_;
 };
 
-/// Costs by which further rows are free, so that the budget never shortens a draft. The timed steps include
+/// Costs with which further rows are free, so that the budget never shortens a draft. The timed steps include
 /// the time in which the budget is computed.
 std::shared_ptr<const StepCosts> free_rows() {
   return std::make_shared<const StepCosts>(StepCosts{{1}, {1}});
@@ -188,7 +188,7 @@ void add_steps(const Setting& setting, const StrategyEntry& entry, const std::st
   }
 }
 
-/// Times draft and observe of a strategy that reads the target's rows, in wall time. This takes real
+/// Times draft and observe of a strategy that reads the target's rows, in wall time. This needs real
 /// decoding, because the time depends on where the forward has left the rows. `host_us` is this time plus
 /// that of everything else that is neither forward nor acceptance (trees, masks, commit, record). `of_step`
 /// is the share of `host_us` in a step. All are medians over the steps. The first steps are left out, because

@@ -70,8 +70,8 @@ void add_tree_steps(const Setting& setting, double temperature) {
 }
 
 /// Times what one visited node with this many children costs: its row of logits becomes a distribution, and
-/// the rule "rejection" tests all children and rejects them. (The draft is so bad that nearly every child is
-/// rejected.) `passes` is this time in units of one sum over the row.
+/// the rule "rejection" tests its children. The draft is so bad that nearly every child is rejected.
+/// `passes` is this time in units of one sum over the row.
 void add_judging(const Setting& setting, int children, double temperature) {
   add(
       fmt::format("trees/judge/children:{}/temperature:{:.0f}", children, temperature),

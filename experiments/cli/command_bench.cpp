@@ -52,7 +52,7 @@ json cost_of_measuring(const ModelSet& models, const StrategyEntry& strategy, in
   options.capacity =
       std::min(static_cast<int>(prompt.size()) + tokens + 64, models.target()->config().context);
   options.hash_rows = options.details = false;
-  options.costs = std::make_shared<const StepCosts>(StepCosts{{1}, {1}});  // so budgets verify whole drafts
+  options.costs = std::make_shared<const StepCosts>(StepCosts{{1}, {1}});  // no budget shortens a draft
   const StrategyChoice choice(strategy);
   DecodeLoop bare(models.target(), nullptr, choice, options);
   options.hash_rows = options.details = true;

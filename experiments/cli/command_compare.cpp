@@ -76,7 +76,7 @@ std::string rerun_command(const CompareWords& words) {
   return command + " --rerun DIR";
 }
 
-/// Loads and compares the runs. With --rerun it measures the suspects again. Absent when that was
+/// Loads and compares the runs. With --rerun it measures the suspects again. Absent when this measurement was
 /// interrupted.
 std::optional<Comparison> compare_folders(const CompareWords& words) {
   const ComparedRun base = load_compared_run(words.base), fresh = load_compared_run(words.fresh);
@@ -115,8 +115,8 @@ std::optional<CompareWords> read_compare_words(const Command& command,
       "from the first run is noise. Without --aa, the noise comes from the repeats. May be given several "
       "times")(
       "rerun", po::value(&words.rerun),
-      "measure the suspects (cases that are or seem slower) of NEW again into this folder. A case that was "
-      "slower stays slower unless the second measurement finds it the same or faster")(
+      "measure the suspects (cases that are or seem slower) of NEW again into this folder. The verdict "
+      "\"slower\" stays unless the second measurement says \"same\" or \"faster\"")(
       "markdown", po::value(&words.markdown),
       "also write the verdict and the table as Markdown to this file, for a pull request")(
       "allow-changed-text", "texts may differ")("allow-missing",

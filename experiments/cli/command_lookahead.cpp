@@ -31,7 +31,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   BackendChoice backend;
   Link link;
   po::options_description options;
-  options.add_options()("measure", "measure the recommended setting beside autoregressive decoding")(
+  options.add_options()("measure", "measure the recommended setting and autoregressive decoding")(
       "out", po::value(&out), "folder for the run of --measure; default RUN/verdict")(
       "resume", "resume an interrupted --measure")(
       "t", po::value(&times),
@@ -54,7 +54,7 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   if (stored) {
     const bool other_link = link.latency_us > 0 || link.gigabytes_per_second > 0;
     print_status("{} has no raw lines; using its summary.json{}.\n", folder.string(),
-                 other_link ? ", whose link cannot be changed: --link-us and --link-gbytes do nothing" : "");
+                 other_link ? ", so --link-us and --link-gbytes have no effect" : "");
   }
   if (!summary["lookahead_devices"].empty()) {
     if (!stored)

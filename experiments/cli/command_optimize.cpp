@@ -233,7 +233,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
     return fmt::format("{}; config: default {}", text, usual);
   };
   const std::string
-      width_help = shared_help("number of children of a node whose acceptance is measured", config.width),
+      width_help = shared_help("most children of a node; the acceptance of each is measured", config.width),
       nodes_help =
           shared_help("largest number of rows of a target forward: the pending token and the drafted tokens",
                       config.nodes),
@@ -308,7 +308,7 @@ const Command kOptimizeCommand = {
     "searches the layers that a draft on the target's own cache should skip (Draft & Verify), and writes "
     "them to a file. config: searches drafter, draft length, tree and W, N, G of lookahead decoding on half "
     "of the config's prompts, by replay of a trace and by the fitted law of lookahead decoding; measures the "
-    "three best settings beside autoregressive decoding on the other prompts; and writes a config with the "
+    "three best settings and autoregressive decoding on the other prompts; and writes a config with the "
     "best one. Exit code 1: none is faster than autoregressive decoding, or lines failed or differ from "
     "their "
     "reference.",

@@ -239,7 +239,7 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "q", po::value<std::string>(), "the draft's row; with --p")(
       "k", po::value<int>()->default_value(1), "with --p and --q: drafted children of a node")(
       "alpha2", po::value<double>(),
-      "cascade of two drafts: acceptance of draft 2, by the target, or with --rounds by draft 1")(
+      "cascade of two drafts: acceptance of draft 2 by the target (with --rounds: by draft 1)")(
       "gamma2", po::value<int>(),
       "cascade of two drafts: tokens of draft 2, which follow the gamma tokens of draft 1; with --rounds: "
       "tokens of draft 2 in each round")("c2", po::value<double>(),

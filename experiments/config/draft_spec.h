@@ -31,9 +31,9 @@ nlohmann::json to_json(const InflateShape& shape);
 std::vector<int> spread_layers(int keep, int count);
 
 /// Reads one of {"model": PATH}, {"layers": [0, 1]}, {"layers": {"keep": 2}} and {"markov": {...}}. The first
-/// form may also have "from" and "inflate"; a draft with "inflate" needs a name. The last form needs a toy as
-/// its target, `toy_target`, whose fields it takes where it lacks them (toy_spec.h); null: the target is no
-/// toy. Makes a name if `name` is empty. Throws Error for anything else.
+/// form may also have "from" and "inflate"; a draft with "inflate" needs a name. The last form needs a target
+/// that is a toy (`toy_target`, null for another target), and takes the fields that it lacks from this toy
+/// (toy_spec.h). Makes a name if `name` is empty. Throws Error for anything else.
 DraftSpec parse_draft(const nlohmann::json& value, std::string name, const std::string& where,
                       const toy::MarkovSpec* toy_target = nullptr);
 

@@ -350,9 +350,9 @@ void Expander::insert(CaseSpec spec) {
 }
 
 /// The options of the reference whose text is compared with that of a case. They are the options of the case,
-/// but with the rule "auto" and its default parameters. Only the number of noise streams stays, because the
-/// coupled text depends on it. The temperature is 0 if the case's loss class is L2, because the text of such
-/// a case is the greedy text.
+/// except that the rule is "auto" with its default parameters. Only the number of noise streams stays,
+/// because the coupled text depends on it. The temperature is 0 if the case's loss class is L2, because the
+/// text of such a case is the greedy text.
 GenerationOptions reference_generation(const CaseSpec& spec) {
   GenerationOptions generation = spec.generation;
   generation.rule = "auto";

@@ -9,9 +9,9 @@
 namespace speclab {
 
 /// Fills experiment.cases: expands the entries of "cases", combines each with every point of the shared
-/// "options" (a shared option of a strategy holds only for cases whose strategy has it), makes ids, names
-/// inline drafts, and adds the autoregressive references that are missing. `where` is the name of the config
-/// file, for messages.
+/// "options" (a strategy's option applies only to cases whose strategy has it), makes ids, names inline
+/// drafts, and adds the autoregressive references that are missing. `where` is the name of the config file,
+/// for messages.
 void expand_cases(Experiment& experiment, const nlohmann::json& cases, const nlohmann::json& shared,
                   const std::string& where);
 

@@ -39,7 +39,7 @@ std::map<int, const ShardFolder*> folders_by_shard(const std::vector<ShardFolder
            .got = fmt::format("{} of it in {} and in {}", named ? "lines" : "the whole run, with lines",
                               first->second->path.string(), folder.path.string()),
            .expected = "each shard in one folder",
-           .advice = named ? "Leave one of the folders out, or take the lines of the other shard out of it."
+           .advice = named ? "Leave one of the folders out, or remove the lines of this shard from it."
                            : "These folders do not say that they are shards (speclab run --shard i/n)."});
     }
   }
@@ -82,7 +82,7 @@ void require_finished(const std::vector<ShardFolder>& folders, const ShardPlan& 
         fmt::format("shard {}/{} in {}: {}", one.shard, plan.shards(), one.folder->path.string(), one.text));
 }
 
-/// The fields of an environment that another one does not have, or has with another value.
+/// The fields of `environment` that `base` lacks or has with another value.
 json other_fields(const json& environment, const json& base) {
   json out = json::object();
   for (const auto& [name, value] : environment.items()) {
@@ -134,7 +134,7 @@ void write_teacher(const fs::path& out, const std::vector<ShardFolder>& folders,
 }
 
 /// Writes the bounds in the order of the lines of repeat 0 that they belong to, as a run in one piece does.
-/// Bounds whose line is missing, because the run was killed between the two, come last.
+/// Bounds without a line, because the run was killed before it wrote the line, come last.
 void write_bounds(const fs::path& out, const std::vector<ShardFolder>& folders) {
   Sorted texts;
   for (const ShardFolder& folder : folders) {

@@ -22,7 +22,7 @@ struct MergeOptions {
 /// several machines. The constructor reads and checks them, and write() joins them into a new run folder. The
 /// folders of the shards are only read.
 ///
-/// The merged record is that of a run in one piece, but for times and for what the calibration measured:
+/// Except for times and calibration measurements, the merged record equals that of a run in one piece:
 ///   config.json        byte for byte
 ///   cases/*.jsonl      the lines of the shards byte for byte, in the order of the whole run
 ///   teacher.jsonl      in the order of prompts and seeds
@@ -32,8 +32,8 @@ struct MergeOptions {
 ///                      fields that differ. With MergeOptions::other_machine, "other_machines" says which
 ///                      fields of the CPU differ; the summary then calls the times doubtful
 ///   summary.json       computed from the merged record
-/// A merged record of which something is missing (MergeOptions::partial) keeps "shard" in environment.json,
-/// so that it can be merged again.
+/// A merged record that lacks something (MergeOptions::partial) keeps "shard" in environment.json, so that it
+/// can be merged again.
 class MergedShards {
  public:
   /// Throws Error unless all folders hold shards of one run (require_one_run), each shard is in exactly one

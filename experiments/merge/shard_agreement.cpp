@@ -53,7 +53,7 @@ constexpr const char* kCosts = "/step_costs";
 using Holders = std::vector<std::pair<json, std::vector<std::string>>>;
 
 void hold(Holders& holders, const json& value, const std::string& folder) {
-  if (value.is_null()) return;  // an older record, which does not know
+  if (value.is_null()) return;  // an older record, without this field
   const auto found = std::ranges::find_if(holders, [&](const auto& one) { return one.first == value; });
   if (found == holders.end()) holders.emplace_back(value, std::vector<std::string>{folder});
   else found->second.push_back(folder);

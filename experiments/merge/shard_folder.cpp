@@ -22,8 +22,8 @@ using nlohmann::json;
 
 constexpr const char* kCalibration = "calibration.jsonl";
 
-/// Calls visit(text, where) for each finished line of a file that is not empty. Returns the number of bytes
-/// after the last newline: a line that was not written completely. 0 if there is no such file.
+/// Calls visit(text, where) for each finished line of a file, without empty lines. Returns the number of
+/// bytes after the last newline: a line that was not written completely. 0 if there is no such file.
 std::size_t visit_lines(const fs::path& path,
                         const std::function<void(std::string_view, const std::string&)>& visit) {
   if (!path_exists(path)) return 0;

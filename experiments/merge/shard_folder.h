@@ -39,7 +39,7 @@ struct ShardFolder {
   std::filesystem::path path;
   nlohmann::json config, environment;
   int shards = 1;       ///< the n of --shard i/n
-  std::set<int> holds;  ///< shards that have something here: the one that began the folder, a line or a round
+  std::set<int> holds;  ///< shards with a line or a round in this folder, and the one that began it
   std::map<std::string, std::vector<ShardLine>> lines;  ///< by case, in the order of the file
   std::map<std::pair<int, int>, std::string> rounds;    ///< calibration rounds by (shard, round)
   std::vector<ShardText> teacher, bounds;               ///< in the order of the files
@@ -49,7 +49,7 @@ struct ShardFolder {
 
 /// Reads config.json and environment.json of a folder and finds out how many shards its run has: from "shard"
 /// in environment.json, else from its calibration rounds, else 1. Throws Error if the folder holds no run, or
-/// if the two disagree.
+/// if environment.json and the rounds disagree.
 ShardFolder open_shard_folder(const std::filesystem::path& path);
 
 /// Reads the lines of an opened folder. A last line without a newline is dropped, with a note. Throws Error

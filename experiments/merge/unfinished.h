@@ -11,7 +11,7 @@ namespace speclab {
 /// A shard that `speclab run --resume` would go on with.
 struct UnfinishedShard {
   int shard = 1;
-  const ShardFolder* folder = nullptr;  ///< the folder that holds what there is of it
+  const ShardFolder* folder = nullptr;  ///< the folder with its finished part
   std::string text;                     ///< "12 of 48 lines and 3 of 160 calibration rounds are missing"
 };
 

@@ -16,11 +16,11 @@ struct StepAgainstBound {
   double reached = 0, bound = 0;
 };
 
-/// The tokens of each step and their bound. Chains: the optimum of all verifiers that use p and q on the
-/// path. Trees: 1 + the sum of the optima of the positions that the step visited. A rule that decides one
-/// position after the other cannot exceed the bound of trees on average. A rule over whole paths may exceed
-/// it, so the result for such a rule is empty if a draft is a tree. The result is also empty if the record
-/// has no bounds, or none for some position of a tree.
+/// The tokens of each step and their bound. Chains: the optimum over all verifiers that use p and q on
+/// the path alone. Trees: 1 + the sum of the optima of the positions (nodes with their drafted children) that
+/// the step visited. A rule that decides one position after the other cannot exceed the bound of trees on
+/// average. A rule over whole paths may exceed it, so the result for such a rule is empty if a draft is a
+/// tree. The result is also empty if the record has no bounds, or none for some position of a tree.
 std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data);
 /// The tokens of each step, and as their "bound" the expected tokens of the rule `traversal` on the draft of
 /// the step. A case of this rule cannot exceed it on average, also on trees. Empty for other rules, and if

@@ -45,12 +45,12 @@ struct RowsStay {
 /// times are the host's.
 nlohmann::json costs_as_paid(const nlohmann::json& table, const RowsStay& own, const RowsStay& reference);
 
-/// Returns the table with the costs of a case that drafts ahead: times of the forwards of both models while
-/// both work, in place of the times of each one alone. "t_n_ns", "t_n" and the entry of the draft model in
-/// "drafts" change, and "reference_ns" keeps what the reference pays for a forward of one row. As for other
-/// cases, the times of the draft model are those of its forward, without the draw of the token. Records of
-/// earlier versions did not time the draw on its own (no "draft_draw_ns"); with them these times contain it.
-/// Returns the same table for other cases, and if the calibration did not measure the case.
+/// Returns the table with the costs of a case that drafts ahead: times of forwards of both models while both
+/// work replace the times of each model alone. "t_n_ns", "t_n" and the entry of the draft model in "drafts"
+/// change, and "reference_ns" keeps what the reference pays for a forward of one row. As for other cases, the
+/// times of the draft model are those of its forward, without the draw of the token. Records of earlier
+/// versions did not time the draw on its own (no "draft_draw_ns"); with them these times contain it. Returns
+/// the same table for other cases, and if the calibration did not measure the case.
 nlohmann::json costs_beside_drafting(const nlohmann::json& table, const std::string& case_id,
                                      const std::string& draft);
 
@@ -62,8 +62,8 @@ std::optional<double> cost_of_drafting(const nlohmann::json& table, const std::s
 /// Returns t(n) from a calibration table. Beyond the largest measured n, t(n) is extrapolated with the slope
 /// of a line that is fitted to the upper three quarters of the measured range of n. The last two points would
 /// not be enough for this, because their times differ by little more than noise.
-/// To let this extrapolation go on, the result has an extrapolated time at twice the largest measured n. So
-/// its largest_measured() is not that of the calibration; measured_rows() is.
+/// For this, the result has an extrapolated time at twice the largest measured n, so its largest_measured()
+/// is twice that of the calibration (measured_rows()).
 theory::RowTimes calibrated_row_times(const nlohmann::json& calibration);
 /// The largest n whose t(n) the calibration measured.
 int measured_rows(const nlohmann::json& calibration);

@@ -11,7 +11,7 @@ namespace speclab {
 /// The rows that the steps of one prompt fed to the target, in repeat 0.
 struct FedRows {
   /// Entry n is the number of steps with n rows. `rows` counts all rows of a step; `window` counts the rows
-  /// that are not candidates, at least 1.
+  /// that are not candidates (tokens that may be accepted), at least 1.
   theory::DraftLengths window, rows;
   double steps = 0, tokens = 0, drafted = 0;
 };

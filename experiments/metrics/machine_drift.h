@@ -23,10 +23,10 @@ std::vector<double> round_factors(std::span<const nlohmann::json* const> rounds,
 /// calibration rounds next to it. In older records it comes from forwards that were timed between the steps
 /// of the line.
 ///
-/// A forward reads memory and computes. With share w of memory, probes that take m times and a times as long
-/// as their mean over the calibration rounds give the factor w m + (1 - w) a. The share is one number for the
-/// whole run. It is fitted to the calibration rounds: w in [0, 1] makes the sum of squared differences from
-/// round_factors() smallest. So neither the lines nor t(n) of any case enter the factor of a line.
+/// A forward reads memory and computes, and a probe of each kind is timed. If the memory probe takes m times
+/// and the arithmetic probe a times its mean over the calibration rounds, the factor is w m + (1 - w) a. The
+/// share w of memory, in [0, 1], is one number for the run: the one with the smallest sum of squared
+/// differences from round_factors() over the calibration rounds. So no line and no t(n) enter the share.
 class MachineDrift {
  public:
   /// `rounds`: the lines of calibration.jsonl. If the run was measured in several shards (parts, see Shard in

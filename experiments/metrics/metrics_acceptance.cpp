@@ -1,6 +1,6 @@
-// Metrics of acceptance. Four of them estimate alpha. All metrics of this file but alpha_teacher_forced are
-// computed from the first repeat. The other repeats would add nothing, because they use the same coins and so
-// have the same steps.
+// Metrics of acceptance. Four of them estimate alpha. All metrics of this file except alpha_teacher_forced
+// are computed from the first repeat. The other repeats would add nothing, because they use the same coins
+// and so have the same steps.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -293,7 +293,7 @@ const std::array kAcceptanceMetrics = {
            "drafts branch or no model drafts",
            estimator::kBins, kLow, false, forecast_ece<&DraftedToken::confidence>},
     Metric{"confidence_brier", "",
-           "Brier score of the same forecast: mean of (probability - 1 if accepted, else 0)^2",
+           "Brier score of the forecasts of confidence_ece: mean of (probability - 1 if accepted, else 0)^2",
            estimator::kMeanOverTests, kLow, false, forecast_brier<&DraftedToken::confidence>},
     Metric{"confidence_bins", "", "[i]: mean of the draft's probabilities in bin i of confidence_ece",
            estimator::kBins, kNone, false, forecast_bins<&DraftedToken::confidence>},
@@ -305,7 +305,7 @@ const std::array kAcceptanceMetrics = {
         "expected calibration error of the acceptance that the controller of a schedule predicted, over ten "
         "bins of equal numbers of tested tokens; null without a controller",
         estimator::kBins, kLow, false, forecast_ece<&DraftedToken::predicted>},
-    Metric{"predicted_brier", "", "Brier score of the same forecast", estimator::kMeanOverTests, kLow, false,
+    Metric{"predicted_brier", "", "Brier score of these predictions", estimator::kMeanOverTests, kLow, false,
            forecast_brier<&DraftedToken::predicted>},
     Metric{"predicted_bins", "", "[i]: mean of the predictions in bin i of predicted_ece", estimator::kBins,
            kNone, false, forecast_bins<&DraftedToken::predicted>},

@@ -72,8 +72,8 @@ double total_tokens(const CaseData& data);       ///< emitted tokens of repeat 0
 double rows_fed_per_step(const CaseData& data);  ///< target rows per step in repeat 0; 0 without steps
 /// The work of a step in units of rows with logits. This is the number of operations of a step divided by
 /// that of a step of the reference. It is less than rows_fed_per_step() when steps feed rows whose logits are
-/// not needed, such as the relays of a lookahead window. It is equal to rows_fed_per_step() without a
-/// reference or without counted work.
+/// not needed, such as rows of a lookahead window that only other rows attend to. It is equal to
+/// rows_fed_per_step() without a reference or without counted work.
 double row_equivalents(const CaseData& data);
 
 nlohmann::json interval_json(const std::optional<stats::Interval>& interval);

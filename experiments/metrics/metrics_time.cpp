@@ -77,7 +77,7 @@ MetricValue speedup_of(const CaseData& data, bool with_prefill) {
 MetricValue speedup(const CaseData& data) { return speedup_of(data, false); }
 MetricValue speedup_end_to_end(const CaseData& data) { return speedup_of(data, true); }
 
-/// A case with trees against the best chain of its run.
+/// The speed of a case with trees divided by the speed of the best chain of its run.
 MetricValue speed_over_chain(const CaseData& data) {
   if (!data.best_chain) return {};
   const auto ratio = speed_ratio(*data.best_chain, data, false, data.bootstrap());
@@ -248,7 +248,7 @@ const std::array kTimeMetrics = {
         "the part of time_draft in which a step waited for the draft that was made during its verification",
         estimator::kMedianRatio, kLow, true, time_waited},
     Metric{"ahead_overlapped", "",
-           "share of the time of such drafts in which the target verified at the same time",
+           "drafts made during a verification: share of their time in which the target was verifying",
            estimator::kMedianRatio, kHigh, true, ahead_overlapped},
     Metric{"overhead_share", "",
            "share of the steps' time that is neither drafting nor the target's forward: the rule, trees, "

@@ -183,7 +183,7 @@ const std::array kWorkMetrics = {
            estimator::kRatioOfCounts, kLow, false, wasted_rows},
     Metric{"ahead_right", "", "share of the drafts made during a verification that the next step could use",
            estimator::kRatioOfSums, kHigh, false, ahead_right},
-    Metric{"ahead_dropped", "tokens/step", "tokens of such drafts that were dropped, per step",
+    Metric{"ahead_dropped", "tokens/step", "dropped tokens of drafts made during a verification, per step",
            estimator::kRatioOfCounts, kLow, false, ahead_dropped},
     Metric{"rows_per_step", "rows", "tokens fed to the target in a forward", estimator::kRatioOfCounts, kNone,
            false, rows_per_step},

@@ -43,8 +43,8 @@ void require_options(const json& entry, const std::string& where) {
   require_theory_options(entry, where);
 }
 
-/// Puts the list "texts" of a committed summary back into its predictions, where an equation or assumption is
-/// the place of its text in the list. Throws Error if a place is not in the list.
+/// In predictions of a committed summary, an equation or assumption may be an index into the list "texts".
+/// This replaces each index by its text. Throws Error for an index outside the list.
 void put_texts_back(json& summary, const std::string& where) {
   const auto found = summary.find("texts");
   if (found == summary.end()) return;

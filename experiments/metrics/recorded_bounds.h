@@ -11,8 +11,8 @@
 #include "core/decoding/loop/judged_step.h"
 #include "core/theory/step_bounds.h"
 
-/// The file bounds.jsonl of a run (results/SCHEMA.md): for each step of repeat 0, how many tokens it emitted
-/// and how many other verifiers could get from its draft.
+/// The file bounds.jsonl of a run (results/SCHEMA.md): for each step of repeat 0, how many tokens it emitted,
+/// and bounds on the tokens that other verifiers could get from its draft.
 namespace speclab {
 
 struct RecordedStep {

@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kResamples = 400;  ///< of the calibration; ten lie beyond each end of a 95 % interval
+constexpr int kResamples = 400;  ///< resamples of the calibration; ten lie beyond each end of a 95 % interval
 
 double seconds(const LineRecord& line, bool with_prefill) {
   return static_cast<double>(line.decode_ns() + (with_prefill ? line.prefill_ns() : 0)) * 1e-9;

@@ -99,8 +99,8 @@ struct PairedDecoding {
   stats::Decoded base, test;
 };
 PairedDecoding paired_decoding(const CaseData& base, const CaseData& test, bool with_prefill);
-/// Returns how many times as fast the case `test` emits a token as the case `base` (stats::paired_speedup).
-/// The cases may belong to different runs. Absent when they have no prompt in common or one of them emitted
+/// Returns time per token of the case `base` / time per token of the case `test` (stats::paired_speedup). The
+/// cases may belong to different runs. Absent when they have no prompt in common or one of them emitted
 /// nothing.
 std::optional<stats::Ratio> speed_ratio(const CaseData& base, const CaseData& test, bool with_prefill = false,
                                         const stats::BootstrapOptions& options = {});

@@ -20,10 +20,10 @@ struct LookaheadPrediction {
 ///
 ///   t(rows) + the mean time of the fitted cases' steps outside the target's forward,
 ///
-/// both from the calibration. rows is (W + G)(N - 1) times the share of such rows that the steps of the
-/// fitted cases have on average, in rows with logits. Each resample of the bootstrap fits the law anew; the
-/// times are not drawn again. The search is limited to settings with (W + G)(N - 1) <= `most_rows`, N from 2
-/// to 8.
+/// both from the calibration. A step has at most (W + G)(N - 1) rows; rows is this number times the mean of
+/// row_equivalents() / ((W + G)(N - 1)) over the fitted cases. Each resample of the bootstrap fits the law
+/// anew; the times are not drawn again. The search is limited to settings with (W + G)(N - 1) <= `most_rows`,
+/// N from 2 to 8 and W up to 64.
 ///
 /// Returns the `count` fastest settings, fastest first. Empty without a calibration of the fitted cases, and
 /// if no two cases differ in W, N and G alone.

@@ -26,7 +26,7 @@ constexpr int kGridWidths[] = {1, 2, 4, 8, 16};      // W = G of the grid
 
 json baseline_entry() { return {{"strategy", baseline_strategy().info.name}}; }
 
-/// Whether a replay of the case's trace is a replay of its draft model's best tokens.
+/// Whether the case drafts trees of its draft model's best tokens.
 bool drafts_trees_of_best_tokens(const CaseSpec& spec) {
   if (!spec.strategy.info().drafts_any_shape) return false;
   const json options = spec.options();
@@ -94,7 +94,7 @@ void require_two_halves(Experiment experiment, const std::string& name) {
                .advice = "Give more prompts."});
 }
 
-/// Throws Error if two cases are compared with different texts.
+/// Throws Error if two cases have different references.
 void require_one_reference(const Experiment& trace, const std::string& name) {
   std::set<std::string> references;
   for (const CaseSpec& spec : trace.cases) {
@@ -133,7 +133,7 @@ SearchPlan::SearchPlan(json config, const std::string& name, const std::vector<s
   TraceWish traced;
   traced.longest = wish.longest;
   traced.width = wish.width;
-  traced.evidence = "none";  // constant lengths look at nothing, and should not pay for it
+  traced.evidence = "none";  // constant lengths need no evidence and should not pay for it
   traced.leave_out = true;
   const TracePlan plan = plan_trace(search, name, traced);
   for (const std::string& note : plan.notes) {
@@ -202,7 +202,7 @@ json SearchPlan::setting(const std::string& id, int length, const std::string& t
   const bool copies = options.contains("length"), drafts = options.contains("gamma");
   if (!copies && !drafts) return nullptr;
   // Without a draft model, "gamma" is that of an unused fallback. With one, copies and chains are both
-  // drafts, and the trace has no longer ones than its own case allows.
+  // drafts, and the traced case limits the length of both.
   if (copies) entry["length"] = std::min(length, options["length"].get<int>());
   if (drafts && (!copies || !found->drafts.empty()))
     entry["gamma"] = std::min(length, options["gamma"].get<int>());
@@ -232,7 +232,7 @@ json SearchPlan::config_with(const json& entry, const std::string& description) 
   out["options"] = base("").at("options");
   if (searched_.contains("drafts") && !searched_.at("drafts").empty()) out["drafts"] = searched_.at("drafts");
   out.erase("published");
-  parse_experiment(out, file_);  // whoever reads the file must not be the first to find a mistake
+  parse_experiment(out, file_);  // throws if the config has a mistake, before a file is written
   return out;
 }
 

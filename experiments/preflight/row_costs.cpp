@@ -69,7 +69,7 @@ std::vector<std::size_t> stretch_begins(const RowPoints& points) {
   return begins;
 }
 
-/// In percent of a forward over one row, without a sign for what is rounded to 0.
+/// As a percentage of a forward over one row. A value that rounds to 0 has no sign.
 std::string percent_of_forward(double cost) {
   const double percent = 100 * cost;
   return fmt::format("{:.1f} %", std::abs(percent) < .05 ? 0.0 : percent);

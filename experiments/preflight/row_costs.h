@@ -27,9 +27,9 @@ struct RowStretch {
 ///   sum over n of ((t(n) - line(n)) / 0.02)^2 + 3 log(N) (number of stretches - 1),
 ///
 /// where N is the number of the given n. The second term is the Bayesian information criterion (Schwarz 1978)
-/// for the three parameters of a further stretch: where it begins, and its line. 0.02 is the noise of a
-/// calibrated t(n) that is assumed: 2 % of a forward over one row. The n at which a stretch after the first
-/// one begins are the change points. A single n gives one stretch, an empty map none.
+/// for the three parameters of a further stretch: where it begins, and its line. 0.02 is the assumed noise of
+/// a calibrated t(n): 2 % of a forward over one row. The n at which a stretch after the first one begins are
+/// the change points. A single n gives one stretch, an empty map none.
 std::vector<RowStretch> row_stretches(const std::map<int, double>& t);
 
 /// The costs of target forwards on the machine of a calibration. `reference` is the autoregressive case,

@@ -9,10 +9,10 @@
 
 namespace speclab {
 
-/// The strategies that a preflight compares: chains and trees of the draft, and what drafts without it.
+/// The strategies that a preflight compares: chains and trees of the draft, and strategies without it.
 
-/// The best setting of each traced case, fastest first. `own` is the case whose chains the draft makes; a
-/// case with the draft model of `own` also drafts with it. Returns
+/// The best setting of each traced case, fastest first. `own` is the case with chains of the judged draft;
+/// every case with the same draft model also counts as "own". Returns
 ///   [{"what": "draft chain", "draft tree", "n-gram chain", "prompt copies" or the name of another strategy,
 ///     "strategy", "case": id of the traced case, "own": whether it drafts with the draft that is judged,
 ///     "gamma": longest draft | null for a tree, "tree": {"parents", "ranks"} of a tree file | null,

@@ -65,7 +65,7 @@ std::string verdict_of(double low, double high) {
   return low > 1 ? "worth it" : high < 1 ? "not worth it" : "unclear";
 }
 
-/// Whether the first token of each draft is the text's: the number of drafts and of such drafts, by prompt.
+/// By prompt: the number of drafts, and the number of those whose first token is the text's next token.
 struct FirstTokens {
   std::vector<double> right, drafts;
 };

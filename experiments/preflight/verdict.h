@@ -21,7 +21,7 @@ inline constexpr double kReplayError = .03;
 ///   {"target", "draft": paths or descriptions, "case": id of the chains of the draft, "prompts": number,
 ///    "positions": of the trace,
 ///    "alpha", "alpha_ci95": expected acceptance of one draw at every position of the target's texts; for
-///        n-grams the share of drafts whose first token is the text's,
+///        n-grams the share of drafts whose first token is the text's next one,
 ///    "alpha_by_category": {category: alpha},
 ///    "acceptance_at": [P(token i + 1 of a draft is accepted | the tokens before it were)],
 ///    "acceptance_by_category": {category: the same list},
@@ -51,8 +51,8 @@ struct CheckedCases {
 /// Adds what a run of recommended settings measured on other prompts. For the setting of the verdict it adds
 /// "check": {"case", "prompts", "speedup", "speedup_ci95", "agrees": whether the measured and the predicted
 /// interval overlap, "contradicts": whether the two intervals lie on different sides of 1}. For the best
-/// strategy without the draft it adds "best_check": {"case", "prompts", "speedup", "speedup_ci95"}. What has
-/// no measured speedup stays null. Throws Error if the run lacks one of the cases.
+/// strategy without the draft it adds "best_check": {"case", "prompts", "speedup", "speedup_ci95"}. An entry
+/// whose case has no measured speedup stays null. Throws Error if the run lacks one of the cases.
 void add_check(nlohmann::json& verdict, const RunData& check, const CheckedCases& cases);
 
 /// The verdict as text for people. The first sentence is the answer.

@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kStepTokens = 24;  ///< tokens of a short text
-/// Measurements of each narrow size in a round. Every prediction depends on t(1) and a few narrow sizes.
+/// Measurements of each size up to kNarrow in a round. Every prediction needs t(1) and a few narrow sizes.
 constexpr int kNarrowTurns = 5;
 
 /// Forwards of up to kNarrow rows are measured in every round, those of up to kUsual rows in every other

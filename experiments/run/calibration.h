@@ -24,9 +24,9 @@ namespace speclab {
 /// between the lines, not in one long round before them. The reason is that other processes change the speed
 /// of the machine from second to second. The rounds must meet the same speeds as the lines.
 ///
-/// A round times forwards after as many cached tokens as the run has on average, or as
-/// CalibrationOptions::context says: the target over n rows (planned_forwards) and each draft model over 1
-/// and 2 rows, and over more with CalibrationOptions::draft_rows. For a case that drafts ahead
+/// A round times forwards after a number of cached tokens: the mean of the run, or
+/// CalibrationOptions::context. It times the target over n rows (planned_forwards) and each draft model over
+/// 1 and 2 rows, and over more with CalibrationOptions::draft_rows. For a case that drafts ahead
 /// (StrategyInfo::drafts_ahead) it also times forwards of both models while both work (OverlapTimer). Over
 /// all rounds together, each case also decodes a few short texts that are not lines. These texts show what a
 /// step costs besides the target's forward. The rounds are written to calibration.jsonl (results/SCHEMA.md).

@@ -16,7 +16,7 @@ namespace speclab {
 /// prompt that was rendered before the run is encoded as it is.
 class Conversation {
  public:
-  /// The models must outlive the conversation. Throws Error for a system message beside a rendered prompt.
+  /// The models must outlive the conversation. Throws Error for a rendered prompt with a system message.
   Conversation(const ModelSet& models, const PromptSpec& prompt, const std::string& system);
   int turns() const { return static_cast<int>(prompt_.turns.size()); }
   int turn() const { return turn_; }

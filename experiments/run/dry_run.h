@@ -17,8 +17,8 @@ namespace speclab {
 /// files.
 void require_files(std::span<const Experiment> experiments);
 
-/// Checks that the controller of a strategy's schedule, if it has one, was trained for each of the drafts
-/// (all draft models; without one, the target), by name and SHA-256. `models`: as of
+/// Checks by name and SHA-256 that the controller of a strategy's schedule, if it has one, was trained for
+/// each of the draft models `drafts`, or for the target if `drafts` is empty. `models`: as of
 /// ModelSet::descriptions(). Throws Error if it was not, or if its file is damaged.
 void require_controller(const StrategyChoice& strategy, std::span<const std::string> drafts,
                         const nlohmann::json& models);

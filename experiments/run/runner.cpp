@@ -78,7 +78,7 @@ json cost_table_for(const RunRequest& request, const ModelSet& models, Progress&
     return nullptr;
   if (request.resume) return read_cost_table(request.out);
   if (!request.costs_of.empty()) return read_cost_table(request.costs_of);
-  progress.note("measuring the costs from which the amounts to draft are chosen");
+  progress.note("measuring the costs from which the lengths of drafts are chosen");
   std::map<std::string, const Model*> drafts;
   for (const std::vector<std::string>& names : drafts_with_costs(request.experiment)) {
     for (const std::string& name : names) drafts[name] = models.draft(name).get();

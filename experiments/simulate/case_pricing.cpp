@@ -140,7 +140,7 @@ theory::Calibration device_costs(const PricedSteps& steps, const Pricing& pricin
   if (pricing.batch == 1 && !pricing.device.calibration.is_null()) {
     if (auto known = calibration_of(steps.data(), pricing.device.calibration)) {
       if (pricing.device.contexts == 1) return *known;
-      // The table has other contexts too: the forwards then cost what they cost at the context of the run.
+      // The table has several contexts, so the forwards get their times at the context of the run.
       const double before = known->target.at(1);
       known->target = target_times(steps, pricing);
       known->t_ar += known->target.at(1) - before;

@@ -29,7 +29,7 @@ struct Pricing {
   double context = 0;  ///< committed tokens of each sequence
 
   double forward_ns(const std::string& model, int rows) const;
-  /// Time of a forward of a number of rows that is no integer, between the times of the next two integers.
+  /// Interpolates for a number of rows that is no integer.
   double forward_ns(const std::string& model, double rows) const;
 };
 

@@ -329,7 +329,7 @@ void refuse_other_parts(const DeviceFile& file) {
     }
   }
   if (file.text.kind == "moe" && file.content.contains("offload") && file.content.contains("group"))
-    wrong_value(file.at("group"), file.content["group"], "no group in a device whose weights the host holds");
+    wrong_value(file.at("group"), file.content["group"], "no \"group\" in a device with \"offload\"");
 }
 
 }  // namespace

@@ -8,11 +8,11 @@
 
 namespace speclab {
 
-/// Re-prices the laboratory of lookahead decoding (W, N, G) for a device. `folder` is a run, or a committed
-/// record without lines, whose summary has a fitted law (lookahead_fits()). tau of each cell is the one that
-/// was measured; the law with its fitted alpha, f and share gives tau of other settings. Times come from the
-/// device:
-///   time of a cell = t(rows with logits that are worth its step) + step time outside the forwards + the
+/// Re-prices a grid of settings (W, N, G) of lookahead decoding, its cells, for a device. `folder` is a run,
+/// or a committed record without lines, whose summary has a fitted law (lookahead_fits()). tau of each cell
+/// is the one that was measured; the law with its fitted alpha, f and share gives tau of other settings.
+/// Times come from the device:
+///   time of a cell = t(row_equivalents() of its step) + step time outside the forwards + the
 ///                    host's time for the pool, as calibrated in the run
 /// Returns
 ///   {"device", "kind", "source", "error", "simulation": true, "context": committed tokens,

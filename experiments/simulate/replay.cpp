@@ -47,8 +47,8 @@ int traced_top(const Trace& trace) {
   return 0;
 }
 
-/// Throws Error if the controller was trained for another draft than that of the trace, as far as the record
-/// says which it was.
+/// Throws Error if the controller was trained for another draft than that of the trace. Does nothing if the
+/// record does not describe the draft.
 void require_traced_draft(const Trace& trace, const Controller& controller) {
   const json& environment = trace.data->environment;
   if (!environment.is_object()) return;
@@ -66,7 +66,7 @@ std::string why_no_controller(const Trace& trace, const ScheduleOptions& schedul
     const Controller controller = Controller::read(schedule.controller);
     if (controller.top() > traced_top(trace)) {
       return fmt::format(
-          "{} looks at the {} largest probabilities of a row, of which the trace has {}: "
+          "{} looks at the {} largest probabilities of a row, but the trace has {}. Record it with "
           "speclab trace --evidence top",
           schedule.controller, controller.top(), traced_top(trace));
     }
@@ -393,9 +393,9 @@ json replayed(std::span<const Trace> traces, const json& calibration, const std:
 std::string replay_text(const json& replay) {
   std::string text =
       "Replayed from a trace: no model ran. Times come from the calibration. Constant lengths are priced as "
-      "steps of the traced case. If that case computes confidences or entropies at temperature 0, they pay "
-      "for "
-      "these too, which real constant lengths do not: \"over best gamma\" then favours schedules.\n";
+      "steps of the traced case. If that case computes confidences or entropies at temperature 0, this "
+      "computation is part of the price, although a real constant length does without it: "
+      "\"over best gamma\" then favours schedules.\n";
   bool expectations = false;
   for (const json& trace : replay["traces"]) {
     expectations = expectations || trace["certainty"] == std::string(to_string(Certainty::expectation));

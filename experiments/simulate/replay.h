@@ -37,8 +37,8 @@ void add_replayed(Replayed& sum, const Replayed& one);
 
 /// Replays one text, as the first turn of a conversation.
 Replayed replay_one(const TracedText& text, const ReplaySetting& setting);
-/// Replays one text with a schedule that has made the earlier turns of the conversation. Some schedules keep
-/// their state from turn to turn.
+/// Replays one text with a schedule that has already replayed the earlier turns of the conversation. Some
+/// schedules keep their state from turn to turn.
 Replayed replay_one(const TracedText& text, Schedule& schedule);
 /// Replays the texts with these indices, in this order; the turns of a conversation follow one another.
 /// Throws Error if the setting may draft more tokens than the longest draft of the trace has.

@@ -21,8 +21,8 @@ namespace speclab {
 /// the same time, and tau is that of one sequence. Their drafts without a model are made one after the other;
 /// the step time outside the forwards is counted once.
 ///
-/// If the device is another run, or a table exported from one, whose calibration knows the case and its
-/// reference, all costs of the case at batch 1 come from that calibration. They never come from the lines of
+/// The device may be another run, or a table exported from a run. If its calibration knows the case and its
+/// reference, the costs of the case at batch 1 come from that calibration. They never come from the lines of
 /// that run, so its measured speedups can be compared with the simulated ones.
 
 /// Re-prices every case with a reference in a run. Returns

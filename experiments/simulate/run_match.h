@@ -28,9 +28,9 @@ MatchedRun with_models_of(const RunData& run, const nlohmann::json& environment,
 /// be those of `run` (with_models_of). Other devices price all of the run.
 MatchedRun with_models_of_device(const RunData& run, const std::string& device);
 
-/// Throws Error, which names the folder `other`, if a prompt that both runs have is another text there, or if
-/// its first turn has other token ids. The ids differ if the tokenizer or the chat template does. A prompt
-/// whose text or ids one of the records does not keep is not compared.
+/// Throws Error if a prompt of both runs has different texts in them, or different token ids in its first
+/// turn. The error names the folder `other`. The ids differ if the tokenizer or the chat template does. A
+/// prompt whose text or ids one of the records does not keep is not compared.
 void require_same_prompts(const RunData& run, const RunData& there, const std::string& other);
 
 /// For people: each case of `measured` that has a reference and is not among `compared`, and why a replay of

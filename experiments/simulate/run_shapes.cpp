@@ -22,7 +22,7 @@ std::optional<theory::DecoderShape> shape_of(const json& model, double weight_by
     size("kv_heads", shape.kv_heads), size("head_dim", shape.head_dim), size("ffn", shape.ffn);
     size("vocab", shape.vocab);
   }
-  // After the inflation, whose number of layers is that of the whole model: a draft may keep only some.
+  // The layers are set last: "to" has the layers of the whole model, and a draft may keep only some of them.
   if (const auto layers = model.find("layers"); layers != model.end() && layers->is_array())
     shape.layers = static_cast<int>(layers->size());
   return shape;

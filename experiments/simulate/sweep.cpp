@@ -140,7 +140,7 @@ json closed_form(const PricedSteps& steps, const SimulatedDevice& device, const 
 
 /// Where the speedup crosses 1 between two neighbouring points.
 double crossing(SweepAxis axis, const SpeedupAt& speedup, double good, double bad) {
-  if (axis != SweepAxis::ridge) {  // the last point_text that pays
+  if (axis != SweepAxis::ridge) {  // the last whole number that pays
     while (std::abs(bad - good) > 1) {
       const double middle = std::floor((good + bad) / 2);
       (speedup(middle) >= 1 ? good : bad) = middle;

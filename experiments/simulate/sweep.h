@@ -9,7 +9,7 @@
 namespace speclab {
 
 /// What a sweep changes about the machine. Speculation turns arithmetic that would idle into tokens. So each
-/// sweep has a point at which a machine has no arithmetic to spare, and speculation stops to pay ("not useful
+/// sweep has a point at which a machine has no arithmetic to spare, and speculation stops paying ("not useful
 /// when computation is limited").
 enum class SweepAxis {
   ridge,  ///< peak operations / memory bandwidth of a device, in operations per byte

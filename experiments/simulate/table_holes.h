@@ -24,9 +24,9 @@ std::map<std::string, std::vector<int>> measured_rows_of(const nlohmann::json& d
 /// configs/devices, a device file, or the folder of a run.
 nlohmann::json device_content(const std::string& name);
 
-/// Sentences for people about the holes that the forwards meet: two neighbouring measured numbers of rows of
-/// which the larger one is more than twice the smaller one, and the range above the largest one. A model that
-/// the table does not have is left out.
+/// Sentences for people about the holes that the forwards meet. A hole is a gap between neighbouring measured
+/// numbers of rows, the larger more than twice the smaller, or the range above the largest number. A model
+/// that the table does not have is left out.
 std::vector<std::string> hole_notes(const std::map<std::string, std::vector<int>>& measured,
                                     const std::map<std::string, int>& largest);
 

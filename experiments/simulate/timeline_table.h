@@ -16,15 +16,15 @@ struct TimelineWish {
   int lookahead = 0;     ///< DSI: drafted tokens between two verifications; 0: the fastest number
 };
 
-/// Computes what the drafts of a run would give if drafting and verification overlapped, each model on a copy
-/// of `device` of its own (core/simulate/timelines/overlap.h). Serial drafting is always the first entry.
-/// Acceptance is i.i.d. with the alpha that the run measured; the costs are those of the device:
+/// Predicts the speedup of each draft of a run if drafting and verification overlapped, each model on a copy
+/// of `device` of its own (core/simulate/timelines/overlap.h). For each draft, serial drafting is the first
+/// entry. Acceptance is i.i.d. with the alpha that the run measured; the costs are those of the device:
 ///   draft:        time of drafting one token in the case with the longest chains of this draft
 ///   verification: t(n) + the time of a step outside the forwards
 /// Returns
 ///   {"device", "kind", "source", "error", "simulation": true,
 ///    "timelines": [{"timeline": "serial" | "pearl" | "amusd" | "dsi", "draft", "case", "alpha", "c",
-///      "tokens": gamma or lookahead, chosen for speed unless it was wished for | null (amusd), "devices",
+///      "tokens": gamma or lookahead, the fastest one unless the wish has it | null (amusd), "devices",
 ///      "us_per_token", "speedup": over autoregressive decoding on one device, "played": the speedup of
 ///      play_timeline() with random coins, "horizon_us", "segments": [{"device": 0 for the draft, "start_us",
 ///      "end_us", "rows", "wasted"}] of the played text up to horizon_us, "problem": null | why not

@@ -18,9 +18,9 @@ namespace speclab {
 /// At temperature 0 and with Gumbel coins the text does not depend on the drafts. Then the recorded draft at
 /// a position is the one that a real step makes there, and the text says how much of it is accepted. Above
 /// temperature 0 with independent coins a real step has another text after it. Then the drafts of a trace are
-/// samples with the law of real ones (why_not_expected() says why), and replays of them are expectations. A
-/// draft of a draft model is put together along its own path: the token that was drawn and judged at each
-/// position, as long as it was accepted, and what was drawn after the first one that was not.
+/// samples with the law of real ones (why_not_expected() says why), and replays of them are expectations. The
+/// draft of a draft model is put together from several steps: the token that was drawn and judged at each
+/// position, up to the first one that was rejected, and then the tokens that were drawn after that one.
 
 /// The draft at one position: a chain, and how much of it the text confirms.
 struct TracedDraft {
@@ -28,7 +28,7 @@ struct TracedDraft {
   std::vector<double> entropy{};   ///< [drafted]: entropy of the row of each token, in nats; -1: not known
   /// [drafted, any width]: the largest probabilities of each token's row, descending; empty: not known
   std::vector<float> top{};
-  int matching = 0;  ///< number of tokens before the first that differs from the text
+  int matching = 0;  ///< number of tokens before the first one that would be rejected
   int drafted() const { return static_cast<int>(confidence.size()); }
   /// The largest probabilities of the row of token i < drafted(); empty: not known.
   std::span<const float> top_of(std::size_t i) const {

@@ -187,7 +187,7 @@ std::string cache_difference(const json& base, const json& fresh) {
   return fmt::format("cpu/cache/L3_bytes: {}, {}", was.dump(), is.dump());
 }
 
-/// `what`: the thing that an error names.
+/// `what`: the subject of the error message.
 void require_comparable(const ComparedRun& base, const ComparedRun& fresh, const CompareOptions& options,
                         const std::string& what = "speclab compare") {
   std::vector<std::string> differences =

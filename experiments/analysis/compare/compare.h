@@ -26,7 +26,7 @@ struct CompareOptions {
   std::vector<std::string> gates = {};  ///< see parse_gates; times are judged only if this is empty
   bool allow_changed_text = false, allow_missing = false, allow_uncompared = false,
        allow_other_workload = false;
-  /// The floors of an earlier comparison, which count instead of those that this one would find.
+  /// Noise floors of an earlier comparison; they replace the floors that this comparison would find.
   std::optional<NoiseFloors> floors = {};
 };
 
@@ -52,7 +52,7 @@ struct CaseComparison {
   /// "faster", "slower", "same", "unclear", "unclear: REASON" (with gates: "equal" or "differs"), or "lost
   /// equality", "failed", "missing", "only in new", "not compared: REASON".
   std::string verdict;
-  std::string note;  ///< what to know beside the verdict, such as "its reference is faster"; often ""
+  std::string note;  ///< a remark on the verdict, such as "its reference is faster"; often ""
   double ratio = 0;  ///< time per emitted token, base / new: above 1 the new run is faster; 0: not known
   std::optional<stats::Interval> ci;
   std::size_t prompts = 0;  ///< number of prompts behind the interval
@@ -68,7 +68,7 @@ struct CaseComparison {
 };
 
 struct Comparison {
-  std::vector<CaseComparison> cases;  ///< in the order of the base; cases that only the new run has come last
+  std::vector<CaseComparison> cases;  ///< in the order of the base, then the cases that only the new run has
   NoiseFloors floors;                 ///< absent without A/A runs when one run has no repeats
   std::vector<std::string> workload;  ///< allowed differences of the workloads
   nlohmann::json base_machine, new_machine;  ///< see judge_machine

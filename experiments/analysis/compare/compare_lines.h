@@ -28,8 +28,8 @@ CommonLines common_lines(const CaseData& base, const CaseData& fresh, const Comm
 /// Compares the texts of the first repeat. Fills in all fields but `promised`.
 TextComparison compare_line_texts(const CommonLines& lines);
 
-/// The change of the case between the two runs (speedup_change), over its common lines. Without the
-/// references when they have no text in common with the case.
+/// The change of the case between the two runs (speedup_change), over its common lines. The references are
+/// left out when they have no text in common with the case.
 std::optional<SpeedupChange> change_of_case(const CommonLines& lines);
 
 /// The noise floor of a run's decode times; absent without repeats.

@@ -99,11 +99,11 @@ std::vector<std::string> change_row(const CaseComparison& entry) {
 }
 
 constexpr const char* kChangeRemark =
-    "Changes are 100 ln(NEW / BASE), about per cent; the parts of a row add up to its change. Above 0, NEW "
-    "is "
+    "Changes are 100 ln(NEW / BASE), which is close to a change in per cent. The parts of a row add up to "
+    "its change. Above 0, NEW is "
     "faster. Without a speedup, the change is that of the case's own time per token.";
 
-/// What the steps that were paired one by one say; "" without any.
+/// A remark on the steps that were paired one by one; "" without pairs.
 std::string pairs_remark(const Comparison& comparison) {
   std::size_t pairs = 0, steps = 0;
   std::vector<double> gains;
@@ -134,8 +134,8 @@ std::string floors_remark(const NoiseFloors& floors) {
          "around 1.";
 }
 
-/// What to know before the numbers are believed: allowed differences of the workloads, busy machines, and
-/// what suspects did when they were measured again. One line each.
+/// Reasons to doubt the numbers: allowed differences of the workloads, busy machines, and what suspects did
+/// when they were measured again. One line each.
 std::vector<std::string> circumstances(const Comparison& comparison, bool gates) {
   std::vector<std::string> lines;
   for (const std::string& difference : comparison.workload)
@@ -207,7 +207,7 @@ const CaseComparison* slowest_case(const Comparison& comparison) {
   return slowest;
 }
 
-/// What the largest loss is made of, as a sentence; "" when no case is slower.
+/// A sentence about the case of slowest_case() and its largest part; "" when no case is slower.
 std::string slowest_text(const Comparison& comparison) {
   const CaseComparison* slowest = slowest_case(comparison);
   if (slowest == nullptr) return "";

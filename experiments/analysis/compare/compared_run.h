@@ -13,7 +13,7 @@ namespace speclab {
 struct ComparedRun {
   RunData run;
   nlohmann::json summary;   ///< summary.json
-  std::string folder = {};  ///< where it was read from, for messages; "" for a run that was read from nowhere
+  std::string folder = {};  ///< for messages; "" for a run that was not read from a folder
 };
 /// Reads a run folder. Computes the summary, without writing it, when the folder has lines. Throws Error when
 /// the folder holds no run.

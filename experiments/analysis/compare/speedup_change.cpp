@@ -14,8 +14,8 @@ namespace {
 /// Mean of two positive numbers that lies between their geometric and their arithmetic mean.
 double logarithmic_mean(double a, double b) {
   const double log_ratio = std::log(a / b);
-  // For equal numbers both differences are 0. Close to there, the series of the quotient is exact to
-  // rounding.
+  // For equal numbers both differences are 0. For nearly equal numbers, the series of the quotient is exact
+  // up to rounding.
   if (std::abs(log_ratio) < 1e-4) return std::sqrt(a * b) * (1 + log_ratio * log_ratio / 24);
   return (a - b) / log_ratio;
 }
@@ -36,7 +36,7 @@ void add_reference_text(CaseCosts& costs, const TypicalText& text) {
   costs.reference_tokens += text.tokens;
 }
 
-/// The costs of each prompt, over the texts that all of these have.
+/// The costs of each prompt, over the texts that all arguments have.
 std::vector<PromptCosts> costs_by_prompt(const Texts& base, const Texts& fresh, const Texts* base_reference,
                                          const Texts* new_reference) {
   std::map<std::string, PromptCosts> by_prompt;

@@ -26,7 +26,7 @@
 /// and a part that is 0 in one run is no special case. If the runs are swapped, every part changes its sign.
 namespace speclab {
 
-/// What texts cost under a case and under its reference. Sums over prompts.
+/// The costs of texts under a case and under its reference, summed over prompts.
 struct CaseCosts {
   PartTimes times;
   double steps = 0, tokens = 0;
@@ -60,13 +60,13 @@ struct SpeedupChange {
   std::size_t prompts = 0;                                ///< number of prompts behind the intervals
 
   const stats::Value& part(ChangePart which) const { return parts[static_cast<std::size_t>(which)]; }
-  /// The part that lowers the speedup most, the reference's left out.
+  /// The part that lowers the speedup most; the reference's part is left out.
   ChangePart largest_loss() const;
 };
 
 using Texts = std::map<TextKey, TypicalText>;
-/// Computes the change over the texts that all of these have. The references are null where there is none;
-/// both are then left out. Absent when no text is left, or when a run has no tokens, steps or time.
+/// Computes the change over the texts that all four arguments have. A reference is null if its run has none;
+/// then both are left out. Absent when no text is left, or when a run has no tokens, steps or time.
 std::optional<SpeedupChange> speedup_change(const Texts& base, const Texts& fresh,
                                             const Texts* base_reference, const Texts* new_reference);
 

@@ -8,8 +8,8 @@
 #include "experiments/config/experiment.h"
 
 /// Suspects are the cases that are slower, or that seem to be slower and are unclear (TimeVerdict). `speclab
-/// compare --rerun` measures them a second time. A case that was slower stays slower unless the second
-/// measurement finds it the same or faster.
+/// compare --rerun` measures them a second time. The verdict "slower" stays unless the second measurement
+/// says "same" or "faster".
 namespace speclab {
 
 std::vector<std::string> suspects_of(const Comparison& comparison);
@@ -21,8 +21,8 @@ Experiment experiment_of_cases(const std::filesystem::path& folder, const std::v
 /// Takes a second measurement of the suspects into account. `again` compares BASE with the run that measured
 /// them again. A case that was slower and is "same" or "faster" the second time becomes "unclear: not slower
 /// when measured again" and does not fail for its time. Any other second verdict, such as "unclear: busy
-/// machine" or "not compared: REASON", leaves the first one. Failures of the second measurement other than
-/// "slower" are added.
+/// machine" or "not compared: REASON", does not change the first one. Failures of the second measurement
+/// other than "slower" are added.
 void settle_suspects(Comparison& comparison, const Comparison& again);
 
 }  // namespace speclab

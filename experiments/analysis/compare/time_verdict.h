@@ -10,18 +10,18 @@ namespace speclab {
 /// Whether the times of a case changed between two runs.
 struct TimeVerdict {
   std::string verdict;   ///< "faster", "slower", "same", "unclear" or "unclear: REASON"
-  std::string note;      ///< what its reference did, such as "its reference is faster"; often ""
+  std::string note;      ///< about its reference, such as "its reference is faster"; often ""
   bool suspect = false;  ///< the case is slower, or seems to be slower and is unclear
 };
 
 /// Judges a change by its intervals and the noise floors, which must be known.
 ///
-/// A case is "slower" if two intervals lie below the band of their noise floor: that of its own time per
-/// token, and that of its speedup. A faster reference lowers only the speedup, so it makes no case slower. A
-/// slower machine raises the time of the case and of its reference alike and leaves the speedup as it was.
-/// "Faster" is judged in the same way. A case is "same" if one of the two intervals lies within its band; the
-/// note then says what the reference did. Everything else is "unclear". The record does not tell a slower
-/// machine from a slower engine: both show in the autoregressive case.
+/// A case is "slower" if two intervals lie below the bands of their noise floors: that of its time per token,
+/// base / new, and that of its speedup, new / base. A faster reference lowers only the speedup, so it makes
+/// no case slower. A slower machine raises the times of a case and of its reference alike and leaves the
+/// speedup as it was. "Faster" is judged in the same way. A case is "same" if one of the two intervals lies
+/// within its band; the note then says what the reference did. Everything else is "unclear". A slower machine
+/// cannot be told from a slower engine, because both slow down the autoregressive case, too.
 ///
 /// A case without a reference, such as the autoregressive case, is judged by its time per token alone.
 TimeVerdict time_verdict(const SpeedupChange& change, const NoiseFloors& floors);

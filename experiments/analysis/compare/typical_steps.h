@@ -14,7 +14,7 @@
 ///
 /// All repeats of a text take the same steps, so each step was timed once in each repeat. The typical time of
 /// a step is the median over repeats, phase by phase. With three repeats, a disturbance of the machine during
-/// one of them leaves no trace.
+/// one repeat does not change the result.
 namespace speclab {
 
 /// The time of a span of decoding in ns, in three parts that add up to the whole.

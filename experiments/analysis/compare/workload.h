@@ -10,8 +10,8 @@ namespace speclab {
 
 /// Finds out whether two runs do the same work: the same prompts, seeds and settings. All arguments are
 /// config.json of run folders. Fields that an older version did not write are not compared. The exception is
-/// an option that defines which value its absence means (OptionVisitor::absent_means): it has this value in
-/// an older record.
+/// an option that defines the meaning of its absence (OptionVisitor::absent_means): an older record then has
+/// this value.
 
 /// The differences in prompts, seeds and settings over the cases that both runs have, such as "seeds: [1],
 /// [1,2]".

@@ -43,7 +43,7 @@ theory::RankAcceptance CountsByKind::acceptance(int kind) const {
     for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
       if (ranks[rank].reached >= RankCounts::kLeast) first[rank] = ranks[rank].accepted / ranks[rank].reached;
     }
-    double sum = 0;  // may exceed 1 where the p of some ranks is that of all kinds
+    double sum = 0;  // can exceed 1, because some ranks may have the p of all kinds
     for (const double p : first) sum += p;
     for (double& p : first) p /= std::max(1.0, sum);
   }

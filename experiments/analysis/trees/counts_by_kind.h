@@ -22,9 +22,9 @@ class CountsByKind {
   const RankCounts& of(int kind) const { return of_kind_[static_cast<std::size_t>(kind)].counts; }
   double steps(int kind) const { return of_kind_[static_cast<std::size_t>(kind)].steps; }
 
-  /// p(d, k) in steps of this kind. At depth 1 it is measured in these steps. Where they have reached fewer
-  /// than RankCounts::kLeast children of a rank, and at all other depths, it is that of all kinds together.
-  /// Call it only if all() is not empty.
+  /// p(d, k), the acceptance of a child of rank k at depth d, in steps of this kind. At depth 1 it is
+  /// measured in these steps. At other depths, and for a rank with fewer than RankCounts::kLeast reached
+  /// nodes, it is that of all kinds together. Call it only if all() is not empty.
   theory::RankAcceptance acceptance(int kind) const;
 
  private:

@@ -11,9 +11,9 @@ namespace speclab {
 /// Chooses a tree for each of wish.by_confidence ranges of the draft model's confidence (root_confidence of a
 /// step): `speclab optimize tree --by-confidence`. The ranges have about equal numbers of the measured steps;
 /// there are fewer of them if many steps have the same confidence. The acceptance at depth 1 is measured in
-/// each range, and below depth 1 in all steps together (CountsByKind). The trees are those whose
-/// mixture is predicted to be fastest (theory::best_tree_mixture). "chosen_by" below names the prediction
-/// that is used: "step_speedup" or "speedup" (tree_grid_of).
+/// each range, and below depth 1 in all steps together (CountsByKind). The chosen trees are those with the
+/// fastest predicted mixture (theory::best_tree_mixture). "chosen_by" below names the prediction that is
+/// used: "step_speedup" or "speedup" (tree_grid_of).
 ///
 /// `tree` is the best single tree of the same run (best_tree_of). Returns the contents of a tree file with
 /// several trees (kTreesFormat): the members of `tree` about the measurement, and
@@ -25,7 +25,7 @@ namespace speclab {
 /// does, when no step of the run has a confidence, and when all steps have the same confidence.
 nlohmann::json best_mixture_of(const RunData& run, const TreeWish& wish, const nlohmann::json& tree);
 
-/// A mixture of best_mixture_of() as text. Of the best single tree, the text has only the predictions.
+/// A mixture of best_mixture_of() as text. It shows only the predictions of the best single tree.
 std::string to_mixture_text(const nlohmann::json& mixture);
 
 }  // namespace speclab

@@ -24,8 +24,8 @@ using nlohmann::json;
 constexpr int kCalibrationRounds = 16;
 constexpr int kMostDraftRows = 32;  // draft forwards are measured over up to this many rows
 
-/// Widths of a tree of as many levels as fit: `width` children of the pending token, and two of each further
-/// node.
+/// Widths of a tree with as many levels as fit: `width` children of the pending token, two children of each
+/// other node.
 std::vector<int> widths_of_large_tree(const TreeWish& wish) {
   std::vector<int> widths = {wish.width};
   for (int level = 2 * wish.width, drafted = wish.width; drafted + level <= wish.nodes - 1; level *= 2) {

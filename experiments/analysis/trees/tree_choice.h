@@ -17,7 +17,7 @@ struct TreeWish {
   int measured_depth = 4;  ///< largest depth whose acceptance is measured; it stands for all greater depths
   int nodes = 64;  ///< largest number of rows of the target's forward: pending token and drafted tokens
   int depth = 10;  ///< largest number of levels of the chosen tree
-  /// Number of ranges of the draft model's confidence, for each of which a tree is chosen (mixture_choice.h);
+  /// Number of ranges of the draft model's confidence; each range gets a tree of its own (mixture_choice.h).
   /// 0: one tree for all steps, and the confidence is not measured.
   int by_confidence = 0;
   /// t(n) and c of another machine; absent: those of the run's calibration.

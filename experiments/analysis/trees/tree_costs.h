@@ -12,9 +12,9 @@ namespace speclab {
 /// Makes the costs of a step with any tree from the calibration of a run. `cases` are one or more cases with
 /// the same draft model. The trees of a case have one shape, except where the end of a text cuts them.
 ///
-/// The times of forwards are those of the calibration. Two costs are linear in the number of drafted tokens,
-/// with coefficients fitted to the cases: what drafting takes besides its forwards, and what remains of a
-/// step without drafting, the target's forward and the rule. The cost of the rule is the mean over the cases.
+/// The times of forwards are those of the calibration. Two costs are fitted to the cases as linear functions
+/// of the number of drafted tokens: the time of drafting besides its forwards, and the time of a step that is
+/// neither drafting nor the target's forward nor the rule. The cost of the rule is the mean over the cases.
 /// It also depends on the number of children of a node, but this is not modelled. All times are in ns.
 ///
 /// Absent without a calibration of all these cases and of their reference. Also absent unless forwards of the

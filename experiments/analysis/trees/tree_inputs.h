@@ -13,13 +13,13 @@ namespace speclab {
 
 /// What a run says about trees: the measured acceptance, and the times that the choice of a tree needs.
 struct TreeInputs {
-  std::vector<const CaseData*> cases;  ///< of the run: those whose children are counted; not empty
+  std::vector<const CaseData*> cases;  ///< the cases of the run whose children are counted; not empty
   RankCounts counts;                   ///< of all these cases
   theory::RowTimes target;             ///< t(n)
   double c = 0;
   std::optional<theory::TreeCosts>
       costs;      ///< absent if they are not known, and with times of another machine
-  int nodes = 1;  ///< largest number of rows whose time is known and that is wished
+  int nodes = 1;  ///< number of rows of the wish, or fewer if the times are known only up to there
 };
 
 /// Reads these inputs from a run. The times of `wish`, if it has any, replace those of the run. Cases that
@@ -27,8 +27,8 @@ struct TreeInputs {
 /// steps. Throws Error as tree_grid_of() does. The result must not outlive the run.
 TreeInputs tree_inputs(const RunData& run, const TreeWish& wish);
 
-/// How the children of a case are drawn and judged: {"draft", "rule", options}. Counts of cases that differ
-/// in it are not added up.
+/// How the children of a case are drawn and judged: {"draft", "rule", options}. Counts of cases with
+/// different values are not added up.
 nlohmann::json draws_of(const CaseData& data);
 
 }  // namespace speclab

@@ -77,8 +77,8 @@ int positive(const po::variables_map& values, const char* name, int most) {
                .advice = ""});
 }
 
-/// The settings to check: first that of the verdict, then, if it is another, that of the best strategy.
-/// Writes the tree of a setting into the folder.
+/// The settings to check: first the verdict's, then the best strategy's if it is a different one. Writes the
+/// tree of a setting into the folder.
 std::vector<json> settings_to_check(const PreflightPlan& plan, const json& verdict, const fs::path& folder) {
   std::vector<json> out;
   const json& strategies = verdict["strategies"];

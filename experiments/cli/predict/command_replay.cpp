@@ -257,7 +257,7 @@ int replay_run(const Command& command, const std::vector<std::string>& arguments
       "times")("fitted",
                "predict lookahead decoding, Jacobi decoding and token recycling by laws that are fitted to "
                "the cases of "
-               "RUN, which then is no trace")(
+               "RUN, which need not be a trace then")(
       "wng", po::value<std::vector<std::string>>()->composing(),
       "with --fitted: also predict this W,N,G, such as 7,5,7; any number of times")(
       "block", po::value<std::string>(),
@@ -271,7 +271,7 @@ int replay_run(const Command& command, const std::vector<std::string>& arguments
       "costs", po::value<std::string>(),
       "with --check: folder of the run whose calibration prices the steps; default: the run of --check. "
       "Cases "
-      "that it lacks are then cases that were not calibrated")(
+      "that this run lacks count as not calibrated")(
       "laws", po::value<std::string>(),
       "with --check: folder of a run with settings of lookahead or Jacobi decoding, or with token recycling; "
       "laws that are fitted to it predict such cases")(
@@ -336,7 +336,7 @@ const Command kReplayCommand = {
     "Replays a trace, which is a run that drafts at every position of its texts (speclab trace). Predicts "
     "tau "
     "and speedup for shorter drafts, schedules and trees, the speedup of choices that only hindsight allows, "
-    "and how much slower each schedule is than they are. Constant lengths are priced with the times of the "
+    "and how much slower each schedule is than these. Constant lengths are priced with the times of the "
     "traced case, which may include the computation of confidences or entropies; the ratio to the best "
     "constant length then favours schedules. No model runs. Every prediction is marked: exact, an "
     "expectation "

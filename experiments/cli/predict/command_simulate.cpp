@@ -158,14 +158,14 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
       "(peak operations / bandwidth, on --device or on a device without floors), rows (free rows, with the "
       "other costs of RUN) or batch (on --device)")(
       "timeline", po::value<std::string>(),
-      "instead: draft and target on devices of their own, as formulas and event by event: serial (for "
-      "comparison), overlap (PEARL, AMUSD) or dsi")(
+      "instead: draft and target on separate devices, by formulas and event by event; one of serial (for "
+      "comparison), overlap (PEARL, AMUSD) and dsi")(
       "servers", po::value<int>(),
       "with --timeline dsi: copies of the target; as many as needed if left out")(
       "lookahead", po::value<int>(),
       "with --timeline dsi: drafted tokens between two verifications; the fastest number if left out")(
       "wng",
-      "instead: the settings of lookahead decoding in RUN, and the best setting by the law fitted to them")(
+      "instead: price the lookahead settings of RUN, and find the best setting by the law fitted to them")(
       "export", "print the machine of RUN as a device file instead")(
       "context", po::value<std::vector<std::string>>()->composing(),
       "with --export: a run of the same models on the same machine, calibrated at another context; any "
@@ -254,7 +254,7 @@ const Command kSimulateCommand = {
     "--wng | --export",
     "Simulates what a run would have cost on another device, from the acceptance of the run and the times of "
     "the device. Shows time, speedup, best gamma and break-even acceptance, and, where the device is another "
-    "run, the speedups that were measured there. Other forms show where speculation stops to pay, overlapped "
+    "run, the speedups that were measured there. Other forms show where speculation stops paying, overlapped "
     "drafting, and lookahead decoding on the device.",
     "speclab simulate results/runs/quickstart-20260101-120000 --device h100 --device a100", run_simulate};
 

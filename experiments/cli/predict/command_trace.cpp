@@ -91,7 +91,7 @@ int run_trace(const Command& command, const std::vector<std::string>& arguments)
       "tokens of each drafted chain; default: the longest draft of the config. A replay can "
       "only shorten drafts")(
       "width", po::value<int>()->default_value(8),
-      "children of the pending token in a trace of trees; a replay can take trees whose nodes have as many")(
+      "children of the pending token in a trace of trees, and most children of a node in a replayed tree")(
       "evidence", po::value<std::string>()->default_value("confidence"),
       "what drafts record for schedules at temperature 0, though it costs time in each step: confidence, "
       "entropy (both), top (also the ten largest probabilities of each row, for controllers), or none")(

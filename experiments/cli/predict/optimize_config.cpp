@@ -27,7 +27,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::size_t kMeasured = 3;                      // settings that are measured
-constexpr int kTreesOfTrace = 8, kLookaheadSettings = 8;  // the fastest ones, which get intervals
+constexpr int kTreesOfTrace = 8, kLookaheadSettings = 8;  // only the fastest settings, with intervals
 
 std::string words_of_setting(const ReplayedSetting& setting) {
   if (!setting.drafts_tree())

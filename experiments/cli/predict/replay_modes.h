@@ -16,9 +16,9 @@ namespace speclab {
 void print_json_or(const boost::program_options::variables_map& values, const nlohmann::json& out,
                    std::string (*text)(const nlohmann::json&));
 
-/// --check: compares the replay of the trace `run` with another run, with the costs of --costs and the laws
-/// of
-/// --laws. Returns kCheckFailed if a limit is exceeded.
+/// --check: compares the replay of the trace `run` with another run. Uses the costs of --costs and laws that
+/// are fitted to the run of --laws. Returns kCheckFailed if --limit or --prompt-limit is exceeded, or if an
+/// exact tau differs although there is a limit.
 int check_against_run(const boost::program_options::variables_map& values, const RunData& run);
 
 /// --fitted: predicts the settings of --wng, --block and --recycled by laws that are fitted to `run`.

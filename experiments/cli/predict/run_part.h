@@ -12,9 +12,9 @@ namespace speclab {
 /// differ from their reference; a warning has said so. `stopped`: a signal interrupted it.
 enum class PartEnd { good, faulty, stopped };
 
-/// Runs one of the experiments of a command that makes several, into a folder of its own. With `resume` it
-/// goes on with what is in that folder, if the experiment had begun, and otherwise begins. Call
-/// catch_interrupts() first. Throws Error as run_experiment() does.
+/// Runs one of the experiments of a command that makes several, into a folder of its own. With `resume`, an
+/// experiment that was begun in that folder goes on; otherwise the experiment begins. Call catch_interrupts()
+/// first. Throws Error as run_experiment() does.
 PartEnd run_part(Experiment experiment, const std::filesystem::path& folder, const BackendChoice& backend,
                  bool resume, Progress& progress);
 

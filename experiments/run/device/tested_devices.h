@@ -8,7 +8,7 @@
 
 namespace speclab {
 
-/// What one self-test says something about: a program, a device with its driver, and the way in which the
+/// What the result of one self-test holds for: a program, a device with its driver, and the way in which the
 /// program uses it.
 struct TestedDevice {
   std::string binary_sha256;

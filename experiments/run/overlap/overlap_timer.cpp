@@ -10,9 +10,9 @@ namespace speclab {
 namespace {
 
 constexpr int kAlone = 3;                 // drafted tokens that are timed while the target waits
-constexpr int kLeastBeside = 3;           // drafted tokens beside the forwards of one size
-constexpr int kMostForwards = 64;         // of one size in a measurement
-constexpr std::size_t kMostTimes = 1024;  // of drafted tokens beside the forwards of one size
+constexpr int kLeastBeside = 3;           // least number of drafted tokens during the forwards of one size
+constexpr int kMostForwards = 64;         // most forwards of one size in a measurement
+constexpr std::size_t kMostTimes = 1024;  // most timed tokens during the forwards of one size
 
 }  // namespace
 

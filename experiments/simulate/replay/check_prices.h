@@ -27,8 +27,8 @@ class CheckPrices {
   /// - else those of its first calibrated case with the same drafter (same_drafter);
   /// - else costs that are put together from its table: t(n); the forwards of the draft models, with as many
   ///   forwards and rows for each drafted token as the record counts; and what an autoregressive step takes
-  ///   besides its forward. A copy costs nothing then. There are none for a case that drafts with the target
-  ///   itself, that feeds probes, or whose draft model the table lacks.
+  ///   besides its forward. Copied tokens then cost nothing. There are no costs for a case that drafts with
+  ///   the target itself, that feeds probes, or whose draft model the table lacks.
   CaseCosts of(const CaseData& data, const RunData& measured) const;
 
  private:

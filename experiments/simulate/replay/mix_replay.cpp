@@ -23,7 +23,7 @@ using nlohmann::json;
   throw Error({.what = "--mix", .got = got, .expected = expected, .advice = advice});
 }
 
-/// The index of the trace whose case is called so, or whose id contains this text.
+/// The index of the trace whose case has this id, or the only one whose id contains this text.
 std::size_t trace_named(const std::string& name, std::span<const Trace> traces) {
   std::vector<std::string> ids, found;
   std::size_t index = 0;

@@ -15,8 +15,8 @@ namespace speclab {
 /// prompt_lookup with "fallback": "draft" is such a mix: copies if there are any, else a draft model.
 ///
 /// Who drafts depends on the text alone, so tau is exact. The time of a step is that of its drafter, plus the
-/// draft times of those that were asked before it and found nothing. It is as if the cache of a draft model
-/// had followed the text for free while others drafted.
+/// draft times of those that were asked before it and found nothing. This assumes that the cache of a draft
+/// model follows the text for free while others draft.
 
 /// One drafter of a mix.
 struct MixPart {

@@ -94,7 +94,7 @@ Oracle best_length_by_prompt(const PricedTrace& priced, const std::vector<int>& 
   return best;
 }
 
-/// The best steps of these traces of the same texts.
+/// The time of each prompt with the best steps, [prompts]. The traces have the same texts.
 std::vector<double> times_of_best_steps(std::span<const PricedTrace* const> traces, int most) {
   std::vector<double> out;
   for (const PromptTexts& prompt : texts_by_prompt(*traces.front()->trace)) {

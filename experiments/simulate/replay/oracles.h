@@ -30,14 +30,14 @@ struct Oracle {
 /// The oracles of the trace `own`:
 ///   "step"             the draft length of each step that makes each text fastest, from 0 to the largest of
 ///                      `gammas`; a step drafts only tokens that will be accepted
-///   "length"           the constant length of `gammas` that makes all texts fastest; choice {"gamma"}
-///   "length_by_prompt" the constant length of `gammas` that makes each prompt fastest; choice {"gammas":
-///   {prompt:
-///                      gamma}}
+///   "length"           the constant length of `gammas` that makes all texts fastest;
+///                      choice {"gamma"}
+///   "length_by_prompt" the constant length of `gammas` that makes each prompt fastest;
+///                      choice {"gammas": {prompt: gamma}}
 /// and, if `all` holds further traces of the same texts:
-///   "drafter_by_step"  drafter and length of each step; choice {"cases": [ids]}. The time of a step is that
-///   of
-///                      its drafter, as if the caches of all drafters had followed the text for free
+///   "drafter_by_step"  drafter and length of each step; choice {"cases": [ids]}.
+///                      The time of a step is that of its drafter. This assumes that the caches of all
+///                      drafters follow the text for free, also while others draft
 ///   "drafter"          the drafter that makes all texts fastest, with its best constant length; choice
 ///                      {"case", "gamma"}
 /// `all` are the traces of the run with their prices, `own` included. Traces of other texts are ignored.

@@ -28,8 +28,8 @@ struct RankedText {
   /// it is none of the drafted ones.
   std::vector<int> ranks;
   std::vector<double> confidence;  ///< [tokens - 1]: StepRecord::root_confidence; -1: not known
-  /// The depth of the drafts at position i is at most depth_limit - i. It is the end of the text, if a limit
-  /// ended it, or the end of the draft model's context.
+  /// The depth of the drafts at position i is at most depth_limit - i. It is the largest number of tokens of
+  /// the turn minus 2, or the first position without a draft, if that is smaller.
   int depth_limit = 0;
 };
 
@@ -46,8 +46,8 @@ struct RankTrace {
 bool drafts_best_tokens(const CaseData& data);
 
 /// Reads the traces of trees of a run, from repeat 0, without those that cannot be replayed
-/// (why_not_replayed). The result is empty if the run has none. Throws Error
-/// as require_trace() and require_known_version() do, and for a text in whose middle nothing was drafted.
+/// (why_not_replayed). The result is empty if the run has no such traces. Throws Error as require_trace() and
+/// require_known_version() do, and for a text with a draft after a position without one.
 std::vector<RankTrace> read_rank_traces(const RunData& run);
 
 }  // namespace speclab

@@ -9,8 +9,8 @@ namespace speclab {
 
 /// A comparison of replays with a run. All of it must live as long as the comparison.
 struct ReplayCheck {
-  ReplaySources sources = {};         ///< of the predictions
-  const RunData* measured = nullptr;  ///< the run to compare with; of the prompts of the traces
+  ReplaySources sources = {};         ///< what the predictions come from
+  const RunData* measured = nullptr;  ///< the run to compare with; it has the prompts of the traces
   /// The run whose calibration prices the steps; null: the measured run itself (CheckPrices).
   const RunData* prices = nullptr;
   const RunData* fitted_to =
@@ -26,9 +26,9 @@ struct ReplayCheck {
 ///
 /// Returns {"cases": [{"case", "certainty": see Certainty,
 ///                     "calibrated": whether its costs are its own (CheckPrices),
-///                     "held_out": whether neither the calibration nor, for a law, the fit has seen a prompt
-///                     of
-///                                 the case (shared_prompts); with the measured run's own calibration it has,
+///                     "held_out": true if neither the calibration nor, for a law, the fit has seen a prompt
+///                                 of the case (shared_prompts); always false with the measured run's own
+///                                 calibration,
 ///                     "tau", "replayed_tau", "speedup" | null, "replayed_speedup" | null,
 ///                     "error": replayed_speedup / speedup - 1 | null,
 ///                     "prompts": [{"prompt", "held_out",
@@ -42,8 +42,8 @@ struct ReplayCheck {
 /// "median" and "largest" are those of the absolute errors; "case" and "prompt" say where the largest one is.
 /// "prompt" is null for an error of a case.
 ///
-/// The time of a prompt is not corrected for the drift of the machine: it also contains how fast the machine
-/// was while that prompt was decoded.
+/// The time of a prompt is not corrected for the drift of the machine, so it also depends on how fast the
+/// machine was while that prompt was decoded.
 nlohmann::json replay_check(const ReplayCheck& check);
 
 std::string replay_check_text(const nlohmann::json& comparison);  ///< tables for people

@@ -249,7 +249,7 @@ json search_json(std::span<const Trace> traces, std::span<const SearchDevice> de
 
 std::string search_text(const json& search) {
   std::string text = fmt::format(
-      "{} configurations in {:.1f} s. No model ran, and these are no intervals: the fastest of many is "
+      "{} configurations in {:.1f} s. No model ran, and there are no intervals: the fastest of many is "
       "partly "
       "luck. Test the choice on other prompts.\n",
       search["configurations"].get<std::size_t>(), search["seconds"].get<double>());

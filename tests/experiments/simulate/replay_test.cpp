@@ -290,7 +290,7 @@ TEST_F(ReplayTrace, AControllerStopsTheDraftAndItsThresholdIsNamed) {
   EXPECT_EQ(reason(file), "replayed");
   json wide = file;
   wide["features"] = json::array({"top_3"});
-  EXPECT_THAT(reason(wide), HasSubstr("the 3 largest probabilities of a row, of which the trace has 0"));
+  EXPECT_THAT(reason(wide), HasSubstr("the 3 largest probabilities of a row, but the trace has 0"));
   for (TracedText& each : trace_.texts) {
     for (TracedDraft& one : each.drafts) one.top = {.9f, .1f, 0, .5f, .3f, .1f, .2f, .2f, .2f};
   }

@@ -28,7 +28,7 @@ const LawKind* kind_of(const CaseData& data) {
   return nullptr;
 }
 
-/// The options of a case but for the setting of the kind.
+/// The options of a case without the setting of the kind (LawKind::setting).
 json other_options(const LawKind& kind, const CaseData& data) {
   json options = data.options();
   for (const std::string_view name : kind.setting) options.erase(std::string(name));

@@ -52,7 +52,7 @@ struct FittedLaw {
   /// does not have exactly the options of the kind, if one of them is no number and no list, and if the law
   /// does not cover the result.
   nlohmann::json options_with(const nlohmann::json& setting) const;
-  /// Whether the law is about this case: the same strategy, rule and options but for the setting and the
+  /// Whether the law is about this case: the same strategy, rule and options, except for the setting and the
   /// length of texts. An option that one of the records lacks is not compared.
   bool about(const CaseData& data) const;
 };

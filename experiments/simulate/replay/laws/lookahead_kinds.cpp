@@ -1,5 +1,5 @@
 // The laws of lookahead decoding and of Jacobi decoding. A block of Jacobi decoding is one guess of all its
-// tokens but the pending one. So its law is that of lookahead decoding with a single guess.
+// tokens except the pending one. So its law is that of lookahead decoding with a single guess.
 #include <array>
 #include <utility>
 #include <vector>

@@ -18,8 +18,8 @@ namespace {
 using nlohmann::json;
 
 constexpr std::array<std::string_view, 1> kTree = {"tree"};
-constexpr std::size_t kMostPlaces = 512;  // of the strategy
-constexpr double kLeastReached = 50;      // nodes of a depth, for a p of its own
+constexpr std::size_t kMostPlaces = 512;  // limit of the strategy token_recycling
+constexpr double kLeastReached = 50;      // nodes; with fewer, p of all depths together is used
 
 /// The tree of the options: children of each node in breadth-first order, at most k of them drafted.
 theory::RankedTree recycled_tree(const json& options) {
@@ -62,11 +62,11 @@ struct WalkedTree {
   int depth = 0;
 };
 
-/// How often the candidates of a rank were there to be tested, and how often they were right.
+/// How often the candidates of a rank could be tested, and how often they were right.
 class CandidateCounts {
  public:
-  /// Counts a step along its accepted path. A candidate that the tree offers counts as wrong if the matrix
-  /// had none.
+  /// Counts a step along its accepted path. A node of the tree counts as wrong if the strategy had no
+  /// candidate for it.
   void add(const WalkedTree& tree, const StepRecord& step) {
     std::size_t place = 0;
     int node = 0;
