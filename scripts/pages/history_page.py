@@ -40,7 +40,7 @@ Written by `scripts/history.py page` from [history.jsonl](history.jsonl); do not
 - **t(n)**: time of the target's forward over the n rows that a step of the case has on average, divided by the time of a forward over one row; in brackets n. It is interpolated between the calibrated row counts of the last record.
 - **calls**, **operations**: forwards of the target and of the draft, and 10⁹ operations, per token.
 - **changes**: "n (commit): ..." is a change at record n. Either a count differs from that of the last record before it with the same numerics class, or a ratio of times has a change point among the records of one machine. *last*: the last record
-  of a machine alone lies further from the level before it than noise explains. Records of a busy machine take no part in the ratios of times.
+  of a machine differs from the level before it by more than noise explains. Records of a busy machine take no part in the ratios of times.
 """
 
 
@@ -67,10 +67,11 @@ def standardised(values, noises):
 
 
 def without_outliers(signal):
-    """Replaces each value of a signal of unit noise that lies above all its neighbours, or below all of them, by more than noise explains.
+    """Smooths a signal of unit noise: replaces each value that lies further above all its neighbours, or further below
+    all of them, than noise explains.
 
-    The mean of the neighbours takes its place, because a single value is no level. At the end of a series it may be the first of a new
-    level, which last_is_off() reports.
+    The mean of the neighbours takes its place, because a single value is no level. The last value of a series may be
+    the first of a new level; last_is_off() reports it.
     """
     out = list(signal)
     for place, value in enumerate(signal):
