@@ -14,7 +14,7 @@ so that MEASURED_ON does not have to repeat the whole sweep.
 
 With one RUN (configs/budget.json), the page compares every case that has "budget": "auto" with autoregressive decoding,
 and says whether the case reaches at least GOAL times the speed of autoregressive decoding. The exit code is 1 if a case
-has less by more than noise.
+is slower than that by more than noise.
 
 A case with the option "budget": "auto" is compared with the cases of the same strategy and the same draft models that have
 "budget": "fixed". Speeds are those of the decoding: time per emitted token of autoregressive decoding / that of the case.

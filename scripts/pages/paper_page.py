@@ -15,7 +15,7 @@ of this machine are the reason; if not, the acceptance is. The page also shows t
 Speedups that differ by no more than the noise between repeats of the run have no order.
 
 A run of another config, an unfinished run, a run that lacks a case with a published number, and a device without a file
-are refused. Uses the binary SPECLAB_BINARY, by default build/release/speclab, and else the standard library only.
+are refused. Uses the binary SPECLAB_BINARY (default: build/release/speclab) and the standard library only.
 """
 
 import argparse

@@ -181,7 +181,7 @@ def joined_texts(nodes):
 
 
 def parse(text):
-    """The tree of an equation. Raises NoFormula if the text is none."""
+    """The tree of an equation. Raises NoFormula if the text is not an equation."""
     source = SOURCE.fullmatch(text)
     if source:
         return ("row", [parse(source[1]), ("text", f"({source[2]})")])

@@ -246,8 +246,8 @@ def validate(draft, text, numbers):
 
 @torch.no_grad()
 def covered(text, vocab, drafts, numbers=None):
-    """Bool [positions of the text]: whether the best token of one of the drafts is the target's best one of `vocab`. Only for the sequences
-    `numbers` (default: all); False elsewhere."""
+    """Bool [positions of the text]: True where the best token of one of the drafts is the target's best token within
+    `vocab`. Looks only at the sequences `numbers` (default: all); False elsewhere."""
     out = torch.zeros(text.tokens, dtype=torch.bool)
     numbers = range(len(text.sequences)) if numbers is None else numbers
     for draft in drafts:
