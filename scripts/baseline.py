@@ -58,8 +58,8 @@ Written by `scripts/baseline.py pages` from the records in `results/baselines/`;
 - In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is below ten.
 - **equal to autoregressive**: `yes`: ids and logits rows are bit for bit those of autoregressive decoding (with coupled sampling only the ids). `same law`: the texts are other samples of the target's law.
 - **speedup, predicted**: from the measured acceptance and the calibrated times of forwards. The times of the case itself are not used.
-- **τ, at most**: the largest τ that a lossless rule can have on the drafts of the case. On trees: of any lossless rule that decides one position after the other.
-- **accepted at a position**: share of the visited positions at which a drafted child was emitted. **at most**: the largest such share of a lossless rule that decides one position after the other. A rule over whole paths, such as `block`, may pass it.
+- **τ, at most**: the largest τ that a lossless rule can have on the drafts of the case. On trees: the largest τ of a lossless rule that decides one position after the other.
+- **accepted at a position**: share of the visited positions at which a drafted child was emitted. **at most**: the largest such share of a lossless rule that decides one position after the other. A rule over whole paths, such as `block`, may exceed it.
 - **speed / best chain**: tokens per second of a case with trees, divided by those of the fastest chain of the same draft in the run.
 - **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, the unexplained part is no more than noise.
 - **without machine drift**: the part that is still unexplained after a correction for the machine's speed at that moment. Short probes during the decoding, or the calibration rounds next to it, measured this speed. In older records

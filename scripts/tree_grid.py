@@ -89,7 +89,7 @@ def picked(grid, count, seed):
 
 
 def tree_file(grid, role, cell):
-    """A tree file with the predictions for its cell and with what they were made from."""
+    """A tree file with the predictions for its cell, and with the data from which they were made."""
     children, ranks = {}, []
     for parent in cell["parents"]:
         children[parent] = children.get(parent, 0) + 1

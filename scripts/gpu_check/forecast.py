@@ -34,9 +34,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILE = ROOT / "results/gpu/forecast.json"
 
-# Kernels of a forward that launches each kernel by itself: those of a layer, and the others. One row: the products
-# compute the norms themselves.
-# More rows: each of the two norms of a layer is a kernel. The products of a layer are QKV, output, gate and up, down.
+# Kernels of a forward in the form "launches": those of a layer, and the others. The products of a layer are QKV,
+# output, gate and up, down. With one row, these products compute the norms themselves. With more rows, each of the two
+# norms of a layer is a kernel.
 # At up to 16 rows the rotation is a part of the product before it, unless a block of this product has one tile of outputs (rotates()).
 # At one row and up to eight splits of the context, the sum of attention is a part of the product after it. launches()
 # assumes that a context has no more than eight splits.

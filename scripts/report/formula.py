@@ -126,7 +126,7 @@ class Parser:
         return node
 
     def script(self):
-        """What stands above or below: a group without its parentheses, or one symbol."""
+        """An exponent, or what stands below a sum sign: a group without its parentheses, or one symbol."""
         node = self.primary()
         return node[2] if node[0] == "group" else node
 

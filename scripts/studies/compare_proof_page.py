@@ -5,7 +5,7 @@ A comparison is the output of `speclab compare --json` (results/SCHEMA.md, "Comp
 {"error": message}.
 """
 
-PARTS = ("acceptance", "draft", "verification", "overhead")  # of a change, without that of the reference
+PARTS = ("acceptance", "draft", "verification", "overhead")  # parts of a change, except the part of the reference
 PART_OF = {"draft": "draft", "verification": "verification", "bookkeeping": "overhead", "acceptance": "acceptance"}
 WITHIN = 0.01  # how close two runs of one program, at least an hour apart, shall be
 BUSY = "unclear: busy machine"

@@ -154,7 +154,7 @@ def warm_head(draft, text, shards, steps, rng):
 
 class Text:
     """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]. weight float [M]
-    is that of each position in the loss; it is 1 unless the draft is boost-tuned."""
+    holds the weight of each position in the loss, which is 1 unless the draft is boost-tuned."""
 
     def __init__(self, shards, embedding, vocab, device):
         rows = embedding[vocab].to(device)

@@ -80,7 +80,8 @@ def acceptance(counts):
 
 
 def best_tokens(of, ranks, depth, nodes=MOST_NODES):
-    """[n - 1]: tokens per step of the best tree with n nodes, the pending token included, and at most `depth` levels below it.
+    """A list. Entry n - 1: tokens per step of the best tree that has n nodes with the pending token, and at most
+    `depth` levels.
 
     The best tree of n nodes holds the n nodes with the largest products of p along their paths: a child never has a
     larger product than its parent, and a later rank is taken to be no better than an earlier one (Chen et al. 2024,
