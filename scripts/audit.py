@@ -4,15 +4,16 @@
     .venv/bin/python scripts/audit.py MODULE:CALLABLE [--path FOLDER] [--gamma N] [--vocab N] [--tables N] [--json]
 
 Python looks for MODULE in the folders of --path, then in the current folder, then in the folder of this script, then in
-its usual places. CALLABLE is
+its usual places. CALLABLE is a function
 
     def verify(p, q, draft, coins):       # p [gamma + 1, vocab], q [gamma, vocab]: float64; draft: gamma token ids
         ...
         return accepted, next_token
 
-and takes every random decision from coins: coins.bernoulli(probability), coins.categorical(weights), or coins.uniform(), a
-number that may only be compared (u < x). The audit runs it on small random tables for every draft and every outcome of the
-coins, and compares the exact law of the emitted tokens with the target's: the first token, and all gamma + 1 tokens jointly.
+It must take every random decision from coins: coins.bernoulli(probability), coins.categorical(weights), or
+coins.uniform(), a number that may only be compared (u < x). The audit runs the function on small random tables of p and
+q, for every draft and every outcome of the coins. It compares the exact law (the probabilities) of the emitted tokens
+with the law of the target, for the first token alone and for all gamma + 1 tokens together.
 docs/audit.md explains the output. Exit codes: 0 exact, 1 wrong, 2 the audit could not start.
 """
 

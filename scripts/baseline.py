@@ -6,11 +6,11 @@
     .venv/bin/python scripts/baseline.py pages
     .venv/bin/python scripts/baseline.py check
 
-adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py), draws its figures, appends it to the history
-        (scripts/history.py), and writes the pages. A run with
-        several targets becomes one baseline MACHINE/CONFIG-TARGET for each target. --figures draws only the named
-        figures. --summary keeps FILE instead of RUN/summary.json; FILE is what `speclab report RUN --json` of a newer
-        version printed.
+adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py), draws its figures, appends the run to
+        the history (scripts/history.py), and writes the pages. A raw line is one line of JSON for a prompt, seed and
+        repeat of a case. A run with several targets becomes one baseline MACHINE/CONFIG-TARGET for each target.
+        --figures draws only the named figures. --summary keeps FILE instead of RUN/summary.json; FILE is what
+        `speclab report RUN --json` of a newer version printed.
 expand  makes a run folder with raw lines from a committed run.
 pages   writes results/README.md, results/lookahead.md and the measured parts of README.md again.
 check   exits with 1 if the pages are not what `pages` would write.
@@ -58,12 +58,12 @@ Written by `scripts/baseline.py pages` from the records in `results/baselines/`;
 - In brackets: 95 % intervals, bootstrap over prompts; n is the number of prompts, shown if it is below ten.
 - **equal to autoregressive**: `yes`: ids and logits rows are bit for bit those of autoregressive decoding (with coupled sampling only the ids). `same law`: the texts are other samples of the target's law.
 - **speedup, predicted**: from the measured acceptance and the calibrated times of forwards. The times of the case itself are not used.
-- **τ, at most**: the largest τ that a lossless rule can have on the drafts of the case. On trees: of any lossless rule that decides one position after the other.
-- **accepted at a position**: share of the visited positions at which a drafted child was emitted. **at most**: the largest such share of a lossless rule that decides one position after the other. A rule over whole paths, such as `block`, may pass it.
+- **τ, at most**: the largest τ that a lossless rule can have on the drafts of the case. On trees: the largest τ of a lossless rule that decides one position after the other.
+- **accepted at a position**: share of the visited positions at which a drafted child was emitted. **at most**: the largest such share of a lossless rule that decides one position after the other. A rule over whole paths, such as `block`, may exceed it.
 - **speed / best chain**: tokens per second of a case with trees, divided by those of the fastest chain of the same draft in the run.
 - **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, the unexplained part is no more than noise.
-- **without machine drift**: the part that is still unexplained after a correction for the machine's speed at that moment. Probes in the lines measured this speed, or the calibration rounds next to the lines. In older records forwards
-  between the steps of the lines measured it. Those have the case's own row counts, so they also correct errors of the calibration.
+- **without machine drift**: the part that is still unexplained after a correction for the machine's speed at that moment. Short probes during the decoding, or the calibration rounds next to it, measured this speed. In older records
+  forwards between the steps measured it. These forwards have the case's own row counts, so this correction also removes errors of the calibration.
 """
 FRONT_ROWS = 5  # rows of the table in README.md
 FRONT_WIDTH = 160  # longest line of README.md
@@ -300,7 +300,8 @@ def with_seven_digits(value):
 
 
 def round_all_but_metrics(summary):
-    """Rounds what no gate of `speclab compare` looks at: everything in the cases except the values of metrics. The metrics' intervals are rounded."""
+    """Rounds everything in the cases except the values of metrics, which the gates of `speclab compare` look at. The
+    intervals of the metrics are rounded too."""
     for case in summary["cases"]:
         for name, value in case.items():
             if name == "metrics":

@@ -5,7 +5,7 @@
 #             record command_lines; default: all. command_lines runs the binary build/release/speclab (or the one that
 #             SPECLAB_BINARY names) on random command lines and damaged run folders (tests/fuzz/command_lines.py).
 # A finding is an input with a crash, undefined behaviour, a leak, more than a second of processor time, or more memory than 4 times
-# its size plus a constant. It is written to build/fuzz/findings/TARGET/. Repair the reader, then keep the input as
+# its size plus a constant. Findings are written to build/fuzz/findings/TARGET/. Repair the reader, then keep the input as
 # tests/regressions/inputs/TARGET/NAME, so that the fast tests read it from then on. The number of executions is added to
 # results/fuzz/DATE.json; for the parsers safetensors and gguf, so is the share of their lines that the corpus reaches.
 # clang comes from scripts/setup.sh --fuzz, which this script calls. The corpus stays in build/fuzz/corpus. Exit status 1:

@@ -72,7 +72,7 @@ def workload_of(run):
 
 
 def case_of(case):
-    """The values of a case; trailing ones that do not exist are left out."""
+    """The values of a case, in the order of VALUES. Values at the end that do not exist are left out."""
     found = []
     for name, metric in VALUES.items():
         ends = case.metric(f"{metric}_ci95") or [None, None]

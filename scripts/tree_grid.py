@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Tests the predictions of `speclab optimize tree --grid`: picks trees, and sets their measured speedup beside the predicted one.
+"""Tests the predictions of `speclab optimize tree --grid`: picks trees, and compares their measured with their
+predicted speedup.
 
     build/release/speclab optimize tree CONFIG --out tree.json --grid grid.json --set prompts.split=fit
     .venv/bin/python scripts/tree_grid.py pick grid.json CONFIG --out DIR [--seed 1] [--random 10] [--repeats 3] [--split measure]
     build/release/speclab run DIR/config.json --out DIR/run
     .venv/bin/python scripts/tree_grid.py check DIR/run [--json FILE]
+
+A grid has a cell for each combination of size and depth: the tree that is predicted to be best, with its prediction.
 
 pick writes a config and the tree files that it names into DIR. The cases of the config are the tree with the best
 predicted speedup, the one with the worst, `--random` others drawn with `--seed`, the chains around the length with the
@@ -86,7 +89,7 @@ def picked(grid, count, seed):
 
 
 def tree_file(grid, role, cell):
-    """A tree file with the predictions for its cell and with what they were made from."""
+    """A tree file with the predictions for its cell, and with the data from which they were made."""
     children, ranks = {}, []
     for parent in cell["parents"]:
         children[parent] = children.get(parent, 0) + 1

@@ -3,15 +3,16 @@
 
     .venv/bin/python scripts/validate_devices.py A B [--limit .05] [--keep NAME] [--json]
 
-A, B: runs of one config, on different machines, numbers of threads or numerics classes, or of a model and its inflated twin. Both ways:
-the calibration of one run is exported as a device (speclab simulate RUN --export), the steps of the other run are priced with it
-(speclab simulate OTHER --device FILE), and the predicted speedups are compared with those that the first run measured. No measured
-speedup enters a prediction. Prints a section in Markdown. Exit code 1: some speedup is off by more than the limit, 5 % by default. Runs of
-other models, other cases or other prompts are refused.
+A, B: runs of one config, on different machines, numbers of threads or numerics classes, or of a model and its inflated
+twin (the model embedded in a larger shape, which computes the same function). The test goes both ways. The calibration
+of one run is exported as a device (speclab simulate RUN --export). The steps of the other run get their times from this
+device (speclab simulate OTHER --device FILE). The predicted speedups are compared with those that the first run
+measured. No measured speedup enters a prediction. Prints a section in Markdown. Exit code 1: some speedup is off by
+more than the limit, 5 % by default. Runs of other models, other cases or other prompts are refused.
 
 --keep NAME writes results/devices/NAME.json, which scripts/pages/devices_page.py shows. --json prints that content.
 
-Runs for the claim that every kind of machine predicts every other one:
+These runs test the claim that every kind of machine predicts every other one:
 
     build/release/speclab run configs/gamma_sweep.json --numerics f32-kv16 --threads 1 --out results/runs/f32-1t
     build/release/speclab run configs/gamma_sweep.json --numerics f32-kv16 --threads 2 --out results/runs/f32-2t
@@ -24,7 +25,7 @@ Runs for the claim that every kind of machine predicts every other one:
     .venv/bin/python scripts/validate_devices.py results/runs/ladder/135M results/runs/ladder/500M --keep 135M-500M
     .venv/bin/python scripts/validate_devices.py results/runs/ladder/135M results/runs/ladder/1B --keep 135M-1B
 
-Uses the binary SPECLAB_BINARY, by default build/release/speclab, and else the standard library only.
+Uses the binary SPECLAB_BINARY (default: build/release/speclab) and the standard library only.
 """
 
 import argparse

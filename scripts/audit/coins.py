@@ -83,7 +83,8 @@ class Coins:
         return Coins([list(entry) for entry in self._path[: self._used]])
 
     def outcomes(self):
-        """The outcomes so far: 0 is "yes" of bernoulli and "below" of a comparison; categorical has the index."""
+        """The outcomes so far. 0 stands for "yes" of bernoulli and for "below" of a comparison; for categorical it is
+        the index."""
         return [taken for _, taken in self._path[: self._used]]
 
     def _choose(self, weights):

@@ -43,7 +43,7 @@ class TableResult:
 
 
 class Nonsense(Exception):
-    """The verifier raised an exception, returned what is no result, or misused the coins."""
+    """The verifier raised an exception, returned something that is not a result, or misused the coins."""
 
     def __init__(self, draft, outcomes, text):
         super().__init__(f"draft {list(draft)}, outcomes of the coins {outcomes}: {text}")
@@ -171,7 +171,7 @@ class _no_own_generators:
 
 
 def audit_tables(gamma, vocabularies, count, seed):
-    """The golden pair, and `count` random tables of each kind and vocabulary."""
+    """The golden pair (tables.golden), and `count` random tables of each kind and vocabulary size."""
     yield tables_module.golden(gamma)
     generator = np.random.default_rng(seed)
     for kind, vocab in itertools.product(tables_module.KINDS, vocabularies):

@@ -29,8 +29,8 @@ def _best_coupling(p, drafts):
 
 def optimal_transport(p, drafts, children, coins):
     """The best rule for one node: the emitted token has the law p, and it is one of the children as often as any rule allows
-    (Sun et al. 2023, arXiv 2310.15141). `drafts` is the law {children: P} that `children` was drawn from. A linear program of
-    at most transport.MOST_PAIRS variables; needs SciPy."""
+    (Sun et al. 2023, arXiv 2310.15141). `drafts` is the law {children: P} from which `children` was drawn. Solves a
+    linear program of at most transport.MOST_PAIRS variables. Needs SciPy."""
     row = _best_coupling(tuple(map(float, p)), tuple(drafts.items())).rows[tuple(children)]
     return list(row)[coins.categorical(row.values())]
 
@@ -61,8 +61,9 @@ def _pass(p, q, rho, i):
 def by_block(
     p, q, draft, coins, residual=lambda rho, p, q: positive(rho * p - q), last=lambda rho, p, q, draft: rho[-1]
 ):
-    """Sun et al. 2024 (arXiv 2403.10444): the longest prefix that passes its test. A negative control changes the residual, or
-    the test of the whole draft."""
+    """Sun et al. 2024 (arXiv 2403.10444): accepts the longest prefix that passes its test. A negative control passes
+    another `residual` (the law of the correction token) or another `last` (the probability of accepting the whole
+    draft)."""
     rho, gamma = _products(p, q, draft), len(draft)
     if coins.bernoulli(last(rho, p, q, draft)):
         return gamma, coins.categorical(p[gamma])
@@ -75,7 +76,7 @@ def by_block(
 
 
 def block_with_token_residual(p, q, draft, coins):
-    """Negative control: the acceptance of blocks, the correction of the token rule."""
+    """Negative control: accepts as the block rule does, but draws the correction token as the token rule does."""
     return by_block(p, q, draft, coins, residual=lambda rho, p, q: positive(p - q))
 
 
@@ -89,12 +90,13 @@ def _stops_at_first_rejection(p, q, draft, coins, scaled):
 
 
 def stops_with_token_residual(p, q, draft, coins):
-    """Negative control: tests the products one after the other and stops at the first that fails."""
+    """Negative control: tests the products of _products() one after the other and stops at the first that fails. Draws
+    the correction token as the token rule does."""
     return _stops_at_first_rejection(p, q, draft, coins, scaled=False)
 
 
 def stops_with_block_residual(p, q, draft, coins):
-    """Negative control: as stops_with_token_residual, but with the correction of blocks."""
+    """Negative control: as stops_with_token_residual, but draws the correction token as the block rule does."""
     return _stops_at_first_rejection(p, q, draft, coins, scaled=True)
 
 

@@ -1,6 +1,6 @@
-"""Optimal transport: of all joint laws of a draft and of what is emitted, the one that keeps most of the draft.
+"""Optimal transport: the best joint law of a draft and an outcome, which is the one that keeps most of the draft.
 
-The law of the draft and the law of what is emitted are given, so a linear program finds the best joint law (Sun et al.
+The law of the draft and the law of the outcome are given, so a linear program finds the best joint law (Sun et al.
 2023, arXiv 2310.15141, Section 3). HiGHS (in SciPy) solves the program. It has one variable for each pair of a draft
 and an outcome: V^(k + 1) variables for k children of one node and V tokens. So it is fit only for tests and for upper
 bounds on small vocabularies.
@@ -37,7 +37,8 @@ def independent_children(q, k):
 
 
 def children_without_replacement(q, k):
-    """The law {children: P} of k tokens, each drawn from q without the earlier ones; of fewer if q has fewer tokens."""
+    """The law {children: P} of k tokens, each drawn from q without the earlier ones. If q has fewer than k tokens, all
+    of them are drawn."""
     require_size(len(q) ** (k + 1), f"{k} children and {len(q)} tokens")
     support = [x for x in range(len(q)) if q[x] > 0]
     law = {}

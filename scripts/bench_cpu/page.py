@@ -65,7 +65,8 @@ def number(value, digits=3):
 
 
 def time_rows(results, start, single=None):
-    """Rows of a table: name, time, spread, time / time of one row, shares of bandwidth and peak, time / floor."""
+    """Rows of a table: name, time, spread, time / time of the same forward over one row, shares of bandwidth and peak,
+    time / floor."""
     rows = []
     for name in results.names(start):
         entry, us = results.median[name], results.us(name)
@@ -97,7 +98,7 @@ def forwards(record):
 
 
 def draft_from_cache(record):
-    """Compares the times of draft steps with the times of reads of as many bytes. A cache may hold the bytes of a draft
+    """Compares the time of a draft step with the time of reading as many bytes. A cache may hold the bytes of a draft
     step."""
     results = Results(record["classes"]["auto"])
     rows = [

@@ -3,12 +3,13 @@
 
     check_figures.py [ROOT]
 
-A measured figure is a number with a decimal point or with a unit, in text or in a table. Goals are not measured: what
-stands in a column "goal", and a number after ≥, ≤ or the word goal. Text in backticks is not looked at.
+A measured figure is a number with a decimal point or with a unit, in text or in a table. Goals do not count as
+measured: the cells of a column "goal", and a number after ≥, ≤, <, > or the word goal. The script skips text in
+backticks, comments, links and dates.
 
-results/cpu/README.md: each measured figure of a section must be on a page of that folder that the section links to,
-perhaps with more digits, and a percentage as a percentage. Scripts write those pages from their records
-(tests/python/pages/test_cpu_pages.py checks that). Whether the text says of a figure what the record says is not checked.
+results/cpu/README.md: each measured figure of a section must be on a page of that folder to which the section links.
+The page may show more digits. A percentage must be a percentage there too. Scripts write those pages from their records
+(tests/python/pages/test_cpu_pages.py checks that). This script does not check what the text says about a figure.
 A figure that follows from others is declared in a comment of its section, and its parts must be on those pages:
 
     <!-- 1.45 = 100 / 69 -->
@@ -77,7 +78,7 @@ def decimals(value):
 
 
 def holds(known, value):
-    """Whether one of the known numbers is the value when it is rounded to the value's digits."""
+    """Whether one of the known numbers equals the value after rounding to the digits of the value."""
     step = Decimal(1).scaleb(-decimals(value))
     return any(decimals(other) >= decimals(value) and abs(other - value) <= step / 2 for other in known)
 

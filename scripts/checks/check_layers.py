@@ -9,7 +9,7 @@ JSON or CUDA, and neither <chrono> nor <fstream>.
 Backends: files of core, strategies and experiments outside core/backend include no header of core/backend/cuda or
 core/backend/cpu, and do not compare the name of a backend. They ask the backend for the property that they need. The folders
 core/backend/cuda and core/backend/cpu include nothing of each other.
-In core, strategies and experiments, what goes to stderr is written by print_status() of core/base/standard_streams.h,
+In core, strategies and experiments, output to stderr is written by print_status() of core/base/standard_streams.h,
 because other ways of writing to stderr throw or end the program when stderr cannot be written.
 Sizes: a folder in core, experiments, scripts or tests holds at most 20 modules; files with the same stem are one
 module. A C++ or CUDA file has at most 600 lines (generated *_tables.cpp may be longer).

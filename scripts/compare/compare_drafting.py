@@ -3,14 +3,15 @@
 
     scripts/compare/compare_drafting.py --llama-cpp DIR [--python PYTHON] [--tokens 128] [--repeats 3] [--out FILE.json]
 
-Other programs: llama.cpp's examples lookup and lookahead (W 15, N 5, G 15 are fixed there) and its greedy decoding
-(lookup with an empty draft), from a checkout that was built beside this project, with bf16 weights. With --python also
-the prompt lookup and the greedy decoding of transformers; PYTHON is an interpreter with torch, transformers, gguf and
-accelerate. From SpecLab: the strategies that do the same, and those that the project recommends. In each repeat every
-program decodes every prompt once, in a seeded random order. The forward over the prompt does not count as a call, its
-time does not count, and neither do the tokens that it emits. It emits one token; with the prompt lookup of transformers
-it may emit several, because there it also verifies a draft. End tokens are suppressed, so that all texts have the same
-length. A speedup is relative to the program's own greedy decoding. Texts are compared with SpecLab's greedy text.
+From llama.cpp, the script runs the examples lookup and lookahead (W 15, N 5, G 15 are fixed there) and greedy decoding
+(lookup with an empty draft). DIR is a checkout that was built beside this project; its weights are bf16. With --python,
+the script also runs the prompt lookup and the greedy decoding of transformers; PYTHON is an interpreter with torch,
+transformers, gguf and accelerate. From SpecLab, it runs the strategies that do the same, and those that the project
+recommends. In each repeat every program decodes every prompt once, in a seeded random order. The forward over the
+prompt does not count: neither its call, nor its time, nor the tokens that it emits. It emits one token. With the prompt
+lookup of transformers it may emit several tokens, because there it also verifies a draft. End tokens are suppressed, so
+that all texts have the same length. A speedup is relative to the program's own greedy decoding. Texts are compared with
+SpecLab's greedy text.
 """
 
 import argparse
@@ -208,7 +209,8 @@ def speclab(args, name, prompt, tokens):
 
 
 def read_prompts(file, per_category):
-    """First turns, as {"id", "category", "question"}."""
+    """The first turn of the first `per_category` prompts of each category (0: of all), as {"id", "category",
+    "question"}."""
     prompts, seen = [], {}
     for line in file.read_text().splitlines():
         entry = json.loads(line)

@@ -145,12 +145,12 @@ def where_they_win(summary, peers):
 
 
 def same_tokens(agreement, contexts, length):
-    """At how many positions the greedy texts of each program and of SpecLab have the same token. agreement: name ->
+    """Text that says at how many positions a program's greedy text has the same token as SpecLab's. agreement: name ->
     number for each context."""
     return "\n".join(
         [
             f"Number of positions, of {length}, at which a greedy text has the same token as SpecLab's, "
-            "also after a difference:",
+            "including positions after a difference:",
             *(
                 f"  {name}: " + ", ".join(f"{n} at context {at}" for n, at in zip(counts, contexts, strict=True))
                 for name, counts in agreement.items()

@@ -1,6 +1,6 @@
 """Decodes greedily with transformers, with or without its prompt lookup, for scripts/compare/compare_drafting.py.
 
-Reads one JSON object per line and answers each with one.
+Reads one JSON object per line from standard input, and answers each with one line of JSON.
 
     PYTHON transformers_lookup.py MODEL.gguf THREADS DTYPE
     {"ids": [1, 2], "tokens": 64, "lookup": 10}

@@ -72,7 +72,7 @@ class Peer {
   }
 
   /// Feeds tokens at positions from, from + 1, ... of one sequence. Computes the logits of all rows if `all`
-  /// is true, else of the last row.
+  /// is true, otherwise only those of the last row.
   void forward(const llama_token* tokens, int count, int from, bool all) {
     batch_.n_tokens = count;
     for (int i = 0; i < count; ++i) {

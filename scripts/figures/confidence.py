@@ -1,5 +1,5 @@
-"""Does the draft know when it is right? Plots how often a drafted token was accepted against the forecast of its acceptance:
-the probability that the draft gave it, or the prediction of the controller that stops drafts."""
+"""Does the draft know when it is right? Plots the share of accepted tokens against the forecast of their acceptance.
+The forecast is the probability that the draft gave a token, or the prediction of the controller that stops drafts."""
 
 import math
 
@@ -78,8 +78,8 @@ FIGURES = [
     Figure(
         "confidence",
         "Draft confidence against acceptance",
-        "Top: share of tested tokens that were accepted, by their forecast: the draft's probability for them or, "
-        "with a controller, its prediction. With 95 % intervals. "
+        "Top: share of tested tokens that were accepted, with 95 % intervals, in bins of their forecast. The forecast "
+        "is the probability that the draft gave a token or, with a controller, the controller's prediction. "
         "Bins with fewer than 5 tokens are not shown. Grey line: share accepted = forecast. Bottom: how the tested "
         "tokens are spread over all bins.",
         draw,

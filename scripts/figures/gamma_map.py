@@ -82,8 +82,8 @@ FIGURES = [
         "optimal_gamma_map",
         "Optimal draft length",
         "Numbers and shades: the draft length with the largest speedup by Leviathan et al., Theorem 3.8 (0: drafting "
-        "does not pay). Points: one for each group of cases that differ only in draft length: alpha and c of its case "
-        "with the largest measured speedup.",
+        "does not pay). Each point stands for a group of cases that differ only in draft length. It shows alpha and c "
+        "of the case with the largest measured speedup.",
         draw,
     )
 ]

@@ -1,7 +1,8 @@
 """Figures of lookahead decoding and of Jacobi decoding.
 
-Lookahead decoding: the scaling law, maps over W, N and G, the speedup, the pool along a text, one recorded step as a
-picture, and steps divided over devices. Jacobi decoding: the iterates of one text."""
+Lookahead decoding with a window of W columns, n-grams of N tokens and at most G guesses: the scaling law, maps over W,
+N and G, the speedup, the pool of n-grams along a text, one recorded step as a picture, and steps divided over devices.
+Jacobi decoding: the iterates of one text."""
 
 import math
 
@@ -27,7 +28,8 @@ def lookahead_cases(run):
 
 
 def grid(run):
-    """The largest group of cases that differ in W, N and G alone, and its fit in the summary."""
+    """The fit in the summary of the largest group of cases that differ in W, N and G alone, and the cells of the group.
+    A cell is one of these cases: [(cell, case)]."""
     fits = run.summary.get("lookahead") or []
     if not fits:
         raise NotApplicable("no two cases of lookahead decoding that differ in W, N and G alone")
@@ -300,7 +302,7 @@ def draw_step(run):
 
 
 def draw_devices(run):
-    """Draws the setting that was measured at the most values of `devices`."""
+    """Draws the setting that was measured with the most values of `devices`."""
     settings = {}
     for each in run.summary.get("lookahead_devices") or []:
         if each["speedup"] is not None:
@@ -383,7 +385,7 @@ FIGURES = [
         "lookahead_scaling",
         "Scaling law of lookahead decoding",
         "Tokens per step against the operations of a step / those of an autoregressive step, for the cases with W = "
-        "G. Lines: the law of Fu et al. 2024 (Eq. 7) fitted to all cells of the grid.",
+        "G. Lines: the law of Fu et al. 2024 (Eq. 7), fitted to all cases that differ in W, N and G alone.",
         draw_scaling,
     ),
     Figure("lookahead_wn", "Tokens per step over W and N", "The cases with W = G.", draw_wn),

@@ -61,7 +61,7 @@ FIGURES = [
     Figure(
         "time_split",
         "Time per step",
-        "Mean time of one step by phase; at the end of each bar the tokens that a step emits (tau).",
+        "Mean time of one step by phase. The number at the end of a bar is tau, the tokens that a step emits.",
         draw,
     )
 ]

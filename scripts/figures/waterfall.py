@@ -72,7 +72,7 @@ FIGURES = [
     Figure(
         "waterfall",
         "From prediction to measurement",
-        "Each term multiplies the speedup. Costs come from a calibration between the lines, not from the case itself. "
+        "Each term multiplies the speedup. Costs come from a calibration between the texts, not from the case itself. "
         "Hatched: a term that lowers the speedup.",
         draw,
     )

@@ -1,4 +1,6 @@
-"""What a controller does on held-out texts: its predictions, their calibration, and the threshold with the least time per token."""
+"""What a controller does on held-out texts. A controller predicts whether the target accepts a drafted token, and a
+draft ends at a threshold of this prediction. Computes the predictions, their calibration, and the threshold with the
+least time per token."""
 
 import numpy as np
 from controller_samples import Refused
@@ -19,7 +21,8 @@ def predict(controller, features):
 
 
 def reliability(predicted, accepted, bins=10):
-    """Brier score, expected calibration error and bins of equal numbers of tokens, as core/theory/reliability.h has them."""
+    """Brier score, expected calibration error and bins of equal numbers of tokens, as core/theory/reliability.h defines
+    them."""
     order = np.argsort(predicted, kind="stable")
     forecast, outcome = np.asarray(predicted, dtype=float)[order], np.asarray(accepted, dtype=float)[order]
     count, begin, found, ece = len(forecast), 0, [], 0.0
@@ -83,7 +86,8 @@ class StepTimes:
         self.other = costs["other_ns"]
 
     def target(self, rows):
-        """Time of a forward; beyond the calibrated rows the last slope goes on."""
+        """Time of a forward over this many rows. Beyond the calibrated numbers of rows, it grows with the last
+        slope."""
         if rows > self.rows[-1] and len(self.rows) > 1:
             slope = (self.ns[-1] - self.ns[-2]) / (self.rows[-1] - self.rows[-2])
             return self.ns[-1] + slope * (rows - self.rows[-1])

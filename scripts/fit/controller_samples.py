@@ -1,9 +1,10 @@
 """What a trace says about drafted tokens: the features of each token, and whether the text confirms it.
 
-A trace drafts at every position of the target's texts (`speclab trace`, configs/trace.json). A token is labelled if all
-tokens before it in its draft are those of the text and the text is long enough: 1 if the token is that of the text, which is
-when the target accepts it, else 0. So the text must not depend on the drafts, which it does above temperature 0 with
-independent coins. Tokens after a wrong one have no label, because no rule tests them.
+A trace drafts at every position of the target's texts (`speclab trace`, configs/trace.json). A drafted token has a
+label if all tokens before it in its draft equal the text, and the text reaches its position. The label is 1 if the
+token equals the token of the text there, because then the target accepts it; otherwise it is 0. This holds only if the
+text does not depend on the drafts. Above temperature 0 with independent coins it does depend on them, so such a trace
+is refused. Tokens after a wrong one have no label, because no rule tests them.
 """
 
 import dataclasses
@@ -26,10 +27,11 @@ class Refused(Exception):
 
 @dataclasses.dataclass
 class Text:
-    """A text with the drafts at its positions: draft i begins after token i and has the tokens begin[i] to begin[i + 1]."""
+    """A text with the drafts at its positions. Draft i begins after token i; its tokens are the rows begin[i] to
+    begin[i + 1] - 1 of Samples."""
 
     prompt: str
-    begin: np.ndarray  # [positions + 1], rows of Samples
+    begin: np.ndarray  # [positions + 1]
     matching: np.ndarray  # [positions]: tokens before the first that differs from the text
 
 
@@ -107,7 +109,7 @@ class Samples:
         return self.top[:, rank - 1]
 
     def of_prompts(self, prompts):
-        """The texts of these prompts, and which rows they have."""
+        """The texts of these prompts, and a mask of the rows of Samples that belong to them."""
         texts = [text for text in self.texts if text.prompt in prompts]
         rows = np.zeros(len(self.top), dtype=bool)
         for text in texts:
@@ -116,7 +118,7 @@ class Samples:
 
 
 def traced_case(run, wanted=None):
-    """The case of the trace with this id; without an id, the only one of a draft that has the largest probabilities."""
+    """The traced case with this id. Without an id: the only traced case whose record has the largest probabilities."""
     found = [
         case
         for case in run.speculative

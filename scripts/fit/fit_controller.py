@@ -8,9 +8,10 @@ TRACE: a trace whose records have the entropy and the largest probabilities of e
 prompts must be of split "fit" (configs/prompts/*.jsonl), because a controller must not be trained on prompts on which it is
 measured. Every fourth prompt is held out of the training: the threshold is chosen and the calibration is reported on these.
 
-Both controllers are a network with one hidden layer of ReLU units (scikit-learn, MLPClassifier, L-BFGS) that predicts whether the
-target accepts a drafted token if it accepted those before it. Labels: 1 if the token is that of the target's text, else 0,
-for all tokens whose predecessors are those of the text. Loss: -(w_acc y log p + w_rej (1 - y) log(1 - p)), with L2 decay.
+Each controller is a network with one hidden layer of ReLU units (scikit-learn, MLPClassifier, L-BFGS). It predicts
+whether the target accepts a drafted token if it accepted those before it. Labels: 1 if the token is that of the
+target's text, else 0, for all tokens whose predecessors are those of the text. Loss: -(w_acc y log p + w_rej (1 - y)
+log(1 - p)), with L2 decay.
 
 disco (Mamou et al. 2024, arXiv 2405.04304): the k largest probabilities of the row (--top, default 10), its entropy, and the
 place of the token in the draft; w_rej = w_acc = 1. A draft stops after a token with p below the threshold.
@@ -20,7 +21,7 @@ and the product of the draft's probabilities so far; w_acc = 1 and w_rej = 6, th
 their calibration error is large by intent.
 
 The threshold is the one with the least time per token when the held-out texts are replayed with the calibrated times of the trace
-(.05, .10, ... .95). `speclab replay TRACE --search --controller FILE` tries more of them, and other lengths.
+(.05, .10, ... .95). `speclab replay TRACE --search --controller FILE` tries more thresholds, and other draft lengths.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def train(features, accepted, rejection_weight, hidden, decay, seed):
         random_state=seed,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the report says so
+        warnings.simplefilter("ignore", ConvergenceWarning)  # report() tells the user instead
         network.fit((features - mean) / scale, accepted, sample_weight=np.where(accepted, 1.0, rejection_weight))
     short = lambda values: [float(f"{value:.7g}") for value in values]
     layers = [
@@ -151,7 +152,7 @@ def fit(options):
 
 
 def report(controller):
-    """What people want to know of a controller."""
+    """The lines of a report about a controller."""
     training, held_out = controller["training"], controller["held_out"]
     own, confidence = held_out["calibration"], held_out["confidence_calibration"]
     yield f"{controller['schedule']} for {controller['draft']['name']}, on {training['target']}"
@@ -186,8 +187,8 @@ def parse(arguments):
     parser.add_argument("--hidden", type=whole, default=16, help="hidden units; at most 64")
     parser.add_argument("--decay", type=float, default=1.0, help="strength of the L2 decay")
     parser.add_argument("--rejection-weight", type=float, help="w_rej; default 1 for disco, 6 for specdec_pp")
-    parser.add_argument("--threshold", type=float, help="do not choose a threshold, take this one")
-    parser.add_argument("--seed", type=int, default=1, help="of the first weights")
+    parser.add_argument("--threshold", type=float, help="use this threshold instead of choosing one")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the initial weights")
     options = parser.parse_args(arguments)
     if options.top > 16:
         parser.error(f"--top {options.top}: expected at most 16")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fits the `trust` of the strategy composition: a factor on the frequency of a copy after 1, 2, ... matching tokens.
+"""Fits the `trust` of the strategy composition: factors that turn the frequency of a copied token into the probability
+that it is right, one factor for each number of matching tokens before it.
 
     build/release/speclab run configs/fit_texts.json --out results/runs/fit_texts
     .venv/bin/python scripts/fit/fit_trust.py results/runs/fit_texts --out results/fits/composition_trust.json

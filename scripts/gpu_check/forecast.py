@@ -12,11 +12,12 @@ Equations, for n rows of one sequence after `context` committed tokens:
     forward           = sum of the times of its kernels + launches x gap(form)
     persistent form   = sum of the floors + tasks x (barrier + ramp of a task) + gap
 
-The ramp is the time until the first bytes arrive and until the last block ends. `bytes` are read from memory or written
-to it: weights in bf16 once, keys and values in bf16, activations in float or bf16. Activations that each block of a
-linear layer reads again count as on-chip bytes. Perfect overlap of the three terms is assumed, so a floor is a lower
-bound.
-Launches are assumed not to overlap, as with --kernels serial. The default overlaps them on sm_90 and should be faster.
+The form says how the kernels of a forward are launched: one by one ("launches"), as a CUDA graph ("graph"), or as one
+persistent kernel ("persistent"). The ramp is the time until the first bytes arrive and until the last block ends.
+`bytes` are read from memory or written to it: weights in bf16 once, keys and values in bf16, activations in float or
+bf16. Activations that each block of a linear layer reads again count as on-chip bytes. Perfect overlap of the three
+terms is assumed, so a floor is a lower bound. Launches are assumed not to overlap, as with --kernels serial. The
+default overlaps them on sm_90 and should be faster.
 
 The launches of a forward are LAYER_KERNELS and FORWARD_KERNELS. A test compares them with what the program launches on the simulated
 GPU (tests/on_device/forecast_test.cpp), so a change of the program must be made here too. Uses the standard library
@@ -33,9 +34,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FILE = ROOT / "results/gpu/forecast.json"
 
-# Kernels of a forward that launches each kernel by itself: those of a layer, and the others. One row: the products
-# compute the norms themselves.
-# More rows: each of the two norms of a layer is a kernel. The products of a layer are QKV, output, gate and up, down.
+# Kernels of a forward in the form "launches": those of a layer, and the others. The products of a layer are QKV,
+# output, gate and up, down. With one row, these products compute the norms themselves. With more rows, each of the two
+# norms of a layer is a kernel.
 # At up to 16 rows the rotation is a part of the product before it, unless a block of this product has one tile of outputs (rotates()).
 # At one row and up to eight splits of the context, the sum of attention is a part of the product after it. launches()
 # assumes that a context has no more than eight splits.
@@ -272,7 +273,8 @@ def other_kernels(shape, n):
 
 
 def law_kernels(vocab, n, greedy):
-    """Laws of n rows. At temperature 0 the largest logit is all that is needed."""
+    """The kernels that turn the logits of n rows into laws (probabilities). At temperature 0 the largest logit is
+    enough."""
     largest = Kernel("largest logits", 1, n * vocab * 4)
     weights = Kernel("standardise", 1, (STANDARDISE_PASSES[0] - 1) * n * vocab * 4)
     return [largest] if greedy else [largest, weights]
@@ -294,7 +296,8 @@ def cut(device, vocab, n, form="launches"):
 
 
 def accept_kernel(vocab, greedy):
-    """The verdict. It reads two whole rows if it rejects a token that was drawn from a law, so not at temperature 0."""
+    """The kernel that accepts or rejects the drafted tokens. To reject a token that was drawn from a law, it reads two
+    whole rows. At temperature 0 no token is drawn, so it reads none."""
     steps = ACCEPT_STEPS[0]
     if greedy:
         return Kernel("accept", 1, 0, blocks=1, dependent=steps["walk"])
@@ -304,7 +307,8 @@ def accept_kernel(vocab, greedy):
 
 
 def step_kernels(vocab, n, layers, kv, moved, greedy=False):
-    """What follows the target's forward in a step: laws of the rows, verdict, and the accepted rows of the KV cache."""
+    """The kernels after the target's forward in a step. They compute the laws of the rows, accept or reject the draft,
+    and move the accepted rows of the KV cache."""
     return [
         *law_kernels(vocab, n, greedy),
         accept_kernel(vocab, greedy),
@@ -317,7 +321,7 @@ def forward_kernels(shape, n, context):
 
 
 def launches(shape, n):
-    """Number of launches of a forward of n rows that launches each kernel by itself."""
+    """Number of launches of a forward of n rows in the form "launches"."""
     per_layer = sum(LAYER_KERNELS["one_row" if n == 1 else "few_rows" if n <= FEW_ROWS else "many_rows"].values())
     if n <= FEW_ROWS and not rotates(shape):
         per_layer += 1

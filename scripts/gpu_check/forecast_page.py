@@ -10,7 +10,7 @@ def table(header, rows):
 
 
 def forecast_of(folder):
-    """The GPU of the forecast that a folder is named after; None for another GPU."""
+    """The GPU of the forecast whose name is part of the name of the folder; None if there is none."""
     return next((gpu for name, gpu in forecast.DEVICES.items() if name.lower() in folder.lower()), None)
 
 

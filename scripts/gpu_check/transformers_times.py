@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Times generation with Hugging Face transformers (`generate()`) on SpecLab's target: plain, with prompt lookup, and assisted. It is
-greedy, with batch 1, and in bf16 on a GPU.
+"""Times generation with Hugging Face transformers (`generate()`) on SpecLab's target: plain, with prompt lookup, and
+assisted. Decoding is greedy, with batch 1, and in bf16 on a GPU.
 
     transformers_times.py --model FILE.gguf [--backend cuda] [--device N]
 

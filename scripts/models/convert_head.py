@@ -3,10 +3,11 @@
 
     scripts/models/convert_head.py FOLDER OUT --layers N
 
-FOLDER is a published head of Medusa, Hydra, EAGLE, EAGLE-3 or an MLP speculator: config.json and one .pt, .pth or .bin file of weights.
---layers is the number of layers of the target, which such a head does not say. A file of PyTorch is a pickle and may contain code. It is read with
-weights_only=True, so a file with anything but tensors is refused and nothing of it runs. Needs torch and safetensors
-(scripts/train/requirements.txt). The card is described in core/model/heads/head_card.h.
+FOLDER is a published head of Medusa, Hydra, EAGLE, EAGLE-3 or an MLP speculator: config.json and one .pt, .pth or .bin
+file of weights. --layers is the number of layers of the target, which these files do not contain. A file of PyTorch is
+a pickle and may contain code. It is read with weights_only=True, so a file with anything but tensors is refused and
+nothing of it runs. Needs torch and safetensors (scripts/train/requirements.txt). The card is described in
+core/model/heads/head_card.h.
 """
 
 import argparse
@@ -28,7 +29,7 @@ def shape_of(shapes, name):
 
 def medusa(config, shapes):
     blocks = config.get("medusa_num_layers", 1)
-    heads = 0  # the number in some config.json is wrong
+    heads = 0  # counted, because the number in some config.json files is wrong
     while f"{heads}.{blocks}.weight" in shapes:
         heads += 1
     vocab, hidden = shape_of(shapes, f"0.{blocks}.weight")
@@ -98,7 +99,8 @@ def eagle(config, shapes):
 
 
 def eagle_taps(config, layers):
-    """The states that the published code of EAGLE-3 reads."""
+    """The states of the target that the head reads: for EAGLE-3 those that its published code reads, for EAGLE the
+    state after the final norm."""
     if "draft_vocab_size" not in config:
         return ["final_norm"]
     if layers < 7:
@@ -175,7 +177,7 @@ def load(file):
         fail(f"{file} holds more than tensors, so it is not read: {str(error).splitlines()[0]}")
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         fail(f"{file} is not a dictionary of tensors")
-    # Modules that share a tensor get copies, which safetensors asks for.
+    # Modules that share a tensor get copies, because safetensors refuses shared tensors.
     tensors = {
         plain_name(name): value.clone().contiguous() for name, value in state.items() if value.is_floating_point()
     }

@@ -2,13 +2,14 @@
 
     scripts/oracle/heads.py [--check]     writes tests/golden/heads/NAME/{config.json,weights,golden.json}
 
-The modules have the structure and the names of the published code: Medusa (FasterDecoding/Medusa), Hydra with and without prefix
-attention (zankner/Hydra), the MLP speculator (foundation-model-stack/fms-extras), and EAGLE and EAGLE-3 (SafeAILab/EAGLE), each with its
-own config.json and file name. All heads are for the tiny target tests/golden/families/llama, whose embedding Hydra and EAGLE read. bf16
-holds all weights exactly. A head of EAGLE reads a text of POSITIONS states, and then drafts two chains below it from its own features.
-tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. Two more folders have a block draft in the layout of
-DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout; block_oracle_test.cpp compares them.
---check writes nothing and exits 1 if a golden file differs by more than rounding.
+The modules have the structure and the names of the published code: Medusa (FasterDecoding/Medusa), Hydra with and
+without prefix attention (zankner/Hydra), the MLP speculator (foundation-model-stack/fms-extras), and EAGLE and EAGLE-3
+(SafeAILab/EAGLE), each with its own config.json and file name. All heads are for the tiny target
+tests/golden/families/llama, whose embedding Hydra and EAGLE read. bf16 holds all weights exactly. A head of EAGLE reads
+a text of POSITIONS states. Then it drafts two chains after the text from its own features.
+tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. Two more folders have a block draft in
+the layout of DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout;
+block_oracle_test.cpp compares them. --check writes nothing and exits 1 if a golden file differs by more than rounding.
 """
 
 import argparse
@@ -48,7 +49,7 @@ class Block(nn.Module):
 class Medusa(nn.ModuleList):
     def __init__(self, config, heads, layers):
         width, vocab = config.hidden_size, config.vocab_size
-        # As in the published code, the blocks of a head are one module.
+        # As in the published code, all blocks of a head are the same module, with the same weights.
         super().__init__(
             nn.Sequential(*([Block(width)] * layers), nn.Linear(width, vocab, bias=False)) for _ in range(heads)
         )
@@ -366,7 +367,7 @@ PASS = {
 
 
 def make_block(target):
-    """A block after POSITIONS positions, whose states do not come from a text."""
+    """A block draft after POSITIONS positions with random states."""
     module = DFlash(target.config.hidden_size, DFLASH).eval()
     randomise(module)
     states = torch.randn(POSITIONS, module.fc.in_features).bfloat16().float()
@@ -380,7 +381,7 @@ def make_block(target):
 
 
 def make_pass(target):
-    """The target's rows at a pending token and the look-ahead embeddings after a text."""
+    """The target's logits at the last token of a text and at the look-ahead embeddings after it."""
     lookahead = torch.randn(PASS["shape"]["heads"], target.config.hidden_size).bfloat16().float()
     text = torch.randint(target.config.vocab_size, (POSITIONS,))
     with torch.inference_mode():
@@ -416,7 +417,7 @@ def rounded(logits):
 
 
 def eagle_golden(module, states, target):
-    """Logits of all positions of a text, and of two drafted chains below it. Each is computed from scratch."""
+    """Logits of all positions of a text, and of two drafted chains after it. Each row is computed from scratch."""
     embed, vocab = target.get_input_embeddings(), target.config.vocab_size
     tokens, chains = torch.randint(vocab, (len(states),)), torch.randint(vocab, (2, 2))
     with torch.inference_mode():

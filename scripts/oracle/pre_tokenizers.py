@@ -5,12 +5,11 @@
 
 The script combines one vocabulary of 1,000 tokens with several pre-tokenisers. The vocabulary was learnt without a
 pre-tokeniser, so that its merges reach across words. The pre-tokenisers are those of GPT-2, Llama 3, Qwen 2, SmolLM and
-DeepSeek (LLM, Coder, V3) as their tokenizer.json spell them, and llama.cpp's default one (llama_cpp.py compares it with
-llama.cpp). The ids come from Hugging Face's `tokenizers`; the file stores one hash for each of the strings of
-tokenizer.py. For DeepSeek and for llama.cpp's default it also covers every code point below U+40000 (tokenizer.py covers
-the code points for SmolLM, Llama 3 and Qwen 2).
-For more strings: --strings 100000 --write FILE, and SPECLAB_PRE_TOKENIZER_GOLDEN=FILE for the C++ test. --check writes
-nothing and exits 1 if the golden file would change.
+DeepSeek (LLM, Coder, V3) as their tokenizer.json files write them, and llama.cpp's default one (llama_cpp.py compares
+it with llama.cpp). The ids come from Hugging Face's `tokenizers`; the file stores one hash for each of the strings of
+tokenizer.py. For DeepSeek and for llama.cpp's default it also covers every code point below U+40000 (tokenizer.py
+covers the code points for SmolLM, Llama 3 and Qwen 2). For more strings: --strings 100000 --write FILE, and
+SPECLAB_PRE_TOKENIZER_GOLDEN=FILE for the C++ test. --check writes nothing and exits 1 if the golden file would change.
 """
 
 import hashlib
@@ -39,7 +38,8 @@ def sequence(*steps):
 
 
 def deepseek_letters():
-    """Reads the expression of DeepSeek LLM from the C++ source, where it is written as code points. So there is no second copy here."""
+    """Reads the expression of DeepSeek LLM from the C++ source, where it is written as code points. So this file needs
+    no copy of it."""
     source = (ROOT / "core/model/text/tokenizer_split_patterns.cpp").read_text()
     literal = re.search(r"kLetterSet =\n(.*?);", source, re.S).group(1)
     text = "".join(re.findall(r'"(.*?)"', literal))

@@ -5,8 +5,8 @@
 
 The largest acceptance of k drafted children of a node is the value of a linear program. Its variables are a joint law of
 the children and the emitted token. The law of the children is given, and the law of the token is the target's. The value is
-the largest mass of the cases in which the token is among the children (scripts/audit/transport.py). HiGHS (in scipy) solves
-it for random rows. A row is a list of whole numbers, some of them 0, divided by their sum.
+the largest probability that the token is among the children (scripts/audit/transport.py). HiGHS (in scipy) solves the
+program for random rows. A row is a list of whole numbers, some of them 0, divided by their sum.
 --check writes nothing and exits 1 if the golden file would change.
 """
 

@@ -9,11 +9,12 @@ CHOSEN_ON, MEASURED_ON: runs of one config (configs/budget_best_fixed.json) on d
 category, the fixed setting that is fastest in CHOSEN_ON is chosen. In MEASURED_ON its speed is compared with that of auto. So
 the fixed setting is not chosen on the prompts on which it is measured. "all": one setting for all categories.
 
---filter prints a regular expression for `speclab run --filter`. It keeps the cases with auto and the chosen settings, so that
-MEASURED_ON does not have to repeat the whole sweep.
+--filter prints a regular expression for `speclab run --filter`. It matches the cases with auto and the chosen settings,
+so that MEASURED_ON does not have to repeat the whole sweep.
 
-With one RUN (configs/budget.json), the page compares every case with "budget": "auto" with autoregressive decoding, and says
-whether it has at least GOAL of its speed. The exit code is 1 if a case has less by more than noise.
+With one RUN (configs/budget.json), the page compares every case that has "budget": "auto" with autoregressive decoding,
+and says whether the case reaches at least GOAL times the speed of autoregressive decoding. The exit code is 1 if a case
+is slower than that by more than noise.
 
 A case with the option "budget": "auto" is compared with the cases of the same strategy and the same draft models that have
 "budget": "fixed". Speeds are those of the decoding: time per emitted token of autoregressive decoding / that of the case.
@@ -49,7 +50,8 @@ class Sweep(PairedRun):
             group[budget].append(case.id)
 
     def compared(self):
-        """Groups that have auto, by name. Throws BadRun for two cases with auto in a group."""
+        """The groups that have a case with auto, by (strategy, draft). Raises BadRun for two cases with auto in a
+        group."""
         for (strategy, draft), group in self.groups.items():
             if len(group["auto"]) > 1:
                 raise BadRun(

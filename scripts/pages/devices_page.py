@@ -11,8 +11,9 @@ check   exits with 1 if the page is not what `write` would write
 figure  draws what `speclab simulate RUN --sweep AXIS --json` or `--timeline KIND --json` printed, for any run
 
 Every number on the page comes from a committed record and a device file; the page shows the commands. The validations are those that
-scripts/validate_devices.py --keep left in results/devices. Needs the target model of the quickstart, whose shape the devices
-price (scripts/get_model.sh), and the binary SPECLAB_BINARY, by default build/release/speclab.
+scripts/validate_devices.py --keep left in results/devices. Needs the target model of the quickstart
+(scripts/get_model.sh), because the simulated times depend on its shape, and the binary SPECLAB_BINARY, by default
+build/release/speclab.
 """
 
 import argparse

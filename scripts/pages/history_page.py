@@ -37,10 +37,10 @@ Written by `scripts/history.py page` from [history.jsonl](history.jsonl); do not
 
 - A section is a workload: target, prompts, seeds and length of the texts. Its records are numbered by date. A letter stands for a machine (device, cache, threads, numerics class).
 - **speedup**: that of the last record, with its 95 % interval. **trend**: for each machine, its letter and the speedups of its records, one bar each. Its first speedup is ▄; a bar one level higher or lower is 3 % faster or slower. A dot: the record has no speedup of the case.
-- **t(n)**: time of the target's forward over the n rows that a step of the case has on average, divided by the time of a forward over one row; in brackets n. It is interpolated between the calibrated row counts of the last record.
+- **t(n)**: time of the target's forward over the n rows that a step of the case has on average, divided by the time of a forward over one row; n is in brackets. t(n) is interpolated between the calibrated row counts of the last record.
 - **calls**, **operations**: forwards of the target and of the draft, and 10⁹ operations, per token.
 - **changes**: "n (commit): ..." is a change at record n. Either a count differs from that of the last record before it with the same numerics class, or a ratio of times has a change point among the records of one machine. *last*: the last record
-  of a machine alone lies further from the level before it than noise explains. Records of a busy machine take no part in the ratios of times.
+  of a machine differs from the level before it by more than noise explains. Records of a busy machine take no part in the ratios of times.
 """
 
 
@@ -55,7 +55,8 @@ def noise_of(line, values):
 
 
 def standardised(values, noises):
-    """log(values) in units of their noise. From six values on, the noise is that of their own differences if this is larger."""
+    """log(values) in units of their noise. With six values or more, the noise comes from their differences if that is
+    larger."""
     logs = np.log(values)
     noise = float(np.median(noises))
     if len(logs) >= 6:
@@ -67,10 +68,11 @@ def standardised(values, noises):
 
 
 def without_outliers(signal):
-    """Replaces each value of a signal of unit noise that lies above all its neighbours, or below all of them, by more than noise explains.
+    """Smooths a signal of unit noise: replaces each value that lies further above all its neighbours, or further below
+    all of them, than noise explains.
 
-    The mean of the neighbours takes its place, because a single value is no level. At the end of a series it may be the first of a new
-    level, which last_is_off() reports.
+    The mean of the neighbours takes its place, because a single value is no level. The last value of a series may be
+    the first of a new level; last_is_off() reports it.
     """
     out = list(signal)
     for place, value in enumerate(signal):

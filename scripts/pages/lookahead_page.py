@@ -14,7 +14,7 @@ import json
 import pathlib
 import sys
 
-CELLS = 6  # a law is shown only if it was fitted to at least this many cells
+CELLS = 6  # a law is shown only if it was fitted to at least this many cases
 VERDICT = "verdict/verdict.json"  # file in RUN that `speclab lookahead RUN --measure` writes
 FEW_PROMPTS = 10  # an interval over fewer prompts than this shows the number of prompts
 TIMED = ("speedup", "tokens_per_second", "ms_per_token")
@@ -139,7 +139,7 @@ class Page:
     def held_out(self, tests):
         kinds = {"prompts": "no cell, half of the prompts", "cells": "half of the cells; similar cells stay in the fit"}
         self.parts.append(
-            'Median error of the law\'s τ on cells or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
+            'Median error of the law\'s τ on cells (cases of the grid) or prompts that the fit has not seen; "by the mean" is the error if the mean of the fitted cells is the prediction. '
             "Interpolated cells lie in the convex hull of the fitted cells; the others are extrapolated.\n"
         )
         rows = []

@@ -76,12 +76,13 @@ class PairedRun:
 
 
 def ratio(fast, slow):
-    """The speed of `fast` / the speed of `slow`, two Times, as a statistic of prompts for interval()."""
+    """The speed of `fast` / the speed of `slow` as a function of prompts, for interval(). Both have a method
+    per_token(prompts)."""
     return lambda prompts: slow.per_token(prompts) / fast.per_token(prompts)
 
 
 def interval(prompts, statistic, noise):
-    """The interval of a statistic of prompts, widened by the noise; None for one prompt."""
+    """The interval of statistic(prompts), widened by the noise; None for one prompt."""
     if len(prompts) < 2:
         return None
     rng = random.Random(1)

@@ -9,13 +9,13 @@ writes nothing.
 
 For each table the page has the published value, the value measured here, and the speedup with the times of the device of the
 paper: `speclab simulate` takes the acceptance of the run and the times of a device file, so these columns say "simulated". The shape
-of a table is the order of its numbers: each pair of numbers of one metric and one paper is compared. Where the order here
-is the opposite one, the page says whether a device restores it (then the costs are the reason) or none does (then the
-acceptance is), and shows the reasons that the config gives. Speedups that differ by no more than the noise between repeats
-of the run have no order.
+of a table is the order of its numbers: each pair of numbers of one metric and one paper is compared. If a pair has the
+opposite order here, the page says whether the times of one of the devices restore the published order. If so, the costs
+of this machine are the reason; if not, the acceptance is. The page also shows the reasons that the config gives.
+Speedups that differ by no more than the noise between repeats of the run have no order.
 
 A run of another config, an unfinished run, a run that lacks a case with a published number, and a device without a file
-are refused. Uses the binary SPECLAB_BINARY, by default build/release/speclab, and else the standard library only.
+are refused. Uses the binary SPECLAB_BINARY (default: build/release/speclab) and the standard library only.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def read_json(file):
 
 
 def read_run(folder, tables, root):
-    """The table that a run repeats, and the run. Throws BadRun for a run that repeats none."""
+    """The table that a run repeats, and the run. Raises BadRun for a run that repeats no table."""
     run = Run(folder)
     name = run.summary.get("name")
     table = next((one for one in tables if one.name == name), None)
@@ -91,7 +91,7 @@ def require_devices(table, root):
 
 @contextlib.contextmanager
 def with_lines(run):
-    """A folder of the run with its raw lines and "", or None and the reason why there is none."""
+    """Yields a folder of the run that has its raw lines, and "". If there is no such folder: None, and the reason."""
     if run.has_lines:
         yield run.folder, ""
         return
@@ -126,7 +126,7 @@ class Row:
 
 
 def rows_of(published, run):
-    """The numbers in `published` of a config, with those of a run of it."""
+    """The numbers in `published` of a config, each with the number that a run of this config measured."""
     cases = {case.id: case for case in run.cases}
     rows = []
     for quote in published:
@@ -161,7 +161,7 @@ def one_setting_apart(pair):
 
 def order(pair, value, noise=0.0):
     """1 if the two values have the published order, -1 if they have the opposite one, 0 if they are too close, None if
-    one of them does not exist. noise: the largest relative difference that is none."""
+    one of them does not exist. noise: relative differences up to this one are too close."""
     a, b = pair
     values = value(a), value(b)
     if None in values:
@@ -309,7 +309,9 @@ class Page:
                     "machine are the reason."
                 )
             if restored < len(speedups):
-                words.append(f"{pairs_have(len(speedups) - restored)} it on every device above: acceptance differs.")
+                words.append(
+                    f"{pairs_have(len(speedups) - restored)} the published order on no device above: acceptance differs."
+                )
         return [" ".join(words)]
 
 

@@ -1,8 +1,8 @@
-"""The published tables that configs repeat: which config, which numbers, and with the times of which devices
-the speedup of a run is calculated.
+"""The published tables that configs repeat. For each: the config, the published numbers, and the devices whose times
+are used to calculate the speedup of a run.
 
-TABLES is read by paper_page.py. A new table is a config with "published" and an entry here; configs/paper/README.md has a line for
-each of them.
+paper_page.py reads TABLES. A new table is a config with "published" and an entry here; configs/paper/README.md has a
+line for each of them.
 """
 
 import dataclasses

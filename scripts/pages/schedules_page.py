@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sets every schedule, and every selection among drafters, beside the best constant draft length and beside hindsight.
+"""Compares every schedule, and every selection among drafters, with the best constant draft length and with hindsight.
 
     scripts/pages/schedules_page.py RUN [--chosen-on OTHER] [--replay FILE]... [--out FILE]
 
@@ -8,13 +8,13 @@ strategy and draft the page has a table: the constant lengths, then the cases wi
 "auto", which also chooses the length. Each is compared with the fastest constant length, paired by prompt, with an
 interval over prompts that is widened by the noise of speedups between repeats. The verdict says "faster" or "slower"
 only if the interval does not hold 1. Cases of the strategy `selection`, which chooses among several drafters
-(configs/selection.json), have a table of their own. They are compared with the fastest case of a single drafter that has
-a fixed amount.
+(configs/selection.json), have a table of their own. They are compared with the fastest case of a single drafter that
+drafts a fixed amount ("budget": "fixed" and, if it has a schedule, a constant length).
 
 The fastest fixed case is chosen on the prompts of RUN itself, which favours it a little. With --chosen-on OTHER, a
 run of the same cases on other prompts, it is chosen there.
 
---replay FILE: what `speclab replay TRACE --json` printed for a trace of the same draft and prompts; any number of times.
+--replay FILE: what `speclab replay TRACE --json` printed for a trace of the same draft and prompts; may be repeated.
 The page then shows the speedups that only hindsight allows, and for each case the replayed speedup of its setting and
 its regret: the time that a token takes longer than with the best length of each step. These numbers are computed from
 the trace and not measured.
@@ -104,7 +104,7 @@ class Schedules(PairedRun):
         return min(constants, key=lambda case: self.times[case.id].per_token(self.prompts()))
 
     def fastest_alone(self):
-        """The fastest case that has one drafter and a fixed amount."""
+        """The fastest case that has one drafter and drafts a fixed amount."""
         alone = [
             case
             for case in self.run.speculative
@@ -132,7 +132,7 @@ def verdict(bounds):
 
 
 def read_replays(files):
-    """The traces of outputs of `speclab replay --json`. Throws BadRun for other files."""
+    """The traces in these outputs of `speclab replay --json`. Raises BadRun for other files."""
     traces = []
     for file in files:
         try:
@@ -224,7 +224,7 @@ def calibration_lines(cases):
 
 
 def oracle_lines(traces):
-    """What hindsight allows, by the first trace that has costs."""
+    """The speedups that hindsight allows, from the first trace that has costs."""
     for trace in traces:
         if trace.get("oracles"):
             rows = [
@@ -236,7 +236,7 @@ def oracle_lines(traces):
 
 
 def page(measured, chosen=None, traces=()):
-    """chosen: the run in which the best constant length is chosen; the same run without it."""
+    """chosen: the run in which the best constant length is chosen; None: it is chosen in `measured`."""
     noise = measured.noise
     where = f"{len(chosen.plain.by_prompt)} other prompts" if chosen else "the same prompts, which favours it"
     lines = [

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the CMake options with which scripts/quickstart.sh configures build/release. They build only the program, with code for the GPUs
+# Prints the CMake options with which scripts/quickstart.sh configures build/release. With them only the program is built, with code for the GPUs
 # of this machine if nvcc is installed and a GPU has sm_80 or newer. A folder that was configured with tests keeps the tests,
 # so that nothing is compiled twice.
 set -euo pipefail

@@ -12,7 +12,7 @@ COLUMNS = [
         VERDICT,
         "verdict",
         "",
-        "the speedup against 1, by its interval, which is widened by the noise between repeats where the run knows it",
+        "the speedup compared with 1. Its interval decides; it is widened by the noise between repeats, if there are repeats",
     ),
     (PREDICTED, "predicted", "{:.2f}", "speedup predicted from the acceptance and the calibrated times of forwards"),
     (
@@ -73,7 +73,8 @@ def cell(case, name, pattern):
 
 
 def columns_of(run):
-    """The columns that the run has values for. The number of prompts is one if it differs; otherwise intervals_note() says it."""
+    """The columns for which the run has values. The number of prompts is a column only if it differs between cases;
+    otherwise intervals_note() names it."""
     several = len({case.prompts for case in run.cases}) > 1
     return [
         column

@@ -53,7 +53,8 @@ def texts_cell(case):
 
 
 def change_row(case):
-    """Text and value to sort by of: speedups, change with its interval, its parts, the ratio of paired steps."""
+    """[(text, value to sort by)] of the cells: both speedups, the change with its interval, its parts, the ratio of
+    paired steps."""
     change, pairs = case["change"], case["paired_steps"]
     if not change:
         return [("", None)] * (len(CHANGE_PARTS) + 4)
@@ -136,7 +137,7 @@ def data_of(found, labels):
 
 
 def circumstances(found):
-    """What to know before the numbers are believed, as sentences."""
+    """Sentences that a reader must know before trusting the numbers."""
     lines = [f"The workloads differ: {difference}." for difference in found["workload_differences"]]
     for name, state in (("BASE", found["base_machine"]), ("NEW", found["new_machine"])):
         if state and state.get("text"):

@@ -126,7 +126,7 @@ class Parser:
         return node
 
     def script(self):
-        """What stands above or below: a group without its parentheses, or one symbol."""
+        """An exponent, or what stands below a sum sign: a group without its parentheses, or one symbol."""
         node = self.primary()
         return node[2] if node[0] == "group" else node
 
@@ -181,7 +181,7 @@ def joined_texts(nodes):
 
 
 def parse(text):
-    """The tree of an equation. Raises NoFormula if the text is none."""
+    """The tree of an equation. Raises NoFormula if the text is not an equation."""
     source = SOURCE.fullmatch(text)
     if source:
         return ("row", [parse(source[1]), ("text", f"({source[2]})")])

@@ -1,4 +1,5 @@
-"""The ledger of predictions: each formula once, with the predicted and the measured value of every case. Waterfalls and published numbers."""
+"""The ledger of predictions: each formula once, with the predicted and the measured value of every case. Also the
+waterfalls, which lead from the predicted to the measured speedup term by term, and the published numbers."""
 
 import dataclasses
 
@@ -36,7 +37,8 @@ KINDS = ("prediction", "identity", "bound", "optimum", "")
 
 
 def order_of(formula):
-    """First the predicted speedups that the table of cases shows, then other predictions, then what is none."""
+    """First the predicted speedups that the table of cases shows, then other predictions, then identities, bounds and
+    optima."""
     in_table = formula.name in values.PREDICTIONS
     return (
         not in_table,

@@ -47,8 +47,8 @@ def case_data(case):
 
 
 def first_selection(run):
-    """The cases that the plots show first: all of a small run, else the fastest of each family, the fastest families first, and the
-    slowest case of all."""
+    """The cases that the plots show first: all cases of a small run; otherwise the fastest case of each family (the
+    fastest families first) and the slowest case of the run."""
     measured = [case for case in run.cases if case.metric("speedup") is not None]
     if len(run.cases) <= MOST_SELECTED:
         return list(range(len(run.cases)))

@@ -164,7 +164,7 @@ def of_run(run):
 
 
 def percent_more(ratio):
-    """Time per token that a case takes more, from BASE / NEW."""
+    """How much more time per token NEW takes. ratio: time of BASE / time of NEW."""
     return f"{100 * (1 / ratio - 1):.1f} % more time"
 
 

@@ -7,8 +7,8 @@ the first prompt of every case, then the second one, until the page is full. So 
      "texts": [{"case": number, "prompt", "seed", "words": [place in "words"], "turns": [number of steps], "steps": [step]}]}
 
 A step is [drafted, accepted, emitted, how it ended, source, ms, tokens, more]. A token is [word, state, p, q, confidence, parent];
-missing values at its end are left out, and so is the parent of a chain. State: 0 not tested, 1 accepted, 2 rejected. A word is a place in
-"words", and a drafted token whose text no line of the run has is "#id".
+missing values at its end are left out, and so is the parent of a token in a chain. State: 0 not tested, 1 accepted, 2
+rejected. A word is a place in "words". A drafted token whose text is in no line of the run is written as "#id".
 """
 
 import json

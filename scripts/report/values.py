@@ -53,7 +53,8 @@ def share_of_step(case, share, span):
 
 def unexplained_share(case):
     """Share of the step time that the calibration leaves unexplained, and its interval. What the term machine_drift
-    explains counts as unexplained here, because it is no calibrated cost. None for a case without a waterfall."""
+    explains counts as unexplained here, because machine drift is not a calibrated cost. None for a case without a
+    waterfall."""
     last = case.waterfall[-1] if case.waterfall else {}
     if last.get("residual_share") is None:
         return None
@@ -131,7 +132,8 @@ def equality(case):
 
 
 def rounded(value, digits=5):
-    """The value for a plot: floats with a few significant digits, what is not finite as None; lists and maps element by element."""
+    """The value for a plot. Floats get a few significant digits; infinities and NaN become None. Lists and maps are
+    rounded element by element."""
     if isinstance(value, dict):
         return {name: rounded(one, digits) for name, one in value.items()}
     if isinstance(value, list | tuple):

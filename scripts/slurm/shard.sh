@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A task of the job array that scripts/slurm/submit.sh submits: measures the shard SLURM_ARRAY_TASK_ID, or goes on with it.
 #   shard.sh SPECLAB CONFIG OUT N COSTS [options of speclab run]
-# COSTS: "own", or "of-first": every shard but the first waits for the table of costs of the first one and takes it.
+# COSTS: "own", or "of-first": every other shard waits until the first shard has written its table of costs, and uses this table.
 #
 # How the task ends:
 # - speclab has finished the shard: exit status 0, also if lines failed. The merged run lists those.

@@ -4,7 +4,7 @@
 #   scripts/slurm/submit.sh CONFIG N [sbatch options] [-- options of speclab run]
 # N: number of shards, at most the number of prompts. For example, with eight cores for each task:
 #   scripts/slurm/submit.sh configs/gamma_sweep.json 8 --partition=long --cpus-per-task=8 --constraint=epyc -- --threads 8
-# All tasks must run on one kind of machine (--constraint), because speclab merge refuses others.
+# All tasks must run on one kind of machine (--constraint), because speclab merge refuses shards of different machines.
 #
 # The folder of the run is results/runs/NAME-TIME, or SPECLAB_OUT from the environment. All nodes must see it and this checkout. It gets
 # shard-1 to shard-N, merged and logs. SPECLAB_BINARY: the binary, default build/release/speclab. SPECLAB_MOST_RESTARTS: see shard.sh.
@@ -57,7 +57,7 @@ common=(--parsable --chdir="$root" --requeue --open-mode=append --signal=B:USR1@
 work=(scripts/slurm/shard.sh "$speclab" "$config" "$out" "$count" "$costs" "${options[@]}")
 if [ "$costs" = of-first ] && [ "$count" -gt 1 ]; then
   first=$(sbatch "${common[@]}" "${batch[@]}" --array=1 "${work[@]}")
-  first=${first%%;*}  # behind ";" stands the name of the cluster
+  first=${first%%;*}  # sbatch prints the name of the cluster after ";"
   rest=$(sbatch "${common[@]}" "${batch[@]}" --array="2-$count" --dependency="after:$first" "${work[@]}")
   jobs=$first:${rest%%;*}
 else

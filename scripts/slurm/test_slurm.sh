@@ -9,7 +9,7 @@
 #   requeues that task, as Slurm does with a job that it pre-empts,
 #   sends it the signal that says that its time is up.
 # After each of these, every line that was finished before must still be in the record, so at most the line in flight was lost. In the end the
-# merged record must equal that of a run in one piece, but for times.
+# merged record must equal that of a run in one piece, except for times.
 # Exit status: 0 all is as it must be, 1 something is not, 2 the test could not begin.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -182,4 +182,4 @@ echo "-- the shards are merged"
 scripts/slurm/same_record.py "$whole" "$run/merged" || { echo "FAILED: the merged record differs from that of a run in one piece" >&2; exit 1; }
 python3 -c 'import json, sys; sys.exit(not json.load(open(sys.argv[1]))["complete"])' "$run/merged/summary.json" ||
   { echo "FAILED: the merged run is not complete" >&2; exit 1; }
-echo "-- the merged record equals that of a run in one piece, but for times"
+echo "-- the merged record equals that of a run in one piece, except for times"

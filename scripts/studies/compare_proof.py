@@ -5,22 +5,24 @@
     scripts/studies/compare_proof.py DIR --second
     scripts/studies/compare_proof.py DIR --keep
 
-The first command measures everything into DIR and writes DIR/proof.json and the page DIR/proof.md. When it is interrupted, the same
-command goes on. It makes four comparisons with a planted fault and N comparisons of equal runs. Each comparison is of two runs that are
-made one after the other, BASE and NEW, with the last run without a fault before them as the A/A run (`--aa`); suspects are measured
-again (`--rerun`). The comparisons with a fault are spread over the others.
+The first command measures everything into DIR and writes DIR/proof.json and the page DIR/proof.md. When it is
+interrupted, the same command goes on. It makes four comparisons with a planted fault and N comparisons of equal runs.
+Each comparison is of two runs, BASE and NEW, that are made one after the other. The last run without a fault before
+them is the A/A run (`--aa`), from which the noise floor comes. Cases that seem slower are measured again (`--rerun`).
+The comparisons with a fault are spread over the others.
 
-Faults: a delay that costs the share S of a step, in drafting, in verification and in bookkeeping; and a loss of A of alpha, for which
-drafted tokens are replaced at random with probability A / alpha. alpha is the mean over the cases of the first run. The program
-speclab_planted plants them (tests/planted/plant.h); it is built with the tests. It also makes the runs without a fault, because an A/A
-run must have the same binary.
+The four faults are a delay that costs the share S of a step, in drafting, in verification or in bookkeeping, and a loss
+of alpha by A. For this loss, drafted tokens are replaced at random with probability A / alpha. alpha is the mean over
+the cases of the first run. The program speclab_planted plants them (tests/planted/plant.h); it is built with the tests.
+It also makes the runs without a fault, because an A/A run must have the same binary.
 
---second measures one more run and compares it with the first one of DIR, which must be at least an hour old. The speedups shall agree
-within 1 %.
+--second measures one more run and compares it with the first one of DIR, which must be at least an hour old. The
+speedups must agree within 1 %.
 --keep copies the numbers and the page to results/compare_proof.json and results/compare_proof.md.
 
 A run on a busy machine is moved aside and measured again, at most twice. Let nothing else run on the machine.
-Exit code 1: a fault was not found or not attributed, an alarm, no verdict on a comparison, or speedups that do not agree.
+Exit code 1: a fault was not found or not attributed, a case without the fault was called slower, equal runs raised an
+alarm or got no verdict, or the speedups of --second do not agree.
 Uses the standard library only.
 """
 
@@ -149,7 +151,7 @@ class Proof(Runs):
 
 
 def plan_of(options, binary):
-    """The plan of a new folder, or that of the folder, which the options may not change."""
+    """The settings of the study. They are fixed when the folder is made; later options may not change them."""
     file = options.folder / "plan.json"
     sha256 = hashlib.sha256(binary.read_bytes()).hexdigest()
     asked = {

@@ -5,7 +5,7 @@ A comparison is the output of `speclab compare --json` (results/SCHEMA.md, "Comp
 {"error": message}.
 """
 
-PARTS = ("acceptance", "draft", "verification", "overhead")  # of a change, without that of the reference
+PARTS = ("acceptance", "draft", "verification", "overhead")  # parts of a change, except the part of the reference
 PART_OF = {"draft": "draft", "verification": "verification", "bookkeeping": "overhead", "acceptance": "acceptance"}
 WITHIN = 0.01  # how close two runs of one program, at least an hour apart, shall be
 BUSY = "unclear: busy machine"
@@ -48,8 +48,8 @@ def judged_plant(fault, comparison):
 def judged_pair(comparison):
     """What a comparison says of two runs of the same program.
 
-    alarms: [id: failures] of cases with a failure. judged: it gave a verdict on the times of every case, so a slow case would
-    have raised an alarm.
+    alarms: a text "id: failures" for each case with a failure. judged: the comparison gave a verdict on the times of
+    every case, so a slow case would have raised an alarm.
     """
     if "error" in comparison:
         return {"judged": False, "alarms": [], "verdicts": {}, **comparison}
@@ -68,7 +68,7 @@ def judged_pair(comparison):
 
 
 def judged_second(comparison, hours):
-    """How far two runs of the same program lie apart that were made this many hours after one another."""
+    """How far two runs of the same program differ. The second one was made `hours` hours after the first one."""
     pair = judged_pair(comparison)
     within = lambda ratios: bool(ratios) and all(value and abs(value - 1) <= WITHIN for value in ratios.values())
     return {
@@ -176,7 +176,7 @@ def page(proof):
         "",
         "## Planted faults",
         "",
-        f"A delay costs {100 * proof['share']:g} % of a step and is spun. For a loss of {proof['alpha_loss']:g} of alpha, drafted "
+        f"A delay costs {100 * proof['share']:g} % of a step; it is a busy loop. For a loss of {proof['alpha_loss']:g} of alpha, drafted "
         f"tokens are replaced at random with probability {proof['rate']:.4f}. The autoregressive case has no fault.",
         "",
     ]

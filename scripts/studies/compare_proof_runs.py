@@ -1,4 +1,5 @@
-"""The runs and comparisons of scripts/studies/compare_proof.py, each made once. What is there already is not made again."""
+"""The runs and comparisons of scripts/studies/compare_proof.py, each made once. A run or comparison that exists is not
+made again."""
 
 import json
 import pathlib

@@ -9,9 +9,10 @@ results/estimators.md. It needs the Python package (ctest --test-dir build/relea
 writes the page again from the JSON file.
 
 For each process and number of prompts it computes, over many simulated runs:
-- bias: mean of the estimate minus the truth. The truth is exact: expected accepted / expected tests and tokens / expected rounds
-  of texts of that length.
-- coverage: share of runs whose 95 % interval holds the truth, of the bootstrap over prompts, and for alpha of Wilson's interval.
+- bias: mean of the estimate minus the truth. The truth is exact: alpha is expected accepted tokens / expected tests,
+  and tau is tokens / expected rounds, for texts of that length.
+- coverage: share of runs whose 95 % interval contains the truth. The intervals come from the bootstrap over prompts;
+  for alpha, also Wilson's interval is tested.
 - loss of speed: gamma is chosen by the i.i.d. formula from the measured alpha. Its speed under the true process is compared
   with the speed of the best gamma.
 """

@@ -9,9 +9,10 @@ results/preflight_pairs.json and results/preflight_pairs.md. The records go to -
 measured again, and a pair that was interrupted goes on where it stopped, so the same command resumes the study. A failed pair
 counts as finished; delete its folder to measure it again. `page` writes the page again from the JSON file.
 
-The pairs are layer skips, n-grams, the distilled drafts of the repository, and inflated twins as targets and as drafts. The
-preflight uses the prompts of configs/preflight.json, the real run those of configs/prompts/measure.jsonl. So no verdict is tested
-on the prompts from which it was made.
+The pairs are layer skips, n-grams, the distilled drafts of the repository, and inflated twins as targets and as drafts.
+(An inflated twin is a model embedded in a larger shape; it computes the same function at the cost of the larger model.)
+The preflight uses the prompts of configs/preflight.json, the real run those of configs/prompts/measure.jsonl. So no
+verdict is tested on the prompts from which it was made.
 
 How a pair is judged (95 % intervals of the speedup):
 - exchanged: the measured interval holds 1, so there is no truth to compare with. The next reserve pair takes its place.
@@ -52,7 +53,7 @@ NGRAM_TEXTS = ("docs/measuring.md", "docs/commands.md", "configs/README.md", "st
 NGRAM_FILE = "texts.ngrams"  # in the folder of the study
 PROMPTS = {"file": "configs/prompts/measure.jsonl", "per_category": 3}  # of the real run
 TOKENS, REPEATS = 96, 2
-MINUTES = 5  # that a preflight may take
+MINUTES = 5  # most minutes that a preflight may take
 
 # Targets of up to 500 million parameters: the model itself and its inflated twins.
 TWINS = {
@@ -271,7 +272,7 @@ def read_json(file):
 
 
 def write_json(file, content):
-    """Replaces the file in one go, so that a killed study leaves no half of one."""
+    """Replaces the file in one go, so that a killed study leaves no half-written file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     half = file.with_name(file.name + ".part")
     half.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -456,7 +457,7 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("measure", "page"))
     parser.add_argument(
-        "--folder", type=pathlib.Path, default=ROOT / "results/runs/preflight_pairs", help="of the records"
+        "--folder", type=pathlib.Path, default=ROOT / "results/runs/preflight_pairs", help="folder of the records"
     )
     parser.add_argument("--threads", type=int, help="as for speclab run")
     parser.add_argument("--backend", help="as for speclab run")

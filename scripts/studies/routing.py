@@ -4,8 +4,8 @@
     build/release/speclab run configs/routing.json --out RUN
     scripts/studies/routing.py RUN [--look N] [--thresholds N] [--json FILE]
 
-Routing is a lossy way to save time. Speculative decoding keeps the target's text. This study sets one beside the other:
-the time of a token against the quality of the text.
+Routing is a lossy way to save time. Speculative decoding keeps the target's text. This study compares the two by the
+time of a token and the quality of the text.
 
 RUN needs these cases, of one draft model (configs/routing.json has them):
 - autoregressive decoding: the target alone;
@@ -13,8 +13,8 @@ RUN needs these cases, of one draft model (configs/routing.json has them):
   long as the text, so that the target adds no token inside it; and the schedule "confidence" with confidence_threshold 0,
   which never stops but makes the record hold the draft's confidence in each token;
 - optionally speculative decoding and lossy rules, which are shown beside it.
-A config has one draft model and one target for a case, so the draft is not a target of its own. Its first token comes from
-the target's prefill.
+A config has one target for all cases, so the draft cannot be the target of a case. Even the text of the draft alone
+therefore begins with a token from the target's prefill.
 
 Time: decoding time per emitted token. The draft alone takes the phases `draft` and `other` of its steps; the target does not
 run in a real router, so the phases `target` and `accept` do not count. Prefills do not count either.
@@ -185,7 +185,7 @@ class CaseOfRun:
         self.times, self.nll_by_prompt = routing.measured.times[case.id], routing.nll.get(case.id)
         if case.data.get("lossy"):
             for prompt in routing.prompts:
-                routing.quality(case, prompt)  # throws if the record lacks it
+                routing.quality(case, prompt)  # raises BadRun if the record lacks it
         else:  # its text is the target's
             self.nll_by_prompt = routing.nll[routing.measured.run.baselines[0].id]
 
@@ -199,7 +199,7 @@ class CaseOfRun:
 
 
 def thresholds_of(routing, count):
-    """`count` thresholds between the draft for all prompts and for none, at even shares of the prompts."""
+    """`count` thresholds at which the draft gets evenly spaced shares of the prompts, between all prompts and none."""
     values = sorted(draft.confidence for draft in routing.draft.values())
     places = sorted({round(i * len(values) / (count + 1)) for i in range(1, count + 1)} - {0, len(values)})
     return [values[place] for place in places]
@@ -294,7 +294,7 @@ def page(routing, found, look):
 def count(text):
     value = int(text)
     if value < 0:
-        raise argparse.ArgumentTypeError("a number from 0 on")
+        raise argparse.ArgumentTypeError("expected a number from 0 on")
     return value
 
 

@@ -3,8 +3,9 @@
 The prompts are JSON lines in Spec-Bench's format (question_id, category, turns; the first turn is used). The target decodes each
 prompt once greedily and several times (--samples) at T = 1. The texts are kept in the cache. tau then needs no speculative decoding:
   greedy  a drafted token is accepted if it is the target's next token, so the accepted tokens are the target's own text;
-  T = 1   the target's text has the same law as the output of speculative sampling. Given that x was emitted at a tested position, it was
-          an accepted draft with probability min(p(x), q(x)) / p(x). The coins are drawn many times.
+  T = 1   the target's text has the same law as the output of speculative sampling. A token x that was emitted at a
+          tested position was an accepted drafted token with probability min(p(x), q(x)) / p(x). The coins are drawn many
+          times.
 Agreement: how often the draft's most probable token is the next token of the text.
 """
 
@@ -39,7 +40,7 @@ def steps_taken(accepts, gamma):
 
 def target_text(file, tokenizer, prompts, tokens, samples, cache, device):
     """The target's answers as arrays like those of a shard of generate.py: one greedy answer and `samples` answers at T = 1 per prompt,
-    in the order of prompts. The array `kind` holds the number of the prompt here."""
+    in the order of prompts. Here the array `kind` holds the number of the prompt."""
     key = hashlib.sha256(json.dumps([file.sha256(), prompts, tokens, samples]).encode()).hexdigest()[:12]
     path = cache / f"evaluation-{key}.npz"
     if not path.exists():

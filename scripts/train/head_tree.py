@@ -1,6 +1,7 @@
 """Chooses the static tree of independent heads from their measured accuracies (Cai et al. 2024, "Medusa", Section 2.3.3).
 
-A node at depth d is a path of ranks. If the heads are right independently of each other, the path is right with the product of their accuracies.
+A node at depth d is a path of ranks. If the heads are right independently of each other, the probability that the path
+is right is the product of their accuracies.
 A step emits the pending token's successor and one token for each right node, so the expected number of emitted tokens is 1 plus the
 sum over the nodes. A node is never worth more than its parent and its earlier sibling. So taking the most valuable node each time gives
 the best tree of each size.

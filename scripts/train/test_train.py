@@ -122,7 +122,7 @@ class LossTest(unittest.TestCase):
 
 
 class Named:
-    """A target of which only the name is known."""
+    """A target that has only a name."""
 
     def __init__(self, name):
         self.name = name

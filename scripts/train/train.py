@@ -154,7 +154,7 @@ def warm_head(draft, text, shards, steps, rng):
 
 class Text:
     """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]. weight float [M]
-    is that of each position in the loss; it is 1 unless the draft is boost-tuned."""
+    holds the weight of each position in the loss, which is 1 unless the draft is boost-tuned."""
 
     def __init__(self, shards, embedding, vocab, device):
         rows = embedding[vocab].to(device)
@@ -246,8 +246,8 @@ def validate(draft, text, numbers):
 
 @torch.no_grad()
 def covered(text, vocab, drafts, numbers=None):
-    """Bool [positions of the text]: whether the best token of one of the drafts is the target's best one of `vocab`. Only for the sequences
-    `numbers` (default: all); False elsewhere."""
+    """Bool [positions of the text]: True where the best token of one of the drafts is the target's best token within
+    `vocab`. Looks only at the sequences `numbers` (default: all); False elsewhere."""
     out = torch.zeros(text.tokens, dtype=torch.bool)
     numbers = range(len(text.sequences)) if numbers is None else numbers
     for draft in drafts:

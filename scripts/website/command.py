@@ -17,7 +17,8 @@ PAGES = (("index.html", "Leaderboard"), ("trend.html", "Trends"), ("gallery.html
 
 
 def prepare(out):
-    """An empty folder for the site. Only a folder that is empty or holds a site is emptied."""
+    """Makes an empty folder for the site. A folder that already holds a site is emptied; any other folder with files is
+    refused."""
     if out.exists() and any(out.iterdir()):
         if not (out / MARK).exists():
             raise BadRun(f"{out}: holds files that are not a site. Name another folder with --out.")

@@ -1,4 +1,4 @@
-"""Functions of a file of another project, without the imports of that file."""
+"""Takes functions from a file of another project, without running the imports of that file."""
 
 import ast
 import os

@@ -1,10 +1,11 @@
 """Random numbers for code that needs them as numbers, such as a kernel on a GPU.
 
 Such code compares a random number with thresholds. The adapter names these thresholds. Each random number is then one
-coin, which says between which two thresholds the number lies. The code runs once for every combination of the two ends
-of all intervals. If its results differ, it has a threshold that the adapter did not name, and the adapter raises
-ValueError, which the audit reports. The audit misses a threshold within EDGE of a named one, where code in float32
-rounds, and a change of the result between two ends that give the same result.
+coin, which says between which two thresholds the number lies. The code runs at both ends of this interval (with several
+numbers, at every combination of ends). If the results differ, the code has a threshold that the adapter did not name.
+The adapter then raises ValueError, which the audit reports. Two things stay unnoticed: an unnamed threshold within EDGE
+of a named one (code in float32 rounds there), and a result that changes inside an interval but is the same at both
+ends.
 """
 
 import itertools

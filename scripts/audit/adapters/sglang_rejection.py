@@ -1,12 +1,12 @@
-"""SGLang's verifier of trees: the CUDA kernel tree_speculative_sampling_target_only of sgl_kernel, on chains.
+"""SGLang's verifier of trees, run on chains: the CUDA kernel tree_speculative_sampling_target_only of sgl_kernel.
 
     PYTHON scripts/audit.py audit.adapters.sglang_rejection:verify
 
 PYTHON has numpy, torch and sgl_kernel, and the machine has a CUDA device. The arguments are those of
 sgl-kernel/csrc/speculative/speculative_sampling.cu at commit 120affb9. The rule does not use the draft's probabilities: it
-accepts a drafted token with the target's probability, and else draws from the rest. Both acceptance thresholds of SGLang are 1,
-their default, with which it claims to be lossless. The kernel takes random numbers as tensors, so they are those of
-plain_numbers.py. It computes in float32.
+accepts a drafted token with the target's probability. Otherwise it draws from the target's row without this token. Both
+acceptance thresholds are 1, their default; with 1, SGLang claims to be lossless. The kernel takes its random numbers as
+tensors, so the adapter makes them with plain_numbers.py. The kernel computes in float32.
 """
 
 import numpy as np

@@ -2,7 +2,8 @@
 
 - torch.rand, torch.rand_like: numbers that may be compared with a tensor. Each element is coins.uniform().
 - torch.multinomial and Tensor.multinomial with num_samples=1: one coins.categorical() for each row.
-- Tensor.uniform_, the functions REFUSED of torch and REFUSED_METHODS of Tensor raise, because their laws are not enumerated.
+- Tensor.uniform_, the functions REFUSED of torch, and the methods REFUSED_METHODS of Tensor raise Misuse, because their
+  laws are not enumerated.
 """
 
 import contextlib

@@ -9,8 +9,9 @@ drafts: then a drafted token is accepted with the target's probability.
 
 PYTHON has numpy; neither vLLM nor Triton need be installed. The kernels are Triton code, which is Python. The class Language of
 this file takes the place of triton.language. It is our own stand-in, not Triton's interpreter: it runs the kernels of the file
-for one program at a time, with arrays of NumPy in place of memory. Exponential noise, with which the kernel draws by a race, is
-one coins.categorical(). The bonus is drawn outside the kernels, so here it is drawn from p.
+for one program at a time, with arrays of NumPy in place of memory. The kernel draws a token by a race: it divides the
+weights by exponential noise and takes the largest quotient. Here such a race is one coins.categorical(). vLLM draws the
+bonus token outside the kernels, so here it is drawn from p.
 
 Not run here: rejection_greedy_sample_kernel, which uses no random number, and the sampler of vllm/v1/worker/gpu with its block
 verification, which makes its random numbers inside its kernels.

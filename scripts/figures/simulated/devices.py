@@ -1,6 +1,6 @@
 """Figures of simulated devices, from what `speclab simulate --json` prints: sweeps and timelines.
 
-Every axis with a number that a device file gave says "simulated". These figures belong to the page of devices
+Every axis that shows numbers from a device file says "simulated". These figures belong to the page of devices
 (scripts/pages/devices_page.py), not to a run.
 """
 
@@ -19,7 +19,8 @@ KEPT, WASTED = "#0072B2", "#E69F00"
 
 
 def priced(sweep):
-    """The cases of a sweep that the device could price: the fastest ones at the end where the machine has most to spare."""
+    """The cases of a sweep whose times could be simulated: those that are fastest at the end of the axis where the
+    machine has the most idle arithmetic."""
     found = [case for case in sweep["cases"] if case["speedup"]]
     end = 0 if sweep["sweep"] == "batch" else -1
     return sorted(found, key=lambda case: case["speedup"][end], reverse=True)[:MOST_CASES]
@@ -51,8 +52,8 @@ def sweep_figure(sweep, label=lambda case: case):
 
 
 def timeline_figure(rows, device):
-    """What draft and target do in the first steps, one panel for each timeline of one draft. `rows`: entries of
-    "timelines" with segments."""
+    """What draft and target do in the first steps, one panel for each timeline (a way to order their forwards) of one
+    draft. `rows`: entries of "timelines"; those without segments are left out."""
     rows = [row for row in rows if row["segments"]]
     figure, panels = style.figure(0.6 + 0.62 * len(rows), rows=len(rows), sharex=True, squeeze=False)
     for axes, row in zip(panels[:, 0], rows):

@@ -7,12 +7,13 @@ from figures.confidence import wilson
 from figures.record import NotApplicable
 
 BINS = 8
-LEAST = 5  # tokens of a bin that is shown
+LEAST = 5  # a bin with fewer tokens is not shown
 
 
 def samples(case):
-    """(category, entropy, accepted) of each tested drafted token of chains, in repeat 0. Of a trace (emit_at_most 1) only the first token of
-    each step counts, so that each position of a text counts once. Empty if the record has no entropies, and if drafts branch."""
+    """(category, entropy, accepted) of each tested drafted token of chains, in repeat 0. In a trace (emit_at_most 1)
+    only the first token of each step counts, so that each position of a text counts once. The list is empty if the
+    record has no entropies or if drafts branch."""
     most = 1 if (case.data.get("options") or {}).get("emit_at_most") == 1 else math.inf
     found = []
     for line in case.lines():
@@ -36,7 +37,8 @@ def samples(case):
 
 
 def ends_of_bins(entropies):
-    """The lower ends of all bins but the first. The bins have equal numbers of samples, up to equal entropies."""
+    """The lower ends of all bins but the first. The bins have nearly equal numbers of samples; samples with the same
+    entropy are in the same bin."""
     ordered = sorted(entropies)
     ends = (ordered[i * len(ordered) // BINS] for i in range(1, BINS))
     return sorted({end for end in ends if end > ordered[0]})
@@ -89,7 +91,7 @@ FIGURES = [
         "acceptance_by_entropy",
         "Acceptance against the target's entropy",
         "Share of tested tokens that were accepted, by the entropy of the target's row at temperature 1, in bins of "
-        "equal numbers of tokens. Top: each case, with 95 % intervals that take tokens as independent. Bottom: the "
+        "equal numbers of tokens. Top: each case, with 95 % intervals that assume independent tokens. Bottom: the "
         "first case, by category, in the same bins. Curves that lie on one another mean that the entropy explains "
         f"the difference between the categories. Bins with fewer than {LEAST} tokens are not shown.",
         draw,

@@ -1,4 +1,4 @@
-"""How good are replays? Plots what `speclab replay TRACE --check RUN --json` printed into RUN/replay_check.json."""
+"""How good are replays? Plots RUN/replay_check.json, the output of `speclab replay TRACE --check RUN --json`."""
 
 import json
 
@@ -35,7 +35,7 @@ def median(values):
 
 
 def speedups(rows):
-    """(measured, replayed, kind, unseen) of each case; unseen: its costs are not its own."""
+    """(measured, replayed, kind, unseen) of each case; unseen: the replay had no calibrated costs of this case."""
     return [
         (row["speedup"], row["replayed_speedup"], row["certainty"], not row["calibrated"])
         for row in rows
@@ -87,7 +87,7 @@ def scatter(axes, points, bound):
 
 
 def legend(figure, axes, points):
-    """What the markers mean, of those that are there."""
+    """Adds a legend of the markers that are in the picture."""
     shown = [kind for kind in KINDS if any(point[2] == kind for point in points)]
     handles = [
         axes.plot([], [], linestyle="none", marker=KINDS[kind][0], markersize=3.5, color=KINDS[kind][1])[0]

@@ -1,4 +1,5 @@
-"""Trees that were picked from a grid of predictions (scripts/tree_grid.py): the measured speedup beside the predicted one."""
+"""Trees that scripts/tree_grid.py picked from a grid of predictions: the measured speedup beside the predicted one. A
+cell of the grid is one tree with its prediction."""
 
 import hashlib
 import json
@@ -11,7 +12,8 @@ from figures.record import BadRun, NotApplicable
 WITHIN = 0.05  # a prediction is right if it is this close to the measurement
 ROLES = ("best", "worst", "random")
 # Predictions of a tree file. step_speedup: from all costs of a step. speedup: F / (t(n) + d c) with F tokens per step,
-# n rows, d levels.
+# n rows, d levels. t(n): time of a target forward over n rows / over one row. c: time of a draft forward / of a target
+# forward over one row.
 FORMS = ("step_speedup", "speedup")
 
 
@@ -177,8 +179,8 @@ FIGURES = [
         "tree_cells",
         "Predicted and measured speedup of trees",
         "Trees of the best, the worst and random cells of a grid of sizes and depths. Acceptance and costs come from another run on other "
-        "prompts. Filled: the prediction from all costs of a step, if they are known. Hollow: F / (t(n) + d c), F tokens per step, "
-        "n rows, d levels. Grey: within "
+        "prompts. Filled: the prediction from all costs of a step, if they are known. Hollow: F / (t(n) + d c) "
+        "with F tokens per step, n rows, d levels and the draft cost c. Grey: within "
         f"{100 * WITHIN:.0f} % of the measurement. Bars: 95 % intervals over prompts.",
         draw,
     )

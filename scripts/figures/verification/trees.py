@@ -63,7 +63,8 @@ def rank_counts(steps):
 
 
 def acceptance(counts):
-    """Returns p(depth, rank) as a function, and the largest rank. Where too few nodes were reached, p is that of the rank at all depths."""
+    """Returns p(depth, rank) as a function, and the largest rank. Where too few nodes were reached, p is the acceptance
+    of the rank over all depths."""
     pooled = collections.defaultdict(lambda: [0, 0])
     for (_, rank), (accepted, reached) in counts.items():
         pooled[rank][0] += accepted
@@ -79,7 +80,8 @@ def acceptance(counts):
 
 
 def best_tokens(of, ranks, depth, nodes=MOST_NODES):
-    """[n - 1]: tokens per step of the best tree with n nodes, the pending token included, and at most `depth` levels below it.
+    """A list. Entry n - 1: tokens per step of the best tree that has n nodes with the pending token, and at most
+    `depth` levels.
 
     The best tree of n nodes holds the n nodes with the largest products of p along their paths: a child never has a
     larger product than its parent, and a later rank is taken to be no better than an earlier one (Chen et al. 2024,
@@ -108,7 +110,8 @@ def nodes_and_depth(steps):
 
 
 def largest_group(run):
-    """Of the groups of tree cases with the same draft, temperature, rule and way to draw children: the one with the most sizes."""
+    """The group of tree cases with the most sizes of trees. The cases of a group have the same draft, temperature, rule
+    and way to draw children."""
     groups = collections.defaultdict(list)
     for case, steps in tree_cases(run):
         options = case.options or {}

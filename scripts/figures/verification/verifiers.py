@@ -149,8 +149,8 @@ FIGURES = [
     Figure(
         "path_gain",
         "Gain of block verification over the token rule",
-        "Expected tokens per step of block verification minus those of the token rule on the same drafts and rows, paired by step, if only "
-        "the first γ tokens of each draft are verified. 95 % intervals over prompts.",
+        "Expected tokens per step of block verification minus those of the token rule. Both are computed for the same "
+        "steps (drafts and rows), as if only the first γ tokens of each draft were verified. 95 % intervals over prompts.",
         draw_gain,
     ),
 ]

@@ -27,7 +27,7 @@ function spanText(triple, digits = 2) {
 }
 const percent = share => `${share < 0 ? "−" : "+"}${Math.abs(100 * share).toFixed(1)} %`;
 
-// Paper has no closed parts: on it all parts are open, except those of a large run and very long ones.
+// Closed parts would be missing on paper, so printing opens them, except in a large run, and except very long parts.
 const MOST_PRINTED = 30;
 let opened = [];
 addEventListener("beforeprint", () => {
