@@ -139,7 +139,7 @@ TEST(Block, IsExactAndNeverBelowTheTokenRule) {
   }
 }
 
-// Enumerated outside of this project for the golden pair: by the number of paths and their length.
+// Values for the golden pair by number and length of paths, enumerated outside of this project.
 TEST(MultiPathBlock, AcceptsMoreWithMorePaths) {
   const double by_paths[3][2] = {{1.75, 2.3675}, {1.944531, 2.731252}, {1.948337, 2.760201}};
   for (int paths = 1; paths <= 3; ++paths) {
