@@ -206,8 +206,8 @@ class Explanation:
             return "not known: give base, the baseline's results or its seconds per token."
         if step == "rest":
             return (
-                f"a step takes {values['step_time']:.3f} times as long as a token of the baseline, of which "
-                f"{values['modelled_step']:.3f} are explained. The times include: {self.times}."
+                f"a step takes {values['step_time']:.3f} times as long as a token of the baseline; the known terms "
+                f"explain {values['modelled_step']:.3f} of this. The times include: {self.times}."
             )
         count = len(self.sums)
         return f"time per token, baseline / these results, over {count} text{'s' * (count != 1)}"

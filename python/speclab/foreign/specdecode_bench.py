@@ -31,7 +31,7 @@ def texts_of(value: Any, where: str, gamma: int | None = None) -> Iterable[Text]
     """
     tokens = field(value, "generated_token_ids")
     if not isinstance(tokens, list):
-        raise Error("generated_token_ids is no list")
+        raise Error("generated_token_ids is not a list")
     for drafter in _drafters(value):
         found = value[drafter]
         lengths = counts(field(found, "acc_len") if isinstance(found, dict) else found, f"{drafter}/acc_len")

@@ -1,4 +1,4 @@
-"""Commands of which these tests run nothing or only a part, and the checks that are made instead."""
+"""Commands that these tests do not run, or run only in part, and the checks that are made instead."""
 
 import json
 import re
