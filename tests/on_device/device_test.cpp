@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "tests/on_device/on_device.h"
 
-// What a backend offers beside its operations.
+// What a backend offers in addition to its operations.
 
 namespace speclab::on_device {
 namespace {
