@@ -32,7 +32,7 @@ may have any unit.)")
 
 acceptance: P(token i + 1 is accepted | it is tested) by position i, [gamma].)");
   module.def("mixture_expected_tokens", &theory::mixture_expected_tokens, "alpha"_a, "lengths"_a,
-             R"(E[tau] if draft lengths vary. lengths[g]: number or share of the steps that draft g tokens.)");
+             R"(E[tau] if draft lengths vary. lengths[g]: number (or share) of steps that draft g tokens.)");
   module.def("mixture_speedup", &theory::mixture_speedup, "alpha"_a, "c"_a, "lengths"_a, "target"_a,
              "Expected speedup if draft lengths vary, with the measured times of the target.");
   module.def("optimal_gamma_at_costs", &theory::optimal_gamma_at_costs, "alpha"_a, "c"_a, "target"_a,
