@@ -28,11 +28,11 @@ may have any unit.)")
       "positional_expected_tokens",
       [](const std::vector<double>& acceptance) { return theory::positional_expected_tokens(acceptance); },
       "acceptance"_a,
-      R"(E[tau] = 1 + sum over i of the product of the first i acceptances. They need not be independent.
+      R"(E[tau] = 1 + sum over i of the product of the first i acceptances, which need not be independent.
 
 acceptance: P(token i + 1 is accepted | it is tested) by position i, [gamma].)");
   module.def("mixture_expected_tokens", &theory::mixture_expected_tokens, "alpha"_a, "lengths"_a,
-             R"(E[tau] if draft lengths vary. lengths[g]: how often a step drafts g tokens, in any scale.)");
+             R"(E[tau] if draft lengths vary. lengths[g]: number (or share) of steps that draft g tokens.)");
   module.def("mixture_speedup", &theory::mixture_speedup, "alpha"_a, "c"_a, "lengths"_a, "target"_a,
              "Expected speedup if draft lengths vary, with the measured times of the target.");
   module.def("optimal_gamma_at_costs", &theory::optimal_gamma_at_costs, "alpha"_a, "c"_a, "target"_a,
@@ -44,8 +44,8 @@ acceptance: P(token i + 1 is accepted | it is tested) by position i, [gamma].)")
         return theory::optimal_gamma_positional(acceptance, c, target);
       },
       "acceptance"_a, "c"_a, "target"_a,
-      "As optimal_gamma_at_costs, with one acceptance for each position of the draft. The length of the "
-      "list is the largest gamma.");
+      "The same as optimal_gamma_at_costs, with one acceptance for each position of the draft. The length "
+      "of the list is the largest gamma.");
   module.def(
       "measured_cost_speedup",
       [](double tau, double t_ar, double draft, double target, double accept, double other) {

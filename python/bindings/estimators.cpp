@@ -75,13 +75,13 @@ void bind_estimators(nb::module_& module) {
   bind_results(module);
   bind_estimator(
       module, "alpha_mle", theory::alpha_mle,
-      R"(The maximum-likelihood estimate of alpha: accepted / (accepted + rejections). A record has it as the metric `alpha`.
+      R"(The maximum-likelihood estimate of alpha: accepted / (accepted + rejections). In a record this is the metric `alpha`.
 
 rounds: [prompts][rounds] of one repeat, as Run.rounds() returns them. level: confidence level of the
 interval. None if no token was tested.)");
   bind_estimator(module, "alpha_min", theory::alpha_min,
                  "The mean of the rule's expected acceptance at tested positions. It estimates alpha with "
-                 "less noise than alpha_mle. An expected acceptance that was not recorded counts as 0. None "
+                 "less noise than alpha_mle. Rounds that lack an expected acceptance add 0 to the sum. None "
                  "if no token was tested.");
   bind_estimator(module, "draft_utilization", theory::draft_utilization,
                  "Accepted / drafted tokens, which llama.cpp and vLLM call acceptance rate. As an estimate "
@@ -95,8 +95,8 @@ interval. None if no token was tested.)");
       "alpha_teacher_forced",
       [](const std::vector<std::vector<double>>& expected) { return theory::alpha_teacher_forced(expected); },
       "expected"_a,
-      "The mean expected acceptance over every position of texts that the target wrote, "
-      "[prompts][positions].");
+      "The mean of `expected`, [prompts][positions]: the rule's expected acceptance at every position of "
+      "texts that the target wrote.");
   module.def("expected_draft_utilization", &theory::expected_draft_utilization, "alpha"_a, "gamma"_a,
              "Expected accepted / drafted tokens: alpha (1 - alpha^gamma) / (gamma (1 - alpha)).");
   module.def("alpha_from_utilization", &theory::alpha_from_utilization, "utilization"_a, "gamma"_a,

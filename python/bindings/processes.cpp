@@ -63,7 +63,7 @@ void bind_processes_of_rounds(nb::module_& module) {
       "alphas"_a, "stay"_a,
       R"(Easy and hard stretches: a Markov chain over rounds with one alpha for each state.
 
-After a round the state stays with probability `stay`, otherwise it moves to any other with equal probability.)");
+After a round the state stays with probability `stay`, otherwise it moves to one of the other states, each with equal probability.)");
   module.def(
       "lengths_process",
       [](const std::vector<double>& shares) { return PromptProcess(theory::lengths_process(shares)); },
@@ -74,7 +74,7 @@ After a round the state stays with probability `stay`, otherwise it moves to any
       [](double mean) { return PromptProcess(theory::minimum_variance_process(mean)); }, "mean"_a,
       R"(Each round accepts floor(mean) or ceil(mean) tokens, so that the expectation is `mean`.
 
-vLLM's synthetic_acceptance_length L, which counts the bonus token, is the mean L - 1.)");
+vLLM's synthetic_acceptance_length L counts the bonus token, so it corresponds to mean = L - 1.)");
 }
 
 void bind_processes_of_prompts(nb::module_& module) {
@@ -86,7 +86,7 @@ correlation: variance of alpha / (mean (1 - mean)).)");
       "recorded_process", [](const Run& rounds) { return PromptProcess::recorded(rounds); }, "rounds"_a,
       R"(The bootstrap of a recorded run: a prompt draws one of the recorded prompts, and each round is a draw from its rounds.
 
-rounds: [prompts][rounds], as Run.rounds() returns them. Only whole rounds with the longest draft are used.)");
+rounds: [prompts][rounds], as Run.rounds() returns them. Only rounds with the longest draft that no end of a text cut are used.)");
 }
 
 void bind_results(nb::module_& module) {
@@ -103,9 +103,9 @@ void bind_results(nb::module_& module) {
       });
   nb::class_<PromptProcess>(
       module, "PromptProcess",
-      R"(A law of acceptance whose truth is known, for tests of estimators and predictions.
+      R"(A law of acceptance whose alpha and tau are known exactly, for tests of estimators and predictions.
 
-iid_process(), positional_process(), ... and recorded_process() make one.)")
+iid_process(), positional_process(), ... and recorded_process() make such a law.)")
       .def("expected_tokens", &PromptProcess::expected_tokens, "gamma"_a,
            "Exact E[tau] of a round, if each prompt has the same number of rounds.")
       .def("of_round", &PromptProcess::of_round, "gamma"_a,
@@ -163,7 +163,7 @@ void bind_toys(nb::module_& module) {
 
 p, q: rows of target and draft, [symbols**order][symbols], each with sum 1; row c belongs to the context whose last `order` symbols are the
 digits of c. verifier: rejection, sample_match, coupled or block. Without `tokens` and `first`: one step of an endless text. With
-them: all steps of a text whose first token is the context `first`, followed by `tokens` more.)");
+both: all steps of a text that begins in the context `first` and has `tokens` more tokens.)");
   module.def(
       "markov_chain_alpha",
       [](const Table& p, const Table& q, const std::string& verifier, int order) {

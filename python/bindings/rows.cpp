@@ -40,7 +40,7 @@ Source: Leviathan et al. 2023, Section 3.)");
   module.def(
       "coupling_acceptance", [](const Row& p, const Row& q) { return theory::coupling_acceptance(p, q); },
       "p"_a, "q"_a,
-      R"(Acceptance of one drafted token if draft and target share Gumbel noise and nothing else (the rule "coupled").
+      R"(Acceptance of one drafted token if draft and target share only their Gumbel noise (the rule "coupled").
 
 sum over x of 1 / sum over y of max(p(y)/p(x), q(y)/q(x)). p, q: [vocabulary]. Source: Daliri et al., arXiv 2408.07978.)");
   module.def(

@@ -49,7 +49,7 @@ alpha: P(a guessed token is accepted). One step in f has a good guess.)")
       .def_ro("share", &LookaheadLaw::share)
       .def("tokens", &LookaheadLaw::compression, "shape"_a, "Tokens per step with this setting.");
   nb::class_<LookaheadChoice>(module, "LookaheadChoice",
-                              "A setting of lookahead decoding and what is predicted for it.")
+                              "A setting of lookahead decoding with its predicted tau and speedup.")
       .def_ro("shape", &LookaheadChoice::shape)
       .def_ro("tokens", &LookaheadChoice::compression, "tokens per step")
       .def_ro("speedup", &LookaheadChoice::speedup);

@@ -2,10 +2,10 @@
 
 - `load(run)` reads a run folder or a committed baseline.
 - `theory` holds the closed forms and estimators of the C++ library (`core/theory`).
-- `trace(run)` has what drafters propose at every position of a text, of a run that `speclab trace` recorded.
+- `trace(run)` returns what drafters propose at every position of a text. It reads a run that `speclab trace` recorded.
 - `load_foreign(files)` reads results of other programs: Spec-Bench, vLLM, ik_llama.cpp, SpecDecode-Bench, CSV.
 - `export(run, to, format)` writes a run in other programs' formats; `render(prompts, tokenizer_config, to)` writes prompts in a chat form.
-- `anchors` holds published numbers and what the closed forms say about each.
+- `anchors` holds published numbers and compares each with the closed forms.
 - `predict(...)` computes every closed form whose inputs are known, as a frame.
 - `measure_proposer(proposer, ...)` measures the acceptance of a proposer that is written in Python.
 - `compare(base, new)` and `simulate(run, device)` run the `speclab` binary.

@@ -60,13 +60,13 @@ class Comparison:
     """What `speclab compare` found.
 
     cases: a row for each case (index: case), with these columns.
-    verdict: "faster", "slower", "same", "unclear" or "unclear: REASON"; with gates "equal" or "differs"; for a case
-    without these another outcome, such as "missing". ratio: time per emitted token, BASE / NEW. ratio_lo, ratio_hi: the
+    verdict: "faster", "slower", "same", "unclear" or "unclear: REASON"; with gates "equal" or "differs". If a case
+    cannot be compared, the verdict is another outcome, such as "missing". ratio: time per emitted token, BASE / NEW. ratio_lo, ratio_hi: the
     ends of its interval. texts_compared, texts_changed: numbers of texts. texts_promised: True if a changed text is a
     failure. failures: a list of reasons. speedup_base, speedup_new: the speedups of the case. reference, acceptance,
     draft, verification, overhead: the parts of the change of the speedup, as logarithms that add up to
     log(speedup_new / speedup_base). A case without a reference has no speedups; its parts add up to log(ratio), and
-    the one named reference is 0.
+    its part `reference` is 0.
     gates: a row for each (case, gate): metric, base, new, change ("equal", "better", "worse" or "changed").
     """
 
@@ -92,9 +92,9 @@ def compare(
 
     gates: names of counts that must be equal, out of "tau", "alpha", "rows" and "calls". With gates, times are ignored,
     so a committed record without raw lines can be compared too. aa: second runs of the same config with the binary of
-    `base` or `new`; their differences from the first run are noise. Raises Error if models or numerics class differ,
-    without gates also if the machine differs, and without allow_other_workload also if the workload differs. Raises
-    Error for a run of aa that is `base` or `new` itself or was made on a busy machine.
+    `base` or `new`; their differences from the first run are noise. Raises Error if the models or the
+    numerics class differ. Without gates it also raises Error if the machine differs, and without allow_other_workload
+    if the workload differs. A run of aa must not be `base` or `new` itself, and must not be from a busy machine.
     """
     options = ["--gate", ",".join(gates)] if gates else []
     options += [word for run in aa for word in ("--aa", os.fspath(run))]
@@ -149,7 +149,7 @@ def compare(
 class Simulation:
     """What `speclab simulate` computed: a run on devices that are not here.
 
-    devices: a row for each device. cases, drafts: the rows of each device with its name in the column `device`.
+    devices: a row for each device. cases, drafts: the rows of all devices; the column `device` names the device.
     """
 
     devices: pd.DataFrame

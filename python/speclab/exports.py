@@ -39,7 +39,7 @@ def export(
 ) -> list[pathlib.Path]:
     """Writes a run into the folder `to`, which is made if needed, and returns the files.
 
-    "spec_bench": an answer file for each case, as Spec-Bench's scripts read them. wall_time is that of the turn with its prefills;
+    "spec_bench": an answer file for each case, as Spec-Bench's scripts read them. wall_time is the time of a turn with its prefills;
     accept_lengths has the tokens of each step, without the token that comes from prefill. Each seed of a prompt is
     one entry of the answer's list `choices`. `speclab report --export spec-bench` writes the same format from a run folder, for one case, but
     with median times over the repeats.
@@ -85,7 +85,7 @@ def _chosen(run: Run, cases: Sequence[str] | None) -> list[Case]:
 
 
 def _speculative(chosen: list[Case], named: Sequence[str] | None) -> list[Case]:
-    """The cases that draft. A case that was named and does not draft is an error."""
+    """The cases that draft. Raises Error if the caller named a case that does not draft."""
     plain = [case.id for case in chosen if case.autoregressive]
     if named and plain:
         raise Error(f"{plain[0]}: drafts nothing, so vLLM has no metrics of speculative decoding for it.")
@@ -154,7 +154,7 @@ def _vllm(case: Case, lines: Lines) -> str:
     out = []
     for line, turns in steps_of:
         for number, (turn, steps) in enumerate(zip(line["turns"], turns, strict=True)):
-            drafted = [step for step in steps if step["drafted"] > 0]  # vLLM omits steps for which nothing was drafted
+            drafted = [step for step in steps if step["drafted"] > 0]  # vLLM omits steps without a draft
             response = {
                 "id": f"{line['prompt']}/seed={line['seed']}/turn={number}",
                 "model": case.data["target"],

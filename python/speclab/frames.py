@@ -46,7 +46,7 @@ ROUNDS = ("round", "context_length", "model", "rows", "ns")
 
 
 def frame(rows: list[dict[str, Any]], columns: Iterable[str] | None = None, metrics: bool = True) -> pd.DataFrame:
-    """A frame with the units of its columns in attrs, and with the estimators of those that are metrics.
+    """A frame with the units of its columns in attrs, and with the estimators of the columns that are metrics.
 
     columns: the columns of the frame; without it, those of the rows. metrics: as in metric_units.of_columns.
     """
@@ -97,8 +97,8 @@ def prompt_rows(case: Case) -> list[dict[str, Any]]:
 
 
 def position_rows(case: Case) -> list[dict[str, Any]]:
-    """A row for each place of a list metric. Place 0 of the histogram counts the steps with no accepted token; place i of the others
-    belongs to drafted token i."""
+    """A row for each place of a list metric. Place n of the histogram counts the steps with n accepted tokens. Place i of the other
+    metrics belongs to drafted token i, from 1."""
     rows: dict[int, dict[str, Any]] = {}
     for name, first in (("acceptance_at", 1), ("joint_at", 1), ("path_gain_at", 1), ("accepted_histogram", 0)):
         values = case.metric(name) or []
@@ -179,7 +179,7 @@ def key_of(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def line_row(line: dict[str, Any]) -> dict[str, Any]:
-    """`tokens` leaves out the first token of each turn, which comes from prefill, as the metric of this name does."""
+    """`tokens` leaves out the first token of each turn, which comes from prefill. The metric `tokens` leaves it out too."""
     sums = line["totals"] if "totals" in line else kept_lines.totals(line["steps"])
     phases = {f"{name}_ns": ns for name, ns in line["phase_ns"].items()}
     counts = {name: sums[name] for name in ("steps", "drafted", "accepted", "rows", "draft_calls")}
@@ -199,7 +199,7 @@ def step_row(key: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
 
 
 def drafted_rows(key: dict[str, Any], step: dict[str, Any]) -> list[dict[str, Any]]:
-    """Numbers that are unknown, which the record writes as -1, are None."""
+    """The rows of a step's drafted tokens. The record writes an unknown number as -1; here it is None."""
     rows: list[dict[str, Any]] = []
     for node, token in enumerate(step.get("tokens", []), 1):
         parent = token.get("parent", node - 1)

@@ -2,8 +2,8 @@
 
 The first line is {"form": "full"} or {"form": "slim"}. Then each file of the run folder follows (cases/*.jsonl, calibration.jsonl,
 teacher.jsonl, bounds.jsonl): one line {"file": NAME, "lines": N} and its N lines. A full record has these lines byte for byte; `restore` makes the
-files from it again. A slim record has totals, counts and hashes in place of each line's steps and tokens, no bounds, and each distinct
-text once, in the part {"file": "texts"}. The same lines give the same bytes (with the same version of liblzma).
+files from it again. A slim record has totals, counts and hashes in place of each line's steps and tokens. It leaves out
+bounds.jsonl, and has each distinct text once, in the part {"file": "texts"}. The same lines give the same bytes (with the same version of liblzma).
 """
 
 import collections

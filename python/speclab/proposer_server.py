@@ -35,7 +35,7 @@ class Failure:
 
 
 class Server:
-    """Serves one run. `failure` is set when the proposer raised an exception or returned something that makes no sense.
+    """Serves one run. `failure` is set when the proposer raises an exception or returns something that makes no sense.
 
     From then on every request is refused, and the engine is asked to end. A call of the proposer that takes longer than
     `longest` seconds is interrupted by an exception, if the server runs in the main thread (time_limit.py).
@@ -84,8 +84,8 @@ class Server:
             return False
         had_failed = self.failure is not None
         answer, content = self._handle(kind, numbers)
-        if answer == FAILURE and not had_failed:  # once, because a second signal would end the engine at once
-            engine.terminate()  # the engine ends after the line that fails now, and keeps the finished ones
+        if answer == FAILURE and not had_failed:  # only once, because a second signal would end the engine immediately
+            engine.terminate()  # the engine ends after the current line (one prompt and seed), and keeps the finished lines
         try:
             connection.sendall(HEADER.pack(answer, len(content)) + content)
         except ConnectionError:

@@ -20,7 +20,7 @@ from .proposer_server import Failure, Server
 from .run import Run, load
 
 PathLike = str | os.PathLike[str]
-SOCKET = "SPECLAB_PROPOSER"  # tells the engine where the proposer listens
+SOCKET = "SPECLAB_PROPOSER"  # environment variable that tells the engine where the proposer listens
 STRATEGY = "outside_proposer"
 TIME_LIMIT = 30.0  # seconds; the default of the strategy's option
 MOST_SECONDS = (0.01, 86400)  # the range of the option
@@ -40,9 +40,10 @@ class Proposer(Protocol):
         """Proposes at most k tokens that follow context_ids, which is read-only: the prompt and the text so far.
 
         Returns one of these:
-        - tokens. Each counts as one-hot: the target accepts it with its own probability.
+        - tokens. Each counts as one-hot: q is 1 for this token. The rule `rejection` accepts it with the
+          target's probability of it.
         - (tokens, q_rows). q_rows[i], [vocab], is the law of tokens[i] after the tokens before it. At temperature 0 the tokens are
-          drafted as they are. Above it the engine draws each token from its row. If it draws another token than tokens[i], it calls
+          drafted as they are. Above 0 the engine draws each token from its row. If it draws another token than tokens[i], it calls
           propose again in the same step, with the drawn tokens at the end of context_ids.
         - (None, q_row). The engine draws one token from this row, or takes the best one at temperature 0, and calls propose again.
         - a DraftTree of depth k at most.
@@ -79,10 +80,10 @@ def measure_proposer(
     method is; the column `times_note` of `Run.cases` says so.
 
     proposer: an object with a method propose, see Proposer. target: the path of a model, or {"markov": {...}}. prompts: a prompt
-    file, or a list of texts or of entries of such a file. gamma: the largest k, that is the number of tokens of a draft or
-    the depth of a tree. A sequence of gammas or rules gives one case for each. rule: an acceptance rule (`speclab list acceptances`).
-    max_tokens: per text. time_limit: the longest wait for one answer of the proposer, in seconds. seed: of the coins; a sequence gives one text for each. name: of the proposer, for the record; by default
-    the name of its class. out: the folder of the run; by default a new one below results/runs. chat_template: as "chat_template"
+    file, or a list of texts or of entries of such a file. gamma: the largest k, which is the largest number of tokens of a
+    chain or the largest depth of a tree. A sequence of gammas or rules gives one case for each. rule: an acceptance rule (`speclab list acceptances`).
+    max_tokens: the largest number of tokens of a text. time_limit: the longest wait for one answer of the proposer, in seconds. seed: the seed of the random numbers; a sequence gives one text for each seed. name: the name of the
+    proposer in the record; by default that of its class. out: the folder of the run; by default a new one below results/runs. chat_template: as "chat_template"
     of a config. options: further options of every case, such as {"ignore_eos": True}. cases: further cases of the run, to compare
     with. config: further keys of the config, such as {"bounds": True}. arguments: further words for `speclab run`, such as
     ["--threads", "1"]. progress: show what the engine prints.
@@ -92,7 +93,7 @@ def measure_proposer(
 
     An exception of the proposer ends the run and is raised here again. Its note says in which step and prompt it was raised. The lines
     that were finished before it stay in the folder. Raises Error if the proposer returns something that makes no sense, if the
-    engine cannot run this experiment, and if a text is not that of the autoregressive case although it must be.
+    engine cannot run this experiment, and if a text differs from the autoregressive one although both must be equal.
     """
     own_name = type(proposer).__name__ if name is None else name
     if not re.fullmatch(r"[\w.+-]{1,100}", own_name, re.ASCII) or own_name.startswith("."):
@@ -136,7 +137,7 @@ def measure_proposer(
 
 
 def _plain(value: Any) -> Any:
-    """A value of a config: a sequence is a list there."""
+    """The value as a config has it: a sequence becomes a list."""
     return value if isinstance(value, int | str) else list(value)
 
 
@@ -152,7 +153,7 @@ def _run(
     progress: bool,
     time_limit: float,
 ) -> Server:
-    """Runs the engine, and serves it until it has ended. Raises Error if it failed by itself."""
+    """Runs the engine, and answers its requests until it ends. Raises Error if the engine failed but the proposer did not."""
     binary = find_binary()
     base = tempfile.gettempdir()
     with (

@@ -32,7 +32,7 @@ class BadRun(Error):
 
 
 class NotApplicable(Error):
-    """Raised for what this run does not have: by a figure that has nothing to show, or for a frame of lines that were not kept.
+    """Raised if a run does not have what was asked for: a figure has nothing to show, or the lines for a frame were not kept.
     The message says why."""
 
 
@@ -234,7 +234,7 @@ class Run:
 
     @functools.cached_property
     def twins(self) -> str:
-        """The note on inflated models that every figure and report shows; empty when there are none."""
+        """The note on inflated models (embedded in a larger shape) that every figure and report shows; empty without them."""
         named = [
             (role, model["name"]) for role, model in self.environment.get("models", {}).items() if "inflated" in model
         ]

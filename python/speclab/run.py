@@ -132,8 +132,8 @@ class Run:
     def positions(self) -> pd.DataFrame:
         """Acceptance by position in the draft. Index: case, position.
 
-        Position i >= 1 is drafted token i: acceptance_at, joint_at, path_gain_at. accepted_histogram at position n counts the steps with n
-        accepted tokens, from 0.
+        acceptance_at, joint_at and path_gain_at at position i >= 1 belong to drafted token i. accepted_histogram at
+        position n >= 0 is the number of steps with n accepted tokens.
         """
         rows = self._rows(frames.position_rows)
         return frames.frame(rows, None if rows else ("case", "position")).set_index(["case", "position"])
@@ -152,7 +152,7 @@ class Run:
     def predictions(self) -> pd.DataFrame:
         """Every closed form whose inputs are known, with the measured value beside it. error = value / measured - 1.
 
-        A what-if (kind "what_if") has no measurement. Its `change` is value / measured_costs - 1.
+        A what-if (kind "what_if") has no measurement. Its `change` is value / the prediction `measured_costs` - 1.
         """
         return frames.frame(self._rows(frames.prediction_rows), frames.PREDICTIONS)
 
@@ -161,7 +161,7 @@ class Run:
         """The terms that lead from the predicted to the measured speedup of each case, in order.
 
         `speedup` is the value after this term and all terms before it. The log_ratios of a case add up to log(measured / predicted).
-        The first and the last row have the interval of `speedup`, the others that of `log_ratio`.
+        The first and the last row have the interval of `speedup`, the other rows the interval of `log_ratio`.
         """
         table = frames.frame(self._rows(frames.waterfall_rows), frames.WATERFALL)
         table.attrs["estimators"] = {}  # "speedup" is a running value here, not the metric
@@ -208,7 +208,8 @@ class Run:
 
     @functools.cached_property
     def drafted(self) -> pd.DataFrame:
-        """A row for each drafted token. `parent` is the node before it; node 0 is the pending token. p, q, expected: only for tested tokens."""
+        """A row for each drafted token. `parent` is the node before it; node 0 is the pending token. p and q are known for tested tokens, and in
+        a trace for all; `expected` is known for tested tokens only."""
         rows = self._rows(lambda case: [row for one in self._steps(case) for row in frames.drafted_rows(*one)])
         table = frames.frame(rows, frames.DRAFTED, metrics=False)
         for name in ("p", "q", "confidence", "entropy", "expected", "distance"):

@@ -1,4 +1,4 @@
-"""Renders prompts in a model's own chat form, for templates that the engine does not know: `speclab.render`."""
+"""Renders prompts in a model's own chat form, if the engine does not know its template: `speclab.render`."""
 
 import datetime
 import hashlib
@@ -37,7 +37,7 @@ def render(
     then adds nothing to the text, and config.json of the run repeats `renderer`. A prompt of several turns cannot be rendered, because its
     later turns follow answers of the model; first_turn keeps only its first turn. Returns the entries of the file.
 
-    The template runs in jinja2's sandbox with the settings of transformers. jinja2 is looked for before anything is read.
+    The template runs in jinja2's sandbox with the settings of transformers. If jinja2 is missing, the function raises Error before it reads a file.
     """
     jinja2 = _jinja2()
     source, tokens = _template_of(pathlib.Path(tokenizer_config), template)

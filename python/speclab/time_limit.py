@@ -19,7 +19,7 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
     """Raises TooLate with the message in the body of the `with` statement if the body runs longer than this.
 
     Only the main thread of a process can be interrupted. In other threads there is no limit. A timer of the signal SIGALRM that
-    runs already goes on afterwards.
+    was already running goes on afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -32,7 +32,7 @@ def time_limit(seconds: float, message: str) -> Iterator[None]:
 
     start = time.monotonic()
     handler = signal.signal(signal.SIGALRM, interrupt)
-    # It interrupts again each second, because the body may catch the first exception and go on.
+    # The timer interrupts again each second, because the body may catch the first exception and go on.
     delay, interval = signal.setitimer(signal.ITIMER_REAL, seconds, 1)
     try:
         try:

@@ -28,10 +28,11 @@ def trace(run: Run | str | os.PathLike[str], cases: Sequence[str] | None = None)
 
     case, prompt, category, seed, turn: the text. position: the place of the pending token in the text of the turn, from 0.
     node, parent, depth: the place of the token in the draft; node 0 is the pending token. id: the drafted token.
-    q, p: its probability in the row that it was drawn from, and the target's. rank: its place in the target's row, from 0.
+    q: its probability in the draft's row that it was drawn from. p: its probability in the target's row. rank: its
+    place among all tokens by p, from 0 for the most probable one.
     A token after a wrong one has p, q and rank too: they belong to the rows after the drafted tokens before it.
-    tested, accepted: what the rule decided. matches: whether this token and all before it on its path are those of the text.
-    confidence, draft_entropy: what the drafter recorded for it. text_id: the token that the text has at its place.
+    tested, accepted: what the rule decided. matches: whether this token and all tokens before it on its path are those of the text.
+    confidence, draft_entropy: what the drafter recorded for it. text_id: the token of the text at this place.
     target_entropy: the entropy in nats of the target's row that this token of the text came from, at temperature 1.
 
     A number that is not known is NaN or NA. case, prompt and category are categorical. The units are in attrs["units"].
@@ -75,7 +76,7 @@ def _turns(line: dict[str, Any]) -> Iterable[tuple[int, list[int], list[float], 
 
 
 class _Columns:
-    """Columns that grow by lines. A number takes eight bytes, so a trace of a million positions fits into memory."""
+    """Columns to which each line adds its rows. A number takes eight bytes, so a trace of a million positions fits into memory."""
 
     def __init__(self) -> None:
         self.texts: dict[str, dict[str, int]] = {name: {} for name in TEXTS}  # the code of each text

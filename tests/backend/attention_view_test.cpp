@@ -124,7 +124,7 @@ std::vector<std::int32_t> random_list(int committed, int seed) {
     if (random() % 4 < share) list.push_back(position);
   return list;
 }
-/// The first and the last few.
+/// The first few and the last few of the keys.
 std::vector<std::int32_t> ends(int committed, int first, int last) {
   std::vector<std::int32_t> list;
   for (int position = 0; position < committed; ++position)
@@ -176,7 +176,7 @@ TEST_P(AttentionView, AgreesWithDoubleOverTheListedKeys) {
   }
 }
 
-// Whatever else is fed, in any order: a row of a tree is that row alone.
+// A row of a tree has the bits of that row alone, whatever else is fed and in any order.
 TEST_P(AttentionView, RowsDoNotDependOnOtherRows) {
   for (int seed = 2; seed < 5; ++seed) {
     const auto list = random_list(c.committed, seed);

@@ -119,7 +119,7 @@ TEST(Options, RangesOfOneSide) {
   parse_options(fields, {{"any", kLow}, {"most", 5}, {"above", 3}}, "");
   EXPECT_EQ(any, kLow);
   EXPECT_EQ(above, 3);
-  EXPECT_THROW(parse_options(fields, {{"any", 18446744073709551615ULL}}, ""), Error);  // not -1
+  EXPECT_THROW(parse_options(fields, {{"any", 18446744073709551615ULL}}, ""), Error);  // does not wrap to -1
   EXPECT_THROW(parse_options(fields, {{"most", 6}}, ""), Error);
   EXPECT_THROW(parse_options(fields, {{"above", 2}}, ""), Error);
 }

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs the real binary on random command lines and on run folders that were damaged, often as a user who may do nothing.
+"""Runs the real binary on random command lines and on damaged run folders, often as a user without permissions.
 
     tests/fuzz/command_lines.py --binary build/release/speclab [--seconds S | --count N] [--seed N] [--findings DIR]
 
-Every command must end with exit code 0, 1 or 2, and what is wrong must be said in a line that begins with "error: ": exit code
-3, a signal and a reading command that takes more than a minute are findings. A finding is kept in the folder of findings with
-its words and its run folder. Random numbers come from the seed alone. Exit 1: there is a finding.
+Every command must end with exit code 0, 1 or 2. With exit code 2 it must print a line that contains "error: ". Exit
+code 3, a signal, and a reading command that takes more than a minute are findings. The folder of findings keeps the
+words of the command and its run folder. Random numbers come from the seed alone. Exit code 1: there is a finding.
 """
 
 import argparse
@@ -115,7 +115,7 @@ TEXTS = (
 
 
 def as_nobody(command, **more):
-    """As a user without any permission where we may choose; else as ourselves."""
+    """Runs the command as a user without permissions if this process is root, otherwise as the current user."""
     if os.geteuid() == 0:
         more |= {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     return subprocess.run(command, **more)
@@ -134,7 +134,7 @@ class Fuzzer:
         self.findings = pathlib.Path(findings)
         self.found = 0
         self.codes = {}
-        self.binary = folder / "speclab"  # where the other user can reach it
+        self.binary = folder / "speclab"  # a place that the user without permissions can read
         shutil.copy(binary, self.binary)
         os.chmod(folder, 0o755)
         write_tiny_model(folder / "target", layers=2)
@@ -185,7 +185,7 @@ class Fuzzer:
         return self.garbage()
 
     def command_line(self):
-        """A command with some of its options, mostly with values; sometimes anything."""
+        """The words of a command with some of its options, mostly with values; sometimes random words."""
         name = self.random.choice(sorted(self.options))
         if self.random.random() < 0.03:
             return [self.word() for _ in range(self.random.randrange(4))]
@@ -251,7 +251,7 @@ class Fuzzer:
             self.damage_value(path, data)
 
     def damage_value(self, path, data):
-        """Another type, a strange number or nothing at a random place of the JSON."""
+        """Puts another type, a strange number or nothing at a random place of the JSON."""
         text = data.decode("utf-8", "replace")
         lines = text.splitlines() if path.suffix == ".jsonl" else [text]
         if not lines:
@@ -341,9 +341,9 @@ class Fuzzer:
             code, said = result.returncode, result.stderr
         except subprocess.TimeoutExpired as error:
             if not words or words[0] not in READERS:
-                return  # real work may take long
+                return  # a command that is no reader may take longer than a minute
             code, said = "a minute was not enough", error.stderr or b""
-        except ValueError:  # a zero byte
+        except ValueError:  # a word contains a zero byte
             return
         self.codes[code] = self.codes.get(code, 0) + 1
         right = code in (0, 1) or code == 2 and (b"error: " in said or not words)
@@ -386,7 +386,7 @@ def main():
             executed += 1
         codes = ", ".join(f"{count} x {code}" for code, count in sorted(fuzzer.codes.items(), key=str))
         print(f"exit codes: {codes}; findings: {fuzzer.found}")
-        # What scripts/fuzz/fuzz_record.py reads, in libFuzzer's form.
+        # These two lines have the form of libFuzzer's output; scripts/fuzz/fuzz_record.py reads them.
         print(f"Done {executed} runs in {int(time.monotonic() - begun)} second(s)")
         print(f"stat::number_of_executed_units: {executed}")
     return 1 if fuzzer.found else 0

@@ -112,7 +112,7 @@ void change_children(Json& value, Random& random, const std::vector<Json*>& node
       value[key] = moved;
       break;
     }
-    case 2:  // one more beside it
+    case 2:  // a second member with the same value
       value[key + "2"] = Json(*place);
       break;
     default: {

@@ -3,11 +3,11 @@
 
     check_gate.py SPECLAB OUT [ROOT]
 
-Runs configs/gate.json in numerics class f32-kv16 with the binary SPECLAB, into the folder OUT, which is made anew. Then compares tokens per
-step, alpha, rows and calls of every case with results/baselines/any/gate, exactly. In this class they are the same on every x86 machine.
+Runs configs/gate.json in numerics class f32-kv16 with the binary SPECLAB, into the new folder OUT. Then compares tokens per
+step, alpha, rows and calls of every case with results/baselines/any/gate, exactly. In this class these numbers are the same on every x86 machine.
 
 Exit codes: 0 equal; 1 a count differs, or one of the commands failed; 77 skipped (CTest's SKIP_RETURN_CODE): the machine is no x86 machine,
-or the target model or the record is missing. CONTRIBUTING.md says how to make the record anew after an intended change.
+or the target model or the record is missing. CONTRIBUTING.md says how to make the record again after an intended change.
 """
 
 import json

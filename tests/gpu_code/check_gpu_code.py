@@ -1,27 +1,27 @@
 #!/usr/bin/env python3
-"""Reads the machine code of the kernels in object files and fails when it is not what they are written for.
+"""Reads the machine code of the kernels in object files, and fails if it lacks a property that the kernels rely on.
 
     check_gpu_code.py OBJECT...
 
 For sm_80 and sm_90: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
 --dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16 and stream their weights (see below); they have no
 more registers than their blocks on an SM are planned for; attention multiplies with HMMA too and loads keys and values with
-LDG.E.128. The persistent kernel has the products and loads of all that run in it, registers for a block of 256 threads, and a
-limited size. The kernels of rows over the vocabulary load many numbers at once (row_loads.py).
+LDG.E.128. The persistent kernel has the products and loads of all kernels that run in it, registers for a block of 256 threads,
+and a limited size. The kernels of rows over the vocabulary load many numbers at once (row_loads.py).
 
-Weights stream when a warp waits for the oldest ones and leaves the others in flight. Loads into registers return in any order,
+Weights stream if a warp waits only for the oldest weights and leaves the others in flight. Loads into registers return in any order,
 so a wait for a scoreboard is a wait for all loads that use it. Groups of LDGSTS complete in order, and DEPBAR.LE SBx, N leaves N
 of them in flight. So in every loop of products of a linear layer:
 - weights come by LDGSTS.E.128 and not by LDG, at least not by several LDG on one scoreboard,
 - every wait for groups leaves at least one in flight,
 - no other load between the first weights and the end of the loop (the row and its norm, activations) uses the scoreboard of the
   weights, because it would wait for them; and nothing waits there for all groups,
-- activations that come by LDG come one wait for the ring before they are used, and their latency passes during that wait.
+- activations that LDG loads are requested one wait for the ring before they are used; their latency passes in that wait.
 
 On sm_90 every kernel but the persistent one waits for the launch before it (ACQBULK, griddepcontrol.wait) before it touches global
-memory, and lets the next launch in (PREEXIT) only after that. Linear kernels first load the weights of all blocks of inputs that
+memory, and lets the next launch begin (PREEXIT) only after that. Linear kernels first load the weights of all blocks of inputs that
 are in flight, and nothing else. On sm_80 no kernel waits.
-And there is PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
+The objects also contain PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
 bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
 """
 
@@ -37,7 +37,7 @@ FRAME_SIZE, REGISTERS = 0x11, 0x2F  # attributes in .nv.info
 LDG, HMMA, LDGSTS, LDGDEPBAR, DEPBAR = 0x981, 0x23C, 0xFAE, 0x9AF, 0x91A
 BRA, EXIT, CALL = 0x947, 0x94D, 0x944
 WAIT, LET_IN = 0x82E, 0x82D  # ACQBULK, PREEXIT
-# LDG, STG, LD, ST, LDGSTS, ATOMG, REDG: what reads and writes global memory
+# LDG, STG, LD, ST, LDGSTS, ATOMG, REDG: the instructions that read and write global memory
 GLOBAL = (LDG, 0x986, 0x980, 0x985, LDGSTS, 0x9A8, 0x9A3, 0x9A6, 0x98E)
 JUMPS = (0x947, 0x949, 0x94A, 0x943, 0x944, 0x94D, 0x94E, 0x950)  # BRA, BRX, JMP, JMX, CALL, EXIT, RET
 CONSTANT, STREAMED = (
@@ -45,12 +45,12 @@ CONSTANT, STREAMED = (
     1 << 22,
 )  # of the upper half of a load: read-only for the assembler (LDG.CONSTANT); leaves L1 alone (LDG.NA)
 WIDE = 6  # bits 73..75 of a load: 16 bytes
-STREAMED = 0x30  # bits 68..69 of a load: it does not stay in L1; only weights are loaded so
+STREAMED = 0x30  # bits 68..69 of a load: the data does not stay in L1; only weights are loaded in this way
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8
 FEW_AHEAD, MANY_AHEAD = 8, 6  # kFewAhead, kManyAhead in core/backend/cuda/kernels/linear/linear.h
 ARCHITECTURES = (80, 90)
-# Bytes of machine code of the persistent kernel. It is the sum of the kernels that it can run: half of it are the seven forms
-# of linear_few, then come race and sample, the laws, and attention with 30 to 80 KB each. More code means more misses in the
+# Bytes of machine code of the persistent kernel. It is the sum of the kernels that it can run. Half of it is the seven forms
+# of linear_few. Race and sample, the laws, and attention have 30 to 80 KB each. More code means more misses in the
 # instruction caches.
 PERSISTENT_BYTES = 540_000
 KERNELS = (
@@ -110,7 +110,7 @@ class Cubin:
 
     @property
     def architecture(self):
-        """The SM number: in the second byte of the flags since ABI version 8, in the first before."""
+        """The SM number. It is in the second byte of the flags since ABI version 8, and in the first byte before."""
         return self.flags >> 8 & 0xFF if self.flags >> 8 & 0xFF in ARCHITECTURES else self.flags & 0xFF
 
     def attributes(self):
@@ -166,7 +166,7 @@ def product_loops(code, architecture):
 
 
 def stream_problems(code, loops):
-    """What is wrong with the weights in these loops of linear layers, which are all that the code has."""
+    """What is wrong with the weights in `loops`, which are all loops of linear layers in the code."""
     begin = 0
     for number, (first, last) in enumerate(loops):
         where = f"loop {number + 1} of {len(loops)}"
@@ -203,7 +203,7 @@ def stream_problems(code, loops):
         for board in boards:
             fresh = False
             for low, high in body + body:
-                if fresh and high >> 52 & 1 << board and low & 0xFFF != CALL:  # which only diverged lanes make
+                if fresh and high >> 52 & 1 << board and low & 0xFFF != CALL:  # only diverged lanes execute calls
                     yield f"{where}: activations are waited for where they are loaded (scoreboard {board})"
                     break
                 if low & 0xFFF == LDG and write_barrier(high) == board:
@@ -222,7 +222,7 @@ def cubins(data):
 
 
 def order_problems(name, code):
-    """What is wrong with the order of waiting, letting the next launch in, and accesses, in a kernel for sm_90."""
+    """What is wrong in a kernel for sm_90 with the order of its wait, its accesses, and its start of the next launch."""
     operations = [low & 0xFFF for low, _ in code]
     if WAIT not in operations:
         yield "does not wait for the launch before it"
@@ -267,7 +267,7 @@ def problems(objects):
                 name = match.group(1) if match else kernel
                 what = f"sm_{cubin.architecture} {kernel}"
                 seen[cubin.architecture].add(name)
-                if "10LinearFree" in kernel:  # its instances of the two kernels
+                if "10LinearFree" in kernel:  # instances of the two linear kernels for LinearFree
                     seen[cubin.architecture].add("LinearFree")
                 if values.get(FRAME_SIZE, -1) != 0:
                     yield f"{what}: {values.get(FRAME_SIZE)} bytes of stack with {values.get(REGISTERS)} registers; registers are spilled"

@@ -11,8 +11,8 @@ LOADS = {0x981, 0x980}  # low 12 bits of an instruction: LDG, LD
 JUMPS = {0x947, 0x94D, 0x941, 0x943, 0x944, 0x950, 0xB1D}  # BRA, EXIT, BSYNC, CALL, CALL, RET, BAR
 NO_SCOREBOARD = 7
 TOGETHER = 16  # kRowLoads in core/backend/cuda/kernels/law_space.h
-# In how many places a kernel loads that many numbers together: one for each pass over a row. A pass is there once for each
-# call, because calls are inlined.
+# In how many places a kernel loads that many numbers together: one place for each pass over a row. The code of a pass
+# occurs once for each call, because calls are inlined.
 PLACES = {
     "Standardise": 2,
     "StandardisePieces": 1,
@@ -32,7 +32,7 @@ PLACES = {
 
 
 def loads_together(code):
-    """The numbers of loads that wait for each other's results nowhere, by their place. `code`: pairs of 64-bit words."""
+    """The sizes of the groups of loads between two waits or jumps, in the order of the code. `code`: pairs of 64-bit words."""
     places, count, waited_for = [], 0, 0  # waited_for: scoreboards of the loads in flight
     for low, high in code:
         if high >> 52 & 0x3F & waited_for or low & 0xFFF in JUMPS:

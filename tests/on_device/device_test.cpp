@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "tests/on_device/on_device.h"
 
-// What a backend offers beside its operations.
+// What a backend offers in addition to its operations.
 
 namespace speclab::on_device {
 namespace {
@@ -66,7 +66,7 @@ TEST_F(OnDeviceOffers, ALoopEndsWithinARecordingOnly) {
   EXPECT_EQ(graph->nodes[0].kernel, "continue_loop");
 }
 
-// Whatever would queue work, wait or allocate is an error after give_up(). Only destructors still work.
+// After give_up(), every call that would queue work, wait or allocate is an error. Only destructors work.
 TEST_F(OnDeviceOffers, NothingAfterTheDeviceWasGivenUp) {
   std::unique_ptr<cuda::Device> device;
   if (on_gpu()) device = std::make_unique<cuda::Gpu>(ordinal());
@@ -76,7 +76,7 @@ TEST_F(OnDeviceOffers, NothingAfterTheDeviceWasGivenUp) {
   timer->begin();
   timer->stop();
   std::shared_ptr<void> captured;
-  if (!on_gpu()) {  // a GPU does not replay nothing
+  if (!on_gpu()) {  // a GPU has no empty recordings
     device->begin_capture(false);
     captured = device->end_capture(0);
   }

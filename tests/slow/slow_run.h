@@ -20,7 +20,7 @@ void make_files_of_prompts();
 /// An experiment of tests/slow on the real models, run by the real binary in a process of its own. Its
 /// progress goes to this test's output, its record to <build>/slow/NAME. From the environment
 /// (scripts/test_slow.sh sets it):
-///   SPECLAB_SLOW_RESUME  not empty: resumes the existing record; otherwise measures anew
+///   SPECLAB_SLOW_RESUME  not empty: resumes the existing record; otherwise measures again
 ///   SPECLAB_SLOW_TRIAL   not empty: two prompts, 16 tokens, only to see that a test works
 struct SlowRun {
   /// tests/slow/NAME.json.

@@ -130,7 +130,7 @@ TEST_F(RetrievalTest, TheMostFrequentBeginningsAsATree) {
               HasSubstr("at most ngram_max"));
 }
 
-// Four continuations follow "1 2": three go on with 3, of which two go on with 4, and one goes on with 7.
+// Four continuations follow "1 2": three begin with 3 (two of these go on with 4), and one begins with 7.
 TEST_F(RetrievalTest, TheConfidenceOfATokenIsItsShareBelowItsParent) {
   const std::string path =
       write({{1, 2, 3, 4}, {5, 1, 2, 3, 4}, {1, 2, 3, 6}, {1, 2, 7}, {2, 8}}, vocab, tokenizer);

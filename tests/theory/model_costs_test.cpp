@@ -61,7 +61,7 @@ TEST(ModelCosts, OfAChainByHand) {
   EXPECT_EQ(one.at("model_ops"), one.at("model_ops_per_token"));
   EXPECT_EQ(one.at("model_kv_to_weights"), 10 * kKvBytes / (2 * kWeights));
 
-  // Three rows of two sequences: the weights are read once, all else for each sequence.
+  // Three rows of two sequences: the weights are read once, everything else for each sequence.
   const auto batch = costs({.target = plain_shape(), .context = 10, .batch = 2, .rows = 3});
   EXPECT_EQ(batch.at("model_rows"), 6);
   EXPECT_EQ(batch.at("model_kv_bytes_per_token"), kKvBytes);

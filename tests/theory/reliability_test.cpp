@@ -8,7 +8,7 @@ namespace speclab::theory {
 namespace {
 
 TEST(Reliability, CountedByHand) {
-  // Two bins: .2 and .7, of which none happened, and .8 and .9, of which all happened.
+  // Two bins: .2 and .7, where no forecast came true, and .8 and .9, where all came true.
   const auto found = reliability({{.9, true}, {.2, false}, {.7, false}, {.8, true}}, 2);
   ASSERT_TRUE(found);
   EXPECT_NEAR(found->brier, (.01 + .04 + .49 + .04) / 4, 1e-15);

@@ -27,7 +27,7 @@ double accept_sample_match(Row p, Row q);
 /// for sample-match of such a draft.
 double accept_one_hot(Row p, std::size_t x);
 
-/// Exact greedy: 1 if both rows have their (first) maximum at the same token, else 0.
+/// Exact greedy: 1 if both rows have their (first) maximum at the same token, otherwise 0.
 double accept_greedy(Row p, Row q);
 
 /// Non-iterative rejection sampling (Leviathan A.2): 1 / M = min_{x: p > 0} q / p. It is 0

@@ -77,7 +77,7 @@ TEST_F(RulesAgree, SharedNoiseAcceptsByItsFormula) {
   q.assign_weights(std::vector<double>{.4, .35, .05, .2});
   const AcceptanceRule& rule = find_acceptance_rule("coupled");
   EXPECT_NEAR(rule.expected({&p, &p}, &q, -1, {}), .706441, 5e-7);
-  // What it counts: how often draft and target draw the same token with the same noise.
+  // The formula is the probability that draft and target draw the same token with the same noise.
   constexpr int kDraws = 200000;
   const Coins coins(3, 4);
   int equal = 0;

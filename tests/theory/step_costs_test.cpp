@@ -36,7 +36,7 @@ TEST(RowTimes, AMeanNumberOfRowsLiesBetweenWholeOnes) {
   EXPECT_DOUBLE_EQ(times.at_mean(3), 16);
   EXPECT_DOUBLE_EQ(times.at_mean(5.5), 26) << "with the last slope";
   EXPECT_THROW(times.at_mean(.5), Error);
-  // Only the whole numbers beside it are asked for.
+  // Only the whole numbers of rows next to the mean are asked for.
   std::vector<int> asked;
   const auto time = [&](int rows) {
     asked.push_back(rows);

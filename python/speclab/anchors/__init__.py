@@ -1,7 +1,7 @@
 """Published numbers of speculative decoding as data, each row checked by the closed forms of `speclab.theory`.
 
 - `load("P5")` gives the numbers of a pack (or of one table) as a frame with units.
-- `check()` gives one row for each published row: what the closed form predicts, what was published, a verdict and its reason.
+- `check()` gives one row for each published row: the value that the closed form predicts, the published value, a verdict and its reason.
 - `python -m speclab.anchors` prints the page docs/anchors.md.
 
 tables/*.json holds the numbers: one file for each table, with its source. A new table is a new file; a new closed form is a function in one
@@ -74,7 +74,7 @@ def check(chosen: Iterable[Table] | None = None) -> pd.DataFrame:
     """One row for each published row of these tables, or of all.
 
     Index: table, row. Columns: pack, second_hand, given (the published inputs), formula, quantity, predicted, published, difference
-    (published - predicted), alpha and c (that the row implies), verdict, rounding (True if the rounding of the printed digits explains a
+    (published - predicted), alpha and c (values that the row implies), verdict, rounding (True if the rounding of the printed digits explains a
     flagged verdict), reason. Verdicts are in VERDICTS; those in FLAGGED say that the number cannot be right as it stands.
     """
     rows = []

@@ -17,8 +17,8 @@ class Judgement:
     """The verdict on one row.
 
     formula: what was computed. predicted, published: the two values of `quantity` that are compared; None for a value
-    that is not known. alpha, c: what the row implies, if it implies one. rounding: True if some number that is printed
-    like the published one would be consistent.
+    that is not known. alpha, c: the values that the row implies, if it implies any. rounding: True if a number that
+    rounds to the published one would be consistent.
     """
 
     formula: str

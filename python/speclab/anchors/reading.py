@@ -18,9 +18,10 @@ OPTIONAL = ("units", "printed_to", "printed_to_of", "tolerance", "uses", "shape"
 class Row:
     """One row of a table: the published numbers by column.
 
-    printed_to: {column: value of the last printed digit}. A number that was printed as 3.4 may be anything from 3.35
-    to 3.45. In a table's file, printed_to_of is {label: {column: value}} for rows that were printed with other digits.
-    tolerance: how far a prediction may be off, as a fraction. shape: of the target, as keywords of theory.DecoderShape.
+    printed_to: {column: one unit of the last printed digit}. A number that was printed as 3.4 has 0.1 here: it may be
+    anything from 3.35 to 3.45. In a table's file, printed_to_of is {label: {column: value}} for rows that were printed with other digits.
+    tolerance: how far a prediction may be off, as a fraction. shape: the shape of the target, as keywords of
+    theory.DecoderShape.
     """
 
     label: str
@@ -87,7 +88,7 @@ def read_table(text: str, name: str) -> dict[str, Any]:
 def rows_of(data: dict[str, Any], other: dict[str, Any] | None = None) -> list[Row]:
     """The rows of a table. other: the table that `uses` names.
 
-    Each row also gets the columns of the row of `other` that has the same values in the columns of uses.key.
+    uses.key names columns that both tables have. Each row also gets the columns of the row of `other` with the same key.
     """
     found = []
     for label, numbers in zip(labels(data), data["rows"], strict=True):

@@ -44,7 +44,7 @@ def _excludes(row: Row, column: str, low: float, high: float) -> bool:
 
 
 def quotient(row: Row) -> Judgement:
-    """A speedup from two times or two rates, compared with what the source states beside them.
+    """A speedup from two times or two rates, compared with other numbers of the same source.
 
     The source states the speedup itself, the tokens per step (tau), its largest speedup (most), or several of these.
     """
@@ -150,7 +150,7 @@ def step_times(row: Row) -> Judgement:
 
 
 def traffic(row: Row) -> Judgement:
-    """A speedup from two rates, bounded by the memory traffic per token, if decoding is limited by memory."""
+    """A speedup from two rates. Its bound is 1 / memory traffic per token, if memory limits decoding."""
     found, low, high = ratio(row)
     bound = theory.measured_cost_speedup(1, 1, draft=0, target=row["traffic"])
     name = "1 / memory traffic"

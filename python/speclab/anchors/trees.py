@@ -1,4 +1,4 @@
-"""Closed forms of trees: the sum over the nodes of the acceptances along their paths (Chen et al. 2024, "Sequoia", arXiv 2402.12374), and
+"""Closed forms of trees: the sum over the nodes of the product of the acceptances along the path (Chen et al. 2024, "Sequoia", arXiv 2402.12374), and
 lookahead decoding (Fu et al. 2024, arXiv 2402.02057, Eq. 7)."""
 
 from .. import theory

@@ -1,7 +1,7 @@
 """Explains the speedup of another program's results term by term: `Foreign.explain`.
 
-The terms are those of a run's waterfall as far as the source tells them. Each replaces one idealisation by a measurement; what the source
-does not tell stays in the last term, and the table says so.
+The terms are those of a run's waterfall as far as the source tells them. Each term replaces one idealisation by a measurement. If the source
+does not tell a term, its effect stays in the term `rest`, and the table says so.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class Costs:
 
 
 def numbers_of(one: Text, gamma: int | None, base: tuple[float, float] | None) -> dict[str, float]:
-    """The sums of a text by the names SUMS; NaN for what its source does not tell. base: seconds and tokens of the baseline for it.
+    """The sums of a text by the names SUMS; NaN for what its source does not tell. base: seconds and tokens of the baseline for this text.
 
     tests_lo, tests_hi: bounds of the number of tested tokens. A step that the end of the text may have cut counts in neither of them nor in
     `accepted`.
@@ -133,7 +133,7 @@ class Explanation:
         return table
 
     def _values(self, drawn: np.ndarray) -> dict[str, float]:
-        """The speedups "ideal" and "measured", the log-ratios of the terms between them, and what they are made of. NaN: not known."""
+        """The speedups "ideal" and "measured", the log-ratios of the terms between them, and the numbers behind them. NaN: not known."""
         from .. import theory
 
         sums = dict(zip(SUMS, (float(one) for one in self.sums[drawn].sum(axis=0)), strict=True))
@@ -175,7 +175,7 @@ class Explanation:
         return (1 - rest) * t.ratio(below) + rest * t.ratio(below + 1)
 
     def _explanation(self, step: str, values: dict[str, float]) -> str:
-        """A sentence with the numbers behind a row, or what is not known and how to tell it."""
+        """A sentence with the numbers behind a row, or with what is not known and how the caller can give it."""
         known = not math.isnan(values[step])
         tau, drafted, alpha = values["tau"], values["drafted"], values["alpha"]
         length = "" if math.isnan(drafted) else f" of {drafted:.2f} tokens"
@@ -206,8 +206,8 @@ class Explanation:
             return "not known: give base, the baseline's results or its seconds per token."
         if step == "rest":
             return (
-                f"a step takes {values['step_time']:.3f} times as long as a token of the baseline, of which "
-                f"{values['modelled_step']:.3f} are explained. The times include: {self.times}."
+                f"a step takes {values['step_time']:.3f} times as long as a token of the baseline; the known terms "
+                f"explain {values['modelled_step']:.3f} of this. The times include: {self.times}."
             )
         count = len(self.sums)
         return f"time per token, baseline / these results, over {count} text{'s' * (count != 1)}"

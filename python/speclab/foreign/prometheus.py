@@ -1,4 +1,4 @@
-"""vLLM's Prometheus counters of speculative decoding: what the page /metrics of a server shows, once or before and after the requests.
+"""vLLM's Prometheus counters of speculative decoding: the page /metrics of a server, read once, or before and after the requests.
 
 Source of the names: github.com/vllm-project/vllm, vllm/v1/spec_decode/metrics.py: counters vllm:spec_decode_num_drafts,
 ..._num_draft_tokens, ..._num_accepted_tokens and ..._num_accepted_tokens_per_pos{position}, to which the client library adds "_total".

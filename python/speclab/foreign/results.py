@@ -167,7 +167,7 @@ class Foreign:
         """The probability that a tested token is accepted: accepted / (accepted + rejections), the maximum-likelihood estimate.
 
         It is for drafts that are chains. Its interval is a bootstrap over texts. If the source does not say how many drafts were rejected,
-        the value is the middle of what is possible, and the interval covers all of it.
+        the value is the middle of the possible values, and the interval covers all of them.
         """
         own = self._of(case)
         if all(one.counts is None for one in own):
@@ -192,7 +192,7 @@ class Foreign:
         return Ratio((low.value + high.value) / 2, lo, hi, (low.terms + high.terms) / 2, method)
 
     def tau(self, case: str | None = None) -> Ratio:
-        """Emitted tokens per step, with the bonus or correction token. Steps for which nothing was drafted count if the source lists them."""
+        """Emitted tokens per step, with the bonus or correction token. Steps without a draft count if the source lists them."""
         own = self._of(case)
         found = self._ratio([one.in_steps for one in own], [one.steps for one in own], "emitted tokens / steps")
         if found is None:
@@ -200,7 +200,7 @@ class Foreign:
         return found
 
     def predict(self, c: float, t: "RowTimes | None" = None, case: str | None = None) -> pd.DataFrame:
-        """The closed forms at the estimated alpha, as `speclab.predict` gives them. value_lo, value_hi: at the ends of alpha's interval.
+        """The closed forms at the estimated alpha, as `speclab.predict` gives them. value_lo, value_hi: the values at the ends of alpha's interval.
 
         c: time of a draft forward / of a target forward. t: measured times of the target by rows; without it a forward of gamma + 1 rows
         costs as much as one of 1 row. If the draft length varies from step to step, the forms are those of a mixture of lengths.
@@ -235,13 +235,13 @@ class Foreign:
     ) -> pd.DataFrame:
         """The terms that lead from the ideal to the measured speedup, as far as the source tells them. Index: step.
 
-        ideal: tokens a step by Eq. 1 of Leviathan et al. 2023 at the estimated alpha, as if drafts cost nothing and t(n) = t(1). iid: tau as
-        measured. draft_cost: what drafting takes. verification_width: the target's forward over the draft. rest: everything else that the
-        times include, and every term that is not known. measured: time per token, baseline / these results.
+        ideal: tokens a step by Eq. 1 of Leviathan et al. 2023 at the estimated alpha, as if drafts cost nothing and t(n) = t(1). iid: the
+        measured tau in place of that of Eq. 1. draft_cost: the time of drafting. verification_width: the time of the
+        target's forward over the draft. rest: everything else that the times include, and every term that is not known. measured: time per token, baseline / these results.
 
         base: the baseline's results, or its seconds per token. Without it the measured speedup is not known. All terms are over the texts
         that both results have. c, t: costs measured elsewhere, as for `predict`. A CSV of steps may have its own (`draft_seconds`,
-        `target_seconds`); c and t come first. `known` is False for a term that neither the source nor the caller tells; `explanation` says
+        `target_seconds`); c and t take precedence over them. `known` is False for a term that neither the source nor the caller tells; `explanation` says
         what is missing. `speedup` is the value after this term and all known terms before it. The known log_ratios add up to
         log(measured / ideal). Intervals: bootstrap over texts; of `speedup` in the first and the last row, of `log_ratio` in the others.
         """

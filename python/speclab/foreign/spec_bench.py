@@ -31,7 +31,7 @@ def texts_of(value: Any, where: str) -> Iterable[Text]:
         new_tokens = counts(field(value, "choices", place, "new_tokens"), f"{path}/new_tokens")
         times = field(value, "choices", place, "wall_time")
         if not isinstance(times, list) or len(times) != len(new_tokens):
-            raise Error(f"{path}/wall_time has not one value for each of the {len(new_tokens)} turns")
+            raise Error(f"{path}/wall_time does not have one value for each of the {len(new_tokens)} turns")
         lengths = counts(field(value, "choices", place, "accept_lengths"), f"{path}/accept_lengths")
         steps = choice.get("decoding_steps")
         ends = list(_ends(steps, len(lengths))) if isinstance(steps, list) else [len(lengths) - 1]

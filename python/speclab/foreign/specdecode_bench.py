@@ -1,8 +1,8 @@
-"""Traces of SpecDecode-Bench's simulator (Liu et al. 2026, arXiv 2601.11580): what each drafter would have had accepted at every position.
+"""Traces of SpecDecode-Bench's simulator (Liu et al. 2026, arXiv 2601.11580): how many tokens of each drafter would be accepted at every position.
 
 Source of the format: github.com/SpecDecode-Bench/simulator, request.py and simulator.py. A line has id, prompt_token_ids,
 generated_token_ids and for each drafter an entry acc_NAME (or `acc`) with the list acc_len: entry i is the number of tokens that a step
-would emit, with the bonus token, after i + 1 generated tokens. The list ends with the text, so it cuts the last steps.
+would emit, with the bonus token, after i + 1 generated tokens. The list ends where the text ends, so the last step may be cut.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ def texts_of(value: Any, where: str, gamma: int | None = None) -> Iterable[Text]
     """
     tokens = field(value, "generated_token_ids")
     if not isinstance(tokens, list):
-        raise Error("generated_token_ids is no list")
+        raise Error("generated_token_ids is not a list")
     for drafter in _drafters(value):
         found = value[drafter]
         lengths = counts(field(found, "acc_len") if isinstance(found, dict) else found, f"{drafter}/acc_len")

@@ -43,7 +43,7 @@ def texts_of(text: str, file: str, problems: list[Problem]) -> list[Text]:
     unknown = [name for name in names if name not in COLUMNS]
     repeated = [name for name in names if names.count(name) > 1]
     if unknown or repeated:
-        raise Error(f"column {(unknown or repeated)[0]!r}, expected different ones of {', '.join(COLUMNS)}")
+        raise Error(f"column {(unknown or repeated)[0]!r}, expected each column once, out of {', '.join(COLUMNS)}")
     if ("accepted" in names) == ("emitted" in names) or {"seconds", "clock"} <= set(names):
         raise Error("expected one of the columns accepted and emitted, and at most one of seconds and clock")
     found: dict[tuple[str, str], Text] = {}

@@ -73,7 +73,8 @@ def counts_of_chain(where: str, drafts: int, drafted_at: list[int], accepted_at:
     """The counts of drafts that are chains, from the numbers of drafted and of accepted tokens at each position.
 
     A draft is rejected unless all of its tokens are accepted. Let a be the number of drafts with exactly i accepted tokens. Of the drafts
-    with exactly i tokens, at most a were accepted whole, and at least a minus the number of longer drafts.
+    with exactly i tokens, at most a were accepted whole. At least a minus the number of longer drafts were accepted
+    whole, because only these two kinds of drafts can have i accepted tokens.
     """
     accepted_at = accepted_at + [0] * (len(drafted_at) - len(accepted_at))
     longer = [drafts, *drafted_at, 0]  # [i]: drafts with at least i tokens

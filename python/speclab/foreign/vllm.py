@@ -4,7 +4,7 @@ Source of the format: docs.vllm.ai, features/speculative_decoding/acceptance_met
 --per-request-spec-decode-metrics summary or detailed, and features/per_request_metrics for the times (--enable-per-request-metrics).
 `metrics.speculative_decoding` has mean_acceptance_length, draft_acceptance_rate, acceptance_histogram (entry j: steps with j accepted
 tokens), acceptance_histogram_by_draft_length, num_spec_steps, num_accepted_draft_tokens, num_draft_tokens, num_spec_tokens, and with
-"detailed" per_step_accepted and per_step_drafted. None of these fields counts steps for which nothing was drafted.
+"detailed" per_step_accepted and per_step_drafted. None of these fields counts steps without a draft.
 """
 
 from collections.abc import Iterable

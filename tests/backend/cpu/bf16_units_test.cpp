@@ -85,7 +85,7 @@ TEST_P(Unit, RowsHaveTheBitsOfTheirOrderForAnyNumberOfRowsAndThreads) {
       const auto backend = make_cpu_backend({threads, GetParam().numerics()});
       const PackedMatrix w = pack(*backend, out, in, rows);
       if (!GetParam().emulated && threads == 1) {
-        // The manual only describes the order. The hardware must promise that a row does not depend on other
+        // The manual only describes the order of the sums. Here a row must also not depend on the other
         // rows.
         for (int i = 0; i < kMost; ++i) {
           std::vector<float> alone(static_cast<std::size_t>(out));

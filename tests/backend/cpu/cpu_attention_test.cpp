@@ -175,8 +175,8 @@ TEST_P(Attention, ScoresMayBeLarge) {
   EXPECT_EQ(out, std::vector<float>(kHeadDim, 2.0f));
 }
 
-// Windows that begin anywhere, and capped scores: the rows of a chain equal single rows, and the processor's
-// instructions give the bits of their emulation.
+// With windows that begin anywhere and with capped scores, the rows of a chain equal single rows, and the
+// processor's instructions give the bits of their emulation.
 TEST(AttentionInProducts, WindowsCapsAndTheRealInstructions) {
   constexpr int kHeads = 4, kHeadDim = 48, kWidth = (kHeads + 2) * kHeadDim, kCommitted = 203, kRows = 20;
   const std::vector<float> cos(kHeadDim * 256, 1.0f), sin(kHeadDim * 256, 0.0f);

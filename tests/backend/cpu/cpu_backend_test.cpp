@@ -73,8 +73,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Linear,
                                          Shape{960, 576}, Shape{576, 1536}, Shape{129, 130}, Shape{2085, 64},
                                          Shape{4096, 20}));
 
-// Noting maxima changes no bit, for every shape, number of rows, number of threads and unit. Nothing is
-// written outside the outputs.
+// A product that also notes the maxima of its outputs has the same bits, for every shape, number of rows,
+// number of threads and unit. Nothing is written outside the outputs.
 TEST(Linear, NotesTheLargestOutputs) {
   constexpr int kMost = 80;
   std::vector<std::string> classes = cpu_numerics_classes();

@@ -156,7 +156,7 @@ TEST(RowOperations, CopiesRowsAndFillsColumns) {
   for (int i = 0; i < kRows * kWidth; ++i) EXPECT_EQ(x[i], i % kWidth < 4 ? before[i] : -1) << i;
 }
 
-// One sequence fed in blocks: window, soft cap and scale agree with double precision, and each block has the
+// A sequence is fed in blocks. Window, soft cap and scale agree with double precision, and each block has the
 // bits of single rows.
 TEST(RowOperations, AttentionWithAWindowAndASoftCap) {
   constexpr int kHeads = 2, kDim = 20, kWidth = (kHeads + 2) * kDim, kTokens = 90;

@@ -35,8 +35,8 @@ std::ostream& operator<<(std::ostream& out, const AttentionCase& c) { return out
 
 class SimulatedAttention : public testing::TestWithParam<AttentionCase> {};
 
-// A prompt and a tree after it whose paths cross a split: agrees with double precision and has the bits of
-// its chains.
+// A prompt, and a tree after it whose paths cross a split. Its rows agree with double precision, and have the
+// bits of its chains.
 TEST_P(SimulatedAttention, AgreesWithDoubleAndTreeEqualsChains) {
   const AttentionCase c = GetParam();
   const auto backend = make_cuda_backend({.simulated = true});
@@ -189,7 +189,7 @@ TEST(SimulatedGpu, CopiesRowsAndFillsColumns) {
   for (int i = 0; i < kRows * kWidth; ++i) ASSERT_EQ(filled[i], i % kWidth < 17 ? x[i] : -1) << i;
 }
 
-// An operation fused with the linear layer that it feeds equals both in sequence, also in portions of rows.
+// An operation that is fused with the linear layer after it has the bits of both in sequence, also in parts.
 TEST(SimulatedGpu, LinearLayersWithTheirInputsHaveTheBitsOfBoth) {
   const auto backend = make_cuda_backend({.simulated = true});
   There there(*backend);

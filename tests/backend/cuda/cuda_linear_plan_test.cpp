@@ -79,7 +79,7 @@ TEST(CudaLinearPlan, TrafficIsWhatTheHeaderSays) {
                   {128, .89, .38, 6.89, 1.28}});
   expect(llama8,
          {{1, .02, 0, 2, 1}, {16, .19, 0, 2.16, 1}, {64, .36, .06, 4.36, 1}, {128, .71, .13, 6.71, 1.11}});
-  // Goals for products of the 8B shape: t(16), t(64), t(128) in t(1).
+  // Goals for products of the 8B shape: t(16), t(64) and t(128) in units of t(1).
   const double one = forward(llama8, 1).seconds;
   EXPECT_LE(forward(llama8, 16).seconds, 1.05 * one);
   EXPECT_LE(forward(llama8, 64).seconds, 1.15 * one);

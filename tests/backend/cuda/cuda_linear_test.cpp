@@ -109,7 +109,7 @@ TEST(CudaLinear, ShapesThatTheKernelsAreCompiledFor) {
                   [&](const auto& kernel, const LaunchShape& shape) {
                     EXPECT_EQ(std::string(kernel.kName), plan.many ? "linear_many" : "linear_few");
                     EXPECT_EQ(shape.threads, 32 * plan.warps);
-                    // Two blocks on an SM of an A100; one of many rows, whose registers fill an SM anyway.
+                    // Two blocks fit on an SM of an A100. With many rows only one fits, by its registers.
                     EXPECT_LE(shape.shared_bytes, (plan.many ? 163 : 81) << 10);
                     // Every slice of every tile of outputs has a warp, and no block is idle.
                     const int tiles = tiles_of(out, kTileOut),
@@ -120,7 +120,7 @@ TEST(CudaLinear, ShapesThatTheKernelsAreCompiledFor) {
                   });
     }
   }
-  // With a row that is normed beside the rings, too.
+  // This holds also with a row that is normed beside the rings.
   const float row[1] = {};
   for (const auto& [in, most] : {std::pair{4096, 81}, std::pair{8192, 81}, std::pair{16384, 113}}) {
     with_kernel(Linear{.out = 4096, .in = in, .rows = 1, .norm = {.x = row}},

@@ -8,7 +8,7 @@
 namespace speclab::cuda {
 namespace {
 
-// A device that carries out a copy when it is waited for, or when the second copy after it begins.
+// A device that carries out a copy only when the host waits for it, or when the second copy after it begins.
 TEST(GpuStaging, EveryByteArrivesAndOnePieceIsAlwaysUnderWay) {
   constexpr std::size_t kPiece = 64;
   for (const std::size_t bytes : {0u, 1u, 63u, 64u, 65u, 128u, 129u, 640u, 1000u}) {

@@ -32,8 +32,8 @@ TEST(GpuState, TheUuidIsThatOfTheDevice) {
   EXPECT_EQ(gpu_uuid("0000:65:00.0", "libnone.so.1"), "");
 }
 
-// MPS shows itself in NVML's list of processes or by the pipe of its control daemon. Without either source
-// nothing is claimed.
+// MPS is seen in NVML's list of processes or by the pipe of its control daemon. Without either source the
+// state says that MPS is unknown.
 TEST(GpuState, SaysWhetherMpsRunsAndHowThatIsKnown) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "mps_pipes";
   std::filesystem::remove_all(folder);

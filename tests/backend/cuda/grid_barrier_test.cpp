@@ -82,13 +82,13 @@ TEST(GridBarrier, WhatNoBarrierOrdersIsNoticed) {
                   lane() == 0 ? store(numbers + block_x(), 1) : void(load(numbers + 1));
                 }),
                 HasSubstr("nothing orders the two"));
-    // One block reads it, then the other writes it.
+    // One block reads the number, then the other block writes it.
     EXPECT_THAT(races([](int* numbers, u64*) {
                   if (block_x() == 0) (void)load(numbers);
                   else if (lane() == 0) store(numbers, 1);
                 }),
                 HasSubstr("nothing orders the two"));
-    // Half a barrier: the first block to arrive does not wait for the other.
+    // A barrier with an error: the first block to arrive does not wait for the other.
     EXPECT_THAT(races([](int* numbers, u64* arrived) {
                   GridBarrier barrier({arrived});
                   if (lane() == 0) store(numbers + block_x(), 1);
@@ -242,7 +242,7 @@ TEST(InnerBlocks, WrongUseIsNoticed) {
     });
   };
   const InnerBlock one{0, 0, 0, 1, 1, 1, 0, 32, 0, 128}, two{1, 0, 0, 2, 1, 1, 32, 32, 128, 128};
-  // Shared memory of the block before, of another inner block, or of none.
+  // Reads shared memory of the block before, of another inner block, or of no block.
   EXPECT_THAT(inner([&] {
                 if (thread_index() >= 32) return;
                 for (int i = 0; i < 2; ++i) {

@@ -12,7 +12,7 @@
 #include "tests/backend/numbers.h"
 #include "tests/backend/there.h"
 
-// How many kernels a forward launches, and that launches which are fused have the bits of separate ones.
+// How many kernels a forward launches. Launches that are fused have the bits of separate launches.
 
 namespace speclab {
 namespace {
@@ -90,7 +90,7 @@ TEST(Launches, OfAForward) {
                                                 {"round_rows", 1}}));
 }
 
-// Every operation runs, in order, although one may be held back.
+// Every operation runs, in order, although the backend may hold one back to fuse it with the next.
 TEST(Launches, AProductThatNothingFollowsIsLaunched) {
   const auto backend = make_cuda_backend({.simulated = true});
   const PackedMatrix w{96, 64, nullptr, 0};
@@ -159,7 +159,7 @@ TEST_P(FusedLaunches, HaveTheBitsOfSeparateOnes) {
   const std::vector<float> expected = run(true, apart), got = run(false, together);
   ASSERT_EQ(got.size(), expected.size());
   EXPECT_TRUE(same_bits(got.data(), expected.data(), got.size()));
-  // Separate: one launch rounds the attended rows.
+  // Separate launches: one of them rounds the attended rows.
   EXPECT_EQ(apart - together, rows == 1 ? 3u : 2u);
 }
 INSTANTIATE_TEST_SUITE_P(Rows, FusedLaunches, testing::Values(1, 3, 8, 9, 16));

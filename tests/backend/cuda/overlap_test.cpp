@@ -94,7 +94,7 @@ TEST_F(Overlap, OnlyWeightsAreReadBeforeTheWait) {
   }
 }
 
-// A launch may still run when the next one reads its weights, but the launch before that one is done.
+// A launch may still run when the next launch reads its weights, but the launch before both has ended.
 TEST_F(Overlap, WeightsOfTheLaunchBeforeAreNotReadBeforeTheWait) {
   const std::vector<std::function<void()>> reads{
       [&] { load16_streamed(weights_.data()), wait_for_previous(); },
@@ -121,7 +121,7 @@ TEST_F(Overlap, WeightsOfTheLaunchBeforeAreNotReadBeforeTheWait) {
   }
 }
 
-/// For each launch that `operations` records whether it may overlap with the one before it.
+/// For each launch that `operations` records: whether it may overlap with the launch before it.
 std::vector<bool> overlapping(Backend& backend, bool loop, const std::function<void()>& operations) {
   std::vector<bool> overlap;
   const auto graph = backend.device_program()->record(loop, operations);

@@ -237,8 +237,8 @@ TEST(PersistentTable, ManyRowsAreLaunchesOfTheirOwn) {
   EXPECT_FALSE(task_of(law).has_value());
 }
 
-// A long sequence of dependent operations has the same bits as one launch and one by one, with any grid and
-// any order.
+// A long sequence of dependent operations has the same bits in one launch as in separate launches, with any
+// grid and any order.
 TEST(PersistentKernel, RunsTasksInOrder) {
   constexpr int kRows = 5, kWidth = 300, kTasks = 6;
   const std::vector<float> x = normal_numbers(kRows * kWidth, 1), weight = normal_numbers(kWidth, 2);

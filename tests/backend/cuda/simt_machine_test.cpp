@@ -212,8 +212,8 @@ TEST(SimtMachine, NoticesCopiesThatAreUsedTooEarly) {
   const auto in_warp = [] { warp_sync(); };
   const auto in_block = [] { block_sync(); };
   const auto enough = [](const Shared<float>&, int) { async_wait<1>(); };
-  // Each lane reads its own bytes back: no barrier. Other lanes of the warp need a warp_sync, and other warps
-  // a block_sync.
+  // A lane needs no barrier to read its own bytes back. Other lanes of the warp need a warp_sync, and other
+  // warps a block_sync.
   EXPECT_EQ(ring(0, nothing, enough), "nothing was noticed");
   EXPECT_EQ(ring(1, in_warp, enough), "nothing was noticed");
   EXPECT_EQ(ring(32, in_block, enough), "nothing was noticed");
@@ -289,7 +289,7 @@ TEST(SimtMachine, NoticesDivergence) {
                 if (lane() != 5) warp_sync();
               }),
               HasSubstr("divergence: 31 lanes of the warp are in the collective"));
-  // Outside of the macro: within it every call is on the same line.
+  // This is outside of the macro, because within the macro every call is on the same line.
   const auto two_barriers = [] {
     if (warp_index() == 0) block_sync();
     else block_sync();

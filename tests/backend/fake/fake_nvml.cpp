@@ -1,4 +1,4 @@
-// Stands in for NVML: one GPU, at 0000:65:00.0, which is slowed down by its power cap. It has no temperature.
+// Stands in for NVML. Its GPU, at 0000:65:00.0, is slowed down by its power cap and reports no temperature.
 // Its energy counter grows by 1.5 J with every reading, and is missing if FAKE_NVML_NO_COUNTER is set.
 // FAKE_NVML_MPS is the number of its MPS processes; without it NVML does not list them. FAKE_NVML_PROCESSES
 // is the number of processes that compute, by default 2.

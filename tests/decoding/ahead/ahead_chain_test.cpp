@@ -1,4 +1,4 @@
-// Drafting while the target verifies: texts, drafts and verdicts are those of drafting afterwards, whatever
+// Drafting while the target verifies gives the texts, drafts and verdicts of drafting afterwards, whatever
 // is accepted. These tests also run under ThreadSanitizer (scripts/sanitize.sh).
 #include "core/decoding/ahead/ahead_chain.h"
 
@@ -187,7 +187,7 @@ TEST(AheadChain, LoopsThatSharePrefillsDecodeTheSameText) {
   }
 }
 
-// A step that fails between draft() and observe() leaves a draft ahead behind, and the loop can be used
+// If a step fails between draft() and observe(), a draft made ahead is left over. The loop can be used
 // again.
 TEST(AheadChain, AFailedStepStopsDraftingAhead) {
   const ModelPtr whole = on_two_threads(counting_table(false)), broken = on_two_threads(counting_table(true));

@@ -1,4 +1,4 @@
-// Models on divided threads compute the bits of the undivided ones, also while both work.
+// Models on divided threads compute the bits of models on undivided threads, also while both work.
 #include "core/decoding/ahead/divided_models.h"
 
 #include <gtest/gtest.h>

@@ -80,7 +80,7 @@ TEST(DraftBudget, TellsGoodEvidenceFromBad) {
   EXPECT_THAT(kept(budget, chain({5}, 5)), ElementsAre(5));
 }
 
-/// P(accepted) of each node of a new budget: the first guesses.
+/// The P(accepted) that a new budget assumes for each node before it has seen anything.
 std::vector<double> first_guesses(const TokenTree& tree) {
   std::vector<double> out{1};
   std::map<int, int> ranks;

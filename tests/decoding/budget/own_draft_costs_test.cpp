@@ -24,7 +24,7 @@ TEST(OwnDraftCosts, AnEarlyExitRunsItsLayersForOneRowOnly) {
   OwnDraftCosts costs(ten_layers(), {.layers = 5, .all_layers = 10, .exits = true}, 3);
   EXPECT_DOUBLE_EQ(costs.table()->draft(1), 60);
   EXPECT_DOUBLE_EQ(costs.table()->target(1), 100) << "a step without a draft";
-  // Half of the layers are 40 % of a forward: 40 for one row, and 60 % of t(4).
+  // Half of the layers are 40 % of a forward. They take 40 for one row, and the others 60 % of t(4).
   EXPECT_DOUBLE_EQ(costs.table()->target(4), 40 + .6 * 130);
 }
 

@@ -60,8 +60,8 @@ TEST(UnionBudget, DraftsNothingWhereRowsAreDear) {
   EXPECT_EQ(steps, (std::array<int, 2>{0, 0}));
 }
 
-// The second source proposes what the first one proposes, so it is worth nothing beside it, and the cheaper
-// of the two drafts alone.
+// The second source proposes the same tokens as the first one. So it is worth nothing beside the first, and
+// the cheaper of the two drafts alone.
 TEST(UnionBudget, OneOfTwoSourcesThatSayTheSameDrafts) {
   UnionBudget budget(target({10, 10.5, 11}), 2);
   const Sources sources{{.most = 4, .first_ns = 1, .next_ns = 1}, {.most = 4, .first_ns = 2, .next_ns = 2}};

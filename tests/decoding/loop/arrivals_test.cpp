@@ -1,5 +1,5 @@
-// The decode loop driven step by step: requests arrive and finish at any time, and each gets what it gets
-// alone.
+// Drives the decode loop step by step. Requests arrive and finish at any time, and each gets the same record
+// as alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ std::vector<std::vector<Token>> prompts_of(std::mt19937_64& random, int count) {
   return prompts;
 }
 
-// What was recorded, but for times.
+// The record without its times.
 void expect_same(const GenerationRecord& together, const GenerationRecord& alone) {
   EXPECT_EQ(together.tokens, alone.tokens);
   EXPECT_EQ(together.row_hashes, alone.row_hashes);

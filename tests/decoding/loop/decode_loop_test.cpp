@@ -479,7 +479,7 @@ TEST_F(DecodeLoopTest, TheDistanceOfMinimumBlockDependsOnTheDepth) {
 }
 
 TEST_F(DecodeLoopTest, NanLogitsAreAnErrorAndLeaveTheLoopUsable) {
-  // 0 -> 1 -> 2 -> infinity, as the product of two finite weights (others are refused at load); 3 -> 3.
+  // 0 -> 1 -> 2 -> an infinite logit, a product of two finite weights (infinite ones are refused); 3 -> 3.
   TinyModel tiny = markov_table(4, {0, 9, 0, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 0, 9});
   const ModelPtr sane = load_tiny(tiny);
   tiny.tensors["token_embedding"].values[10] = tiny.tensors["head"].values[2] = 3e38f;

@@ -285,8 +285,8 @@ INSTANTIATE_TEST_SUITE_P(Backends, HeadStrategy, testing::Values("f32", "host-si
   return std::string(info.param) == "f32" ? "cpu" : "host_simt";
 });
 
-// A device that judges by itself, and one of several that share a tree, have no states for the host. The
-// error says so, and "auto" takes the next way of verifying.
+// A device that judges by itself has no states for the host, and neither have several devices that share a
+// tree. The error says so, and "auto" takes the next way of verifying.
 TEST_P(HeadStrategy, WaysOfVerifyingThatHaveNoStatesAreRefused) {
   Decode on_device = decode(true), divided = decode(true);
   const auto message = [](const Decode& decode) -> std::string {

@@ -79,7 +79,7 @@ inline void expect_equal(const GenerationRecord& planned, const GenerationRecord
 }
 
 /// Decodes twice: the host drives every step, and the device runs whole steps. Expects equal results. Returns
-/// the device's.
+/// those of the device.
 inline GenerationRecord compare(Decode decode) {
   decode.options["device_loop"] = "off";
   const GenerationRecord host = decode.run();
@@ -95,7 +95,7 @@ inline GenerationRecord compare(Decode decode) {
 }
 
 /// Decodes twice: the host drives every step, and the host drafts while the device verifies. Expects equal
-/// results. Returns the device's.
+/// results. Returns those of the device.
 inline GenerationRecord compare_verdicts(Decode decode) {
   decode.options["device_loop"] = "off";
   const GenerationRecord host = decode.run();

@@ -275,8 +275,8 @@ TEST(PlannedLoop, GraphOfARound) {
   const auto count = [&](const std::string& name) {
     return std::count(kernels.begin(), kernels.end(), name);
   };
-  // Rows of two drafts and of the target; a draw for each draft; two drafts with one layer and a target with
-  // two.
+  // There are rows of two drafts and of the target, and a draw for each draft. The drafts have one layer, the
+  // target has two.
   EXPECT_EQ(count("lay_rows"), 3);
   EXPECT_EQ(count("gather"), 3);
   EXPECT_EQ(count("sample"), 2);

@@ -107,7 +107,7 @@ TEST(Draft, PoolsItsRowsAndKnowsWhichNodeHasOne) {
   EXPECT_EQ(draft.q.size(), 1u);  // the pool is kept
 }
 
-// The bits are those of rows of their own. A row is copied when it is asked for, once.
+// The rows have the bits of separate rows. A row is copied once, when it is first requested.
 TEST(Draft, DrawsWithoutReplacementShareARow) {
   Distribution whole, without_two, without_both;
   whole.assign_weights(std::vector<double>{.41, .29, .2, .1});

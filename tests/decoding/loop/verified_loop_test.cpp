@@ -298,8 +298,8 @@ TEST(VerifiedLoop, EndsWhereTheHostEnds) {
   }
 }
 
-// Positions more than a split of attention after the first tier, and the end of the context, where there is
-// no room for padding.
+// Tests positions more than a split of attention after the first tier, and the end of the context, where
+// there is no room for padding.
 TEST(VerifiedLoop, LongTextsAndTheEndOfTheContext) {
   Shape shape = tiny_shape();
   shape.context = 420;

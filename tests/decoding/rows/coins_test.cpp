@@ -99,7 +99,7 @@ TEST(Coins, BernoulliNeverAcceptsZeroAndAlwaysOne) {
 
 TEST(Coins, CategoricalHasTheLawOfItsWeightsAndNeverPicksZero) {
   const Coins coins(4, 9);
-  // Longer than a chunk of the search, mass in the first, a middle and the last chunk.
+  // The row is longer than a chunk of the search. The first, a middle and the last chunk have mass.
   std::vector<double> weights(3000, 0.0);
   const std::vector<std::pair<int, double>> heavy = {{1, .5}, {1500, 2}, {1501, 1}, {2999, .5}};
   for (const auto& [i, w] : heavy) weights[i] = w;

@@ -53,7 +53,7 @@ TEST(DeviceSampling, AReducedVocabularyIsSpread) {
   }
 }
 
-// Several rows with several blocks each, in random order, and of them one that is broken.
+// Several rows with several blocks each, in random order. One of the rows is broken.
 TEST(DeviceSampling, BlocksOfARowMeet) {
   constexpr int kRows = 4, kVocab = 2 * cuda::kRowPiece + 100;
   for (unsigned seed = 0; seed < 3; ++seed) {

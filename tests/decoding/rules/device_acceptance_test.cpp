@@ -71,7 +71,7 @@ TEST(DeviceAcceptance, IndependentPaths) {
   EXPECT_GE(rejected, 10);
 }
 
-// As many paths, as long a path, and as many choices as a tree has room for.
+// The most paths, the longest path, and the most choices that a tree has room for.
 TEST(DeviceAcceptance, TheMostPathsAndTheLongest) {
   simt::Machine machine(28);
   const AcceptanceRule& rule = find_acceptance_rule("multi_path_block");
@@ -353,7 +353,7 @@ TEST(DeviceAcceptance, TheRawRowOrdersLongestPaths) {
   EXPECT_EQ(device.path, host.path);
 }
 
-// Rows with equal sums and other weights are not one row.
+// Rows with equal sums but different weights are different rows.
 TEST(DeviceAcceptance, KSeqComparesWholeRows) {
   simt::Machine machine(22);
   Step step;

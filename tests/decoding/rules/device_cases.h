@@ -171,7 +171,7 @@ inline void compare(const cuda::Place& place, const Step& step, std::uint64_t se
   for (const AcceptanceRule& rule : acceptance_rules()) {
     if (rule.device_form == nullptr || refuses(rule, step.draft)) continue;
     const std::string_view name = rule.name;
-    if (name == "lenience" && one_hot > 0 && !greedy) continue;  // the device's form has one temperature
+    if (name == "lenience" && one_hot > 0 && !greedy) continue;  // the device form knows one temperature
     if (name == "iterative" && place.machine() != nullptr && step.p[0].vocab() > 100)
       continue;  // too slow: a pass over the row for each redraw
     SCOPED_TRACE(fmt::format("{}, seed {}, position {}", name, seed, position));
@@ -275,7 +275,7 @@ inline Laws standardise_with(const cuda::Place& place, const std::vector<float>&
   return {weights.host(), laws.host(), sums.host()};
 }
 
-/// The laws with one block a row. Expects the same bits with several blocks a row.
+/// The laws, computed with one block for each row. Expects the same bits with several blocks for each row.
 inline Laws standardise(const cuda::Place& place, const std::vector<float>& logits, int rows, int vocab,
                         const SamplingParams& params, const std::vector<Token>& ids = {}) {
   const Laws one = standardise_with(place, logits, rows, vocab, params, ids, false);
@@ -340,7 +340,7 @@ inline std::vector<Token> sample_with(const cuda::Place& place, const Distributi
   return tokens.host();
 }
 
-/// The tokens without any help. Expects the same tokens with it.
+/// The tokens that the kernel draws without known sums. Expects the same tokens with them.
 inline std::vector<Token> sample(const cuda::Place& place, const Distribution& row, const Coins& coins,
                                  const std::vector<std::int64_t>& positions, simt::u32 purpose,
                                  simt::u32 draw, bool coupled) {

@@ -31,7 +31,7 @@ bool accepts(const char* criterion, const World& world, const Outcome& context, 
   return !acceptance.path.empty();
 }
 
-/// The best path by a look at every node.
+/// The best path, found by looking at every node.
 struct LongestPath {
   std::size_t length = 0;
   double log_p = 0;

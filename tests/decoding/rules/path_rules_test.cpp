@@ -1,4 +1,4 @@
-// The rules that judge whole paths: their golden values, and what they accept beside the rule "rejection".
+// Rules that judge whole paths: their golden values, and what they accept compared with "rejection".
 // enumeration_test.cpp proves that they are lossless.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -139,7 +139,7 @@ TEST(Block, IsExactAndNeverBelowTheTokenRule) {
   }
 }
 
-// Enumerated outside of this project for the golden pair: by the number of paths and their length.
+// Values for the golden pair by number and length of paths, enumerated outside of this project.
 TEST(MultiPathBlock, AcceptsMoreWithMorePaths) {
   const double by_paths[3][2] = {{1.75, 2.3675}, {1.944531, 2.731252}, {1.948337, 2.760201}};
   for (int paths = 1; paths <= 3; ++paths) {
@@ -236,7 +236,7 @@ TEST(MultiPathBlock, ATieWithinAClassIsTheFirstPaths) {
     EXPECT_GE(accepted, .99 * best) << paths;
     EXPECT_LE(accepted, theory::best_acceptance(p, q, paths, theory::DraftedSet::iid) + 1e-6) << paths;
   }
-  // Two paths: the first one decides within the class, whichever token it has.
+  // Two paths: within a class the first path decides, whatever token it has.
   int decided = 0;
   for (std::uint64_t seed = 0; seed < 400; ++seed) {
     Step step;
@@ -268,7 +268,7 @@ TEST(MultiPathBlock, AcceptsNodesOfOnePath) {
   EXPECT_GT(longer, 100);
 }
 
-// The choice of the path has coins of its own, beside those of drafting, acceptance and correction.
+// The choice of the path has coins of its own, apart from those of drafting, acceptance and correction.
 TEST(MultiPathBlock, UsesEachCoinOnce) {
   const World world = golden_world(4);
   std::size_t most = 0;

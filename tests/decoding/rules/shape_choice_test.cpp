@@ -1,5 +1,5 @@
-// The shape of a draft may depend on the text and on the rows after it, but not on the tokens that were drawn
-// from them. The joint laws of whole generations show it, by enumeration: drafts whose shape follows the
+// The shape of a draft may depend on the text and on the rows after it, but not on the tokens drawn from
+// these rows. The joint laws of whole generations show it, by enumeration: drafts whose shape follows the
 // draft model's confidence, and negative controls whose shape follows a drawn token.
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Tests of i.i.d. acceptance beside the waterfall of a case.
+// The tests of i.i.d. acceptance that are shown with the waterfall of a case.
 #include "experiments/analysis/case_iid.h"
 
 #include <gmock/gmock.h>

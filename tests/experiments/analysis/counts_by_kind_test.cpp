@@ -27,7 +27,7 @@ TEST(CountsByKind, TheFirstDepthIsThatOfTheKind) {
   EXPECT_EQ(counts.steps(2), 49);
   EXPECT_EQ(counts.all().counts()[0][0].reached, 180) << "steps of unknown kind count for all";
   EXPECT_EQ(counts.of(1).counts()[0][0].accepted, 0);
-  // Below node 1 the first child was accepted 60 times of 60, below node 2 neither of 49.
+  // Below node 1 the first child was accepted 60 times of 60. Below node 2 no child was accepted in 49 steps.
   const auto below = ElementsAre(60. / 109, 0);
   EXPECT_THAT(counts.acceptance(0).by_depth(), ElementsAre(ElementsAre(1, 0), below));
   EXPECT_THAT(counts.acceptance(1).by_depth(), ElementsAre(ElementsAre(0, 0), below));

@@ -47,7 +47,7 @@ std::vector<float> drafted_row(const Model& target, TokenSpan committed, TokenSp
   return logits;
 }
 
-// Chain by chain and token by token, each with a session of its own.
+// Computes the acceptance chain by chain and token by token, each token with a session of its own.
 std::vector<double> by_hand(const ModelPtr& target, const std::vector<ForcedText>& texts, std::size_t gamma,
                             double temperature, const std::vector<int>& kept) {
   std::vector<double> reached(gamma, 0), accepted(gamma, 0);

@@ -44,7 +44,7 @@ TEST(MachineLoad, CasesThatDraftAheadAreNotJudged) {
   json one = timed_case("overlapped", .55, 5, 5);
   one["draft"] = "d";
   EXPECT_EQ(judge_machine(json::array({one}), kTwoThreads, {})["busy"], true);
-  one["strategy"] = "overlapped_speculation";  // while its draft model drafts anew, the target's threads wait
+  one["strategy"] = "overlapped_speculation";  // while its draft model redrafts, the target's threads wait
   EXPECT_EQ(judge_machine(json::array({one}), kTwoThreads, {})["busy"], false);
 }
 

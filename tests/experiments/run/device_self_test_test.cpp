@@ -52,7 +52,7 @@ class CacheFolder {
   std::optional<std::string> before_;
 };
 
-/// A device of which the driver and the UUID may be known.
+/// A device with this driver and UUID, or without them.
 class KnownDevice : public DeviceStatus {
  public:
   KnownDevice(nlohmann::json state, std::string uuid) : state_(std::move(state)), uuid_(std::move(uuid)) {}

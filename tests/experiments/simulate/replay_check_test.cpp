@@ -1,4 +1,4 @@
-// Replays beside a run: which costs price a case, what a calibration has seen, and the errors, by hand.
+// Replays compared with a run, by hand: which costs price a case, what a calibration has seen, the errors.
 #include "experiments/simulate/replay/replay_check.h"
 
 #include <gmock/gmock.h>

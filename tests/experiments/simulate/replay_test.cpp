@@ -21,7 +21,7 @@ using nlohmann::json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-/// Drafts of three tokens with confidences .9, .5, .2, of which `matching` are right.
+/// Drafts of three tokens with confidences .9, .5, .2. The first `matching` tokens are right.
 TracedDraft draft(int matching) { return {.confidence = {.9, .5, .2}, .matching = matching}; }
 
 TracedText text() {
@@ -201,13 +201,13 @@ TEST_F(ReplayTrace, EachSettingStandsBesideTheBestLengthAndTheOracle) {
   EXPECT_EQ(stopped["schedule"], "confidence");
   EXPECT_EQ(stopped["gamma"], 3);
   EXPECT_DOUBLE_EQ(stopped["over_best"], 1) << "it drafts two tokens in each step";
-  // The bandit drafts one token, of which one is accepted, then two, of which two are, then two.
+  // The bandit drafts one token, which is accepted, then two, which are both accepted, then two.
   const json& bandit = out["settings"][7];
   EXPECT_EQ(bandit["schedule"], "bandit");
   EXPECT_EQ(bandit["gamma"], 2);
   EXPECT_DOUBLE_EQ(bandit["tau"], 2);
   EXPECT_DOUBLE_EQ(bandit["draft_utilization"], 3. / 5);
-  // In hindsight: a draft of one token from 0, of which one is accepted, then one of three from 2.
+  // In hindsight: a draft of one token from 0, which is accepted, then a draft of three from 2.
   EXPECT_DOUBLE_EQ(out["oracles"]["step"]["speedup"], 60. / (12 + 16));
   EXPECT_DOUBLE_EQ(out["oracles"]["length"]["speedup"], 20. / 14);
   EXPECT_EQ(out["oracles"]["length"]["gamma"], 2);

@@ -1,5 +1,5 @@
-// Traces of texts that are sampled with independent coins: their drafts are put together by hand-made
-// records, and their replays take as many steps as real decoding, on average over many seeds.
+// Traces of texts that are sampled with independent coins. Some records are made by hand. On average over
+// many seeds, a replay takes as many steps as real decoding.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

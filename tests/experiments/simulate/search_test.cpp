@@ -1,4 +1,4 @@
-// A search gives what single replays give, whatever the number of threads, and it is fast.
+// A search gives the results of single replays, with any number of threads, and it is fast.
 #include "experiments/simulate/replay/search.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Where speculation stops to pay, for a run made by hand whose speedups a person can compute.
+// Where speculation stops paying off, for a run made by hand whose speedups a person can compute.
 #include "experiments/simulate/sweep.h"
 
 #include <gmock/gmock.h>

@@ -39,8 +39,8 @@ class Reader {
   }
   /// Logits after the newest position.
   Rows logits() { return logits_of(newest_); }
-  /// Drafts a tree of two tokens and one child of each from the head's own features, of which the first is
-  /// that of `from`, a reader. Keeps nothing.
+  /// Drafts a tree of two tokens with one child each from the head's own features. The first feature is that
+  /// of the reader `from`. Keeps nothing.
   Rows draft(const std::vector<Token>& tokens, const Reader& from) {
     const std::vector<std::int32_t> roots{-1, -1}, both{0, 0}, each{0, 1};
     run_.select(from.newest_, both, features_);

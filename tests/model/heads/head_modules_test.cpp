@@ -109,8 +109,8 @@ TEST_F(HeadModules, AMedusaHeadEqualsDouble) {
   }
 }
 
-// A layer over several vectors is the layer over all of them one behind the other, as in Hydra (Ankner et al.
-// 2024) and EAGLE.
+// A layer over several vectors equals the layer over their concatenation, as in Hydra (Ankner et al. 2024)
+// and EAGLE.
 TEST_F(HeadModules, LinearLayersTakeSeveralInputs) {
   add("fc.weight", {24, kHidden + 8 + kHidden});
   add("fc.bias", {24});
@@ -139,7 +139,7 @@ TEST_F(HeadModules, LinearLayersTakeSeveralInputs) {
     }
     expect_near(get(run, y), expected, kind.tolerance);
 
-    // The order of rows is the caller's.
+    // The caller chooses the order of the rows.
     const std::vector<float> all = get(run, y);
     HeadRows chosen;
     run.select(y, std::vector<std::int32_t>{2, 0}, chosen);

@@ -82,7 +82,7 @@ TEST(HostSimt, PromptsOfALibraryAreNearOurs) {
   for (const auto& entry : std::filesystem::directory_iterator(family_folder())) {
     const std::string family = entry.path().filename();
     const auto config = Model::load(Checkpoint::open(entry.path()), own, {})->config();
-    // More rows than go together, and then more rows than a short prompt has, if the context allows it.
+    // More rows than the library takes at once; if the context allows it, more than a short prompt has.
     const std::vector<Token> prompt =
         long_prompt(family, static_cast<std::size_t>(std::min(config.context, 50)));
     const auto by_library = behind_prompt(family, library, prompt, 24);

@@ -217,7 +217,7 @@ TEST(LayerPartWork, CountsTheLayersThatRan) {
     EXPECT_EQ(work.weight_bytes, 2 * (layers * kLayer + kHead)) << layers;
     EXPECT_EQ(work.kv_bytes, kPosition * layers * (10 + 3 + 3)) << layers;
   }
-  // An exit without logits and its rest cost what one forward costs, but for the call.
+  // An exit without logits and the rest of the forward cost as much as one forward, except for the call.
   Feed feed = chain.feed(*session, LayerPart::until(2), nullptr, false);
   const Work before = session->work();
   model->forward({&feed, 1});
@@ -261,7 +261,7 @@ TEST(CacheViewWork, CountsTheIntersectionWithAWindow) {
   Chain(std::vector<Token>(2, 1)).run(*session, {}, &view);
   const Work work = session->work() - before;
   const double layer = c.hidden * (2.0 * c.query_width() + 2.0 * c.kv_width()) + 3.0 * c.hidden * c.ffn;
-  // Rows at 20 and 21 see from 15 and from 16 on where there is a window.
+  // In layers with a window, the rows at 20 and 21 see the positions from 15 and from 16 on.
   const double keys = 2 * ((3 + 1) + (2 + 2)) + (6 + 7);
   EXPECT_EQ(work.flops, 2 * (2 * 3 * layer + 2.0 * c.vocab * c.hidden) + 4.0 * c.query_width() * keys);
   EXPECT_EQ(work.kv_bytes, 2.0 * c.kv_width() * 4 * ((3 + 3 + 5) + 3 * 2 * 2));

@@ -76,7 +76,7 @@ TEST(RecordedForwards, HaveTheBitsOfLaunches) {
   EXPECT_EQ(graphs.session(1).replayed_forwards(), 2);
 }
 
-// A session keeps 64 graphs. As many sizes that come again and again are all replayed.
+// A session keeps 64 graphs. If 64 sizes come again and again, all of them are replayed.
 TEST(RecordedForwards, AsManySizesAsASessionKeeps) {
   Sessions graphs(CudaKernels::kGraphs, 4, 1);
   Session& session = graphs.session(0);

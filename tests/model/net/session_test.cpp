@@ -380,7 +380,7 @@ TEST(Model, RefusesADraftOfAnotherTokenizer) {
   draft.config.target_tokenizer_sha256 = std::string(64, '0');
   EXPECT_THROW(load(draft, 1, target), Error);
   EXPECT_THROW(load_with_tokenizer(draft, target),
-               Error);  // the tokenizer that it was trained with counts, not the file beside it
+               Error);  // bound to the tokenizer of its training, not to the file beside it
 }
 
 TEST(Model, SaysWhichTokenIdsOfADraftDisagree) {

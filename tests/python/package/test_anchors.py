@@ -1,7 +1,7 @@
 """speclab.anchors: every published row has the verdict and the prediction of anchor_verdicts.csv, and a row that is pushed above its
 bound is flagged.
 
-The predictions of the file were computed with formulas that were written a second time, in Python, apart from the library.
+The predictions of the file come from a second implementation of the formulas in Python that does not use the library.
 """
 
 import csv
@@ -50,7 +50,7 @@ class Verdicts(unittest.TestCase):
         return self.found.loc[(table, row)][column]
 
     def test_the_c_of_leviathan_table_2(self):
-        """By hand, (E / S - 1) / gamma. Four of twelve rows exceed the bound of a draft that costs nothing."""
+        """Computed by hand as (E / S - 1) / gamma. Four of twelve rows exceed the bound of a draft that costs nothing."""
         implied = {
             "EnDe, small, 0": 0.008,
             "EnDe, base, 0": 0.069,

@@ -25,7 +25,7 @@ SLIM = installed.BASELINES / "epyc-avx512-2cores/budget"
 
 
 def rounded(answer):
-    """An answer without its date, and with times in whole nanoseconds: sums in seconds differ in their last digit."""
+    """An answer without its date, and with times in whole nanoseconds, because sums in seconds differ in their last digit."""
     for choice in answer["choices"]:
         choice["wall_time"] = [round(time, 9) for time in choice["wall_time"]]
     return {name: value for name, value in answer.items() if name != "tstamp"}

@@ -27,7 +27,7 @@ class Files(unittest.TestCase):
         return file
 
     def load(self, text, **options):
-        """Without a warning: a file without problems."""
+        """Loads a file without problems. A warning is an error."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             return speclab.load_foreign(self.write(text), **options)
@@ -255,7 +255,7 @@ class Prometheus(Files):
         self.assertEqual(found.tau().value, 1.9)
 
     def test_varied_lengths_give_bounds(self):
-        """Of 10 drafts of at most 2 tokens one has 1 token. If it was accepted whole, 4 drafts were rejected, else 5."""
+        """Of 10 drafts of at most 2 tokens one has 1 token. If it was accepted whole, 4 drafts were rejected, otherwise 5."""
         found = self.load(made.counters(10, 19, [7, 5])).alpha()
         self.assertEqual((found.lo, found.hi), (12 / 17, 12 / 16))
         self.assertIn("bounds", found.method)
@@ -280,13 +280,13 @@ class IkLlama(Files):
             self.assertEqual(found.texts.case[0], "mtp")
 
     def test_a_shorter_draft_gives_bounds(self):
-        """9 drafts of 2 tokens and one of 1. 8 first tokens were accepted, 5 second ones: of the 3 drafts with one accepted token at most one
-        is the short one."""
+        """9 drafts have 2 tokens, one has 1. 8 first tokens and 5 second tokens were accepted. So of the 3 drafts with one accepted token at
+        most one is the short draft."""
         found = self.load(made.lines(made.attempt("code", 10, [10, 9], [8, 5]))).alpha()
         self.assertEqual((found.lo, found.hi), (13 / 18, 13 / 17))
 
     def test_lengths_that_must_have_been_accepted_whole(self):
-        """All 10 drafts have 1 token but one: of the 9 with one accepted token at least 8 have one token."""
+        """9 of the 10 drafts have 1 token, and one has 2. So of the 9 drafts with one accepted token at least 8 have 1 token."""
         found = self.load(made.lines(made.attempt("code", 10, [10, 1], [9, 0]))).alpha()
         self.assertEqual((found.lo, found.hi), (9 / 11, 9 / 10))
 

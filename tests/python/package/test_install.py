@@ -1,7 +1,7 @@
-"""`pip install .` builds the package and installs all of it. The other tests of this folder use what is installed here.
+"""`pip install .` builds the package and installs all of it. The other tests of this folder use this package.
 
-The package goes to a folder of its own, without a network: the build tools are those of .venv. It is optimised less than a user's,
-because that compiles faster.
+The package goes to a folder of its own, without a network: the build tools are those of .venv. It is built with less optimisation
+than a user's package, because that compiles faster.
 """
 
 import os

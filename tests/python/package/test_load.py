@@ -55,7 +55,7 @@ class Quickstart(unittest.TestCase):
         self.assertNotIn("draft_calls", self.run_.lines.attrs["units"])
 
     def test_estimators(self):
-        """Those of the page are those of the binary, and frames of metrics have them."""
+        """The estimators of the page are those of the binary, and frames of metrics have them."""
         listed = {metric["name"]: metric["estimator"] for metric in speclab.call("list", "metrics")}
         self.assertEqual(speclab.estimators(), listed)
         self.assertTrue(all(listed.values()))

@@ -41,7 +41,7 @@ class Lookup:
 
 
 class Uniform:
-    """Says that every token is equally probable, and guesses 0."""
+    """Returns a row in which all tokens are equally probable, and guesses token 0."""
 
     def __init__(self):
         self.texts = []
@@ -65,7 +65,7 @@ class Measured(unittest.TestCase):
         return speclab.measure_proposer(proposer, target=TOY, arguments=ARGUMENTS, **settings)
 
     def expect_copies(self, run):
-        """Lookup must draft, and have accepted, what prompt_lookup does, token for token."""
+        """Lookup must draft the same tokens as prompt_lookup, and the same tokens must be accepted."""
         inside = next(case for case in run.cases.index if case.startswith("prompt_lookup"))
         outside = "outside_proposer/proposer=Lookup/gamma=4"
         order = ["prompt", "turn", "step", "node"]

@@ -74,7 +74,7 @@ class Rows(unittest.TestCase):
         self.assertAlmostEqual(theory.expected_tau([1 / 3, 2 / 3], [2 / 3, 1 / 3], 2), 1 + 10 / 9)
 
     def test_expected_tau_by_enumeration(self):
-        """The block rule's mean of min(1, ...) products over all drafts, computed here again in Python."""
+        """The values of the block rule, computed again in Python: the mean of the min(1, ...) products over all drafts."""
         for gamma in range(1, 5):
             total = 1.0
             for draft in (x for length in range(1, gamma + 1) for x in itertools.product(range(4), repeat=length)):

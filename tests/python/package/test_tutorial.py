@@ -1,4 +1,4 @@
-"""The tutorial runs from top to bottom, and its stored outputs are those of this version. So do the snippets of docs/python.md."""
+"""The tutorial runs from top to bottom with its stored outputs. The snippets of docs/python.md run too."""
 
 import json
 import os

@@ -37,7 +37,7 @@ def named_paths(text):
 
 
 def exists(path, root=ROOT):
-    """The part before the first placeholder ("NAME", "*") does. A module may be named without .h or .cpp."""
+    """True if the path up to its first placeholder ("NAME", "*") exists. A module may be named without .h or .cpp."""
     known = list(itertools.takewhile(lambda part: not PLACEHOLDER.search(part), pathlib.PurePosixPath(path).parts))
     place = root.joinpath(*known)
     return place.exists() or any(place.with_name(place.name + end).exists() for end in (".h", ".cpp"))

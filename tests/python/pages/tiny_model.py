@@ -14,7 +14,7 @@ VOCAB = 272  # tokens of the tokenizer below, and some more
 
 @functools.cache
 def exit_status(*command):
-    """Runs a command that changes nothing once, however often it is asked for."""
+    """The exit status of a command that changes nothing. The command runs only once, also if a test asks for it again."""
     return subprocess.run(command).returncode
 
 

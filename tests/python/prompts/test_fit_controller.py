@@ -33,7 +33,7 @@ def prompts_of(split, count):
 
 
 def step(text, position, right, gamma=3, plain=False):
-    """A draft of `gamma` tokens after this position, of which the first `right` are those of the text and the others are 0."""
+    """A draft of `gamma` tokens after this position: the first `right` tokens are those of the text, the others are 0."""
     tokens, rows = [], []
     for depth in range(1, gamma + 1):
         good = depth <= right

@@ -16,11 +16,11 @@ import prompts as training
 FILES = sorted((ROOT / "configs/prompts").glob("*.jsonl"))
 CONFIGS = sorted(file for file in (ROOT / "configs").glob("**/*.json") if file.parent.name != "devices")
 GRAM = 8
-TASKS = 20000  # training prompts drawn, so that slots are filled too
+TASKS = 20000  # number of training prompts to draw, so that templates with filled slots are compared too
 
-# Strategies whose defaults, and options with a value that, were chosen by looking at texts or times of prompts. A list of
-# values is a sweep, which chooses nothing, unless each value was chosen (trees of results/fits). configs/README.md says how each was
-# chosen.
+# Strategies whose defaults were chosen by looking at texts or times of prompts, and options whose single values were chosen so. A
+# list of values is a sweep, which chooses nothing, unless each value was chosen (trees of results/fits). configs/README.md says how
+# each value was chosen.
 CHOSEN_STRATEGIES = {"composition"}
 CHOSEN_OPTIONS = {
     "min_score",

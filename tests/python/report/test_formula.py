@@ -19,7 +19,7 @@ SOURCES = ("core/theory/predictions.cpp", "experiments/analysis/cascade_theory.c
 
 
 def number_of(node, names):
-    """The value of a tree. names: the values of its symbols; a callable is a function, which is applied to the group behind it."""
+    """The value of a tree. names: the values of its symbols; a callable is a function, which is applied to the group after it."""
     kind = node[0]
     if kind == "number":
         return float(node[1])
@@ -35,7 +35,7 @@ def number_of(node, names):
 
 
 def row_of(nodes, names):
-    """Sums of products; a sum or product sign takes what stands behind it."""
+    """The value of sums of products. A sum or product sign applies to the terms after it."""
     signs = [place for place, node in enumerate(nodes) if node in (("operator", "+"), ("operator", "−")) and place > 0]
     if signs:  # a sum is left-associative: the last sign divides it
         sign = 1 if nodes[signs[-1]][1] == "+" else -1

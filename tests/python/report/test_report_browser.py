@@ -90,7 +90,7 @@ class InBrowser(unittest.TestCase):
         return page
 
     def column(self, page, number):
-        """The texts of a column of the table of cases, of the rows that are shown."""
+        """The texts in a column of the table of cases, for the rows that are shown."""
         rows = "[...document.querySelectorAll('.cases tbody tr')].filter(row => !row.hidden)"
         return page.evaluate(f"{rows}.map(row => row.cells[{number}].textContent)")
 

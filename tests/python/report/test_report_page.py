@@ -52,7 +52,7 @@ class Scratch(unittest.TestCase):
         return status, out.getvalue(), err.getvalue()
 
     def assertIn(self, member, container, msg=None):
-        """Like that of unittest, but a page is too long for a message."""
+        """The assertion of unittest with a shorter message, because a page is too long for one."""
         if isinstance(container, str) and member not in container:
             self.fail(f"{member!r} is not in {container[:2000]!r} ... {msg or ''}")
         super().assertIn(member, container, msg)
@@ -430,7 +430,7 @@ class Texts(Scratch):
         self.assertEqual((len(some), left), (2, 1))
 
     def test_drafted_words_are_known_from_lines_that_come_later(self):
-        """A token that case 1 drafts and no line before has."""
+        """Case 1 drafts a token whose word only a later line has."""
         run = record.Run(self.folder)
         first, last = run.cases[1], run.cases[-1]
         drafted = first.lines()[0]["steps"][0]["tokens"][0]["id"]
@@ -444,7 +444,7 @@ class Texts(Scratch):
         self.assertEqual(data["words"][text["steps"][0][6][0][0]], " known")
 
     def test_the_summary_need_not_be_in_the_folder(self):
-        """`speclab report RUN --out` gives it to an unfinished run."""
+        """`speclab report RUN --out` passes the summary of an unfinished run in a file of its own."""
         shutil.move(self.folder / "summary.json", self.folder.parent / "summary.json")
         html = self.html("--summary", self.folder.parent / "summary.json")
         self.assertIn('id="texts-data"', html)

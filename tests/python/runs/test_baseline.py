@@ -20,7 +20,7 @@ import synthetic_run
 
 
 def draw_nothing(run, wanted, formats):
-    """In place of report.draw_figures(): an empty picture for each figure that was asked for."""
+    """Stands in for report.draw_figures(): makes an empty picture for each figure that was asked for."""
     (run.folder / "figures").mkdir(exist_ok=True)
     drawn = []
     for name in wanted:
@@ -355,7 +355,7 @@ class Pages(Adopting):
 
 
 class RawLines(Adopting):
-    """lines.jsonl.xz: the lines come back byte for byte, or their totals where they are too large."""
+    """lines.jsonl.xz: the lines come back byte for byte; if they are too large, only their totals are kept."""
 
     def files(self, folder):
         return {path.name: path.read_bytes() for path in folder.rglob("*.jsonl")}

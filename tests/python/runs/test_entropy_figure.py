@@ -26,7 +26,7 @@ class Entropy(unittest.TestCase):
         synthetic_run.write(self.folder)
 
     def add_entropies(self):
-        """Tokens of low entropy are accepted: the entropy of a row is below 1 where it accepted, else above 1."""
+        """Adds entropies: below 1 for a row that accepted its token, otherwise above 1."""
         for file in (self.folder / "cases").glob("*.jsonl"):
             lines = [json.loads(line) for line in file.read_text().splitlines()]
             for line in lines:

@@ -84,7 +84,7 @@ class Changes(unittest.TestCase):
         self.assertGreater(sum(places == [6] for places in found), 90)
 
     def test_noise(self):
-        """The repeats of a run tell its noise; without them its interval does, and six records tell their own."""
+        """The noise comes from repeats, or else from the interval of a run. From six values on, their own scatter counts too."""
         step = [1.5, 1.5, 1.5, 1.3, 1.3]
         self.assertEqual(len(changes(series(step))), 1)
         self.assertEqual(changes(series(step, noise=None)), [])  # the intervals are +- 10 %

@@ -263,7 +263,7 @@ class Tables(unittest.TestCase):
         self.assertEqual(found, 3)
 
     def test_published_numbers_are_those_of_the_anchors(self):
-        """Or the quotient of two numbers of a row, such as of two rates."""
+        """A published number is a number of an anchor's row, or the quotient of two of them, such as two rates."""
         others = {"spectr": [2.13 / 1.37], "spec_bench": [2.73, 2.17]}  # token recycling: leaderboard of Spec-Bench
         for table in paper_tables.TABLES:
             if not table.config.startswith("configs/paper/"):

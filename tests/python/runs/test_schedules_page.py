@@ -83,7 +83,7 @@ class SchedulesPage(unittest.TestCase):
         return code, out.getvalue(), err.getvalue()
 
     def rows(self, *arguments):
-        """The cells of the first table by the case's number of the order on the page."""
+        """The cells of the first table, by the number of the case in the order on the page."""
         code, out, err = self.call(*arguments)
         self.assertEqual((code, err), (0, ""))
         lines = [line for line in out.splitlines() if line.startswith("| ")]

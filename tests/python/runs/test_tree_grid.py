@@ -37,7 +37,7 @@ DRAWS = {
 
 
 def made_up_grid():
-    """Stars of 2 to 21 nodes. The best has 11 nodes (14 by the forwards alone), the worst 21."""
+    """A grid of stars of 2 to 21 nodes. The best star has 11 nodes (14 by the forwards alone), the worst one 21."""
     entries = [
         {
             "nodes": n,

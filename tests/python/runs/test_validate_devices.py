@@ -61,7 +61,7 @@ class Validation(unittest.TestCase):
         self.edit(1, "summary.json", self.slower)
 
     def slower(self, summary):
-        """Other speedups in the second run, so that the two directions differ."""
+        """Changes the speedups of the second run, so that the two directions differ."""
         for case in summary["cases"]:
             for name in ("speedup", "speedup_ci95"):
                 value = case["metrics"].get(name)

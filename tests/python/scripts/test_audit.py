@@ -1,4 +1,4 @@
-"""The audit of verifiers in Python: exact rules pass, faulty ones are found, and nonsense is reported with what led to it."""
+"""The audit of verifiers in Python: exact rules pass, faulty ones are found, and a meaningless answer is reported with the draft and the coins that led to it."""
 
 import contextlib
 import importlib
@@ -125,7 +125,7 @@ class Coins(unittest.TestCase):
         self.assertEqual(found, {(True, 0): 0.0625, (True, 2): 0.1875, (False, 0): 0.1875, (False, 2): 0.5625})
 
     def test_a_uniform_number_is_one_number(self):
-        """Its comparisons agree with each other: it is not drawn anew."""
+        """Its comparisons agree with each other, so the number is not drawn again."""
 
         def program(c):
             u = c.uniform()

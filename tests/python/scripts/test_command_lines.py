@@ -33,7 +33,7 @@ class CommandLines(unittest.TestCase):
         self.assertIn("x 0", result.stdout, "and commands that work")
 
     def test_a_bug_is_found(self):
-        """In a program that has one in every report but its help, which the fuzzer reads first."""
+        """The program has a bug in every report except its help, which the fuzzer reads first."""
         shutil.copy(BINARY, self.folder / "real")
         fake = self.folder / "fake"
         words = '[ "$1" = report ] && [ "$2" != --help ] && { echo "bug: x" >&2; exit 3; }'

@@ -1,4 +1,4 @@
-"""What scripts/compare/compare_drafting.py reads from other programs, and what it makes of it."""
+"""scripts/compare/compare_drafting.py: numbers that it reads from other programs, and numbers that it computes from them."""
 
 import os
 import pathlib

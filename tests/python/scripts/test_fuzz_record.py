@@ -1,4 +1,4 @@
-"""What scripts/fuzz/fuzz_record.py makes of libFuzzer's logs and llvm-cov's export."""
+"""scripts/fuzz/fuzz_record.py: the record that it makes of libFuzzer's logs and llvm-cov's export."""
 
 import pathlib
 import re
@@ -36,7 +36,7 @@ class FuzzRecord(unittest.TestCase):
         self.assertEqual([run["executions"], run["executions_per_second"], run["finding"]], [0, None, None])
 
     def test_the_fuzzers_are_made_of_files_that_exist(self):
-        """No test builds the fuzzers, because they need clang. A moved folder would leave them without their readers."""
+        """No test builds the fuzzers, because they need clang. Without this test, a moved folder would leave the fuzzers without their readers."""
         text = (ROOT / "tests/fuzz/CMakeLists.txt").read_text(encoding="utf-8")
         parsers = re.search(r"set\(parsers (.*)\)", text).group(1).split()
         folder = re.search(r"TRANSFORM parsers REPLACE .*PROJECT_SOURCE_DIR}/(.*)/\\\\1.cpp", text).group(1)

@@ -15,7 +15,7 @@ from tiny_model import write_tiny_model
 
 PROGRAMS = {"speclab": "SPECLAB_BINARY", "speclab_bench": "SPECLAB_BENCH", "test_on_device": "SPECLAB_TEST_PROGRAM"}
 LONG = {"operations", "rows", "attention", "model", "decoding", "persistent"}
-# What only a machine with NVIDIA's tools or PyTorch can run. The reason must name it.
+# Stages that only a machine with NVIDIA's tools or PyTorch can run. The reason must name what is missing.
 TOOLS = {
     "machine": "nvidia-smi",
     "transformers": "PyTorch or another package",

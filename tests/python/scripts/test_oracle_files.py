@@ -1,4 +1,4 @@
-"""The oracles change a golden file only when they make it anew from the committed inputs, never from other inputs.
+"""The oracles change a golden file only if they make it again from the committed inputs, never from other inputs.
 
 The packages that the oracles need are replaced by empty ones, because a wrong command line must end before it uses them.
 """

@@ -18,7 +18,7 @@ using theory::RowTimes;
 const RowTimes kFlat(1.0);
 const RowTimes kRising({{1, 1.0}, {9, 2.0}});  // 1/8 for each further row: exact in binary
 
-/// The time per token without random coins. Everything begins anew after a correction, so the timeline is
+/// The time per token without random coins. Everything starts again after a correction, so the timeline is
 /// played once for each number of accepted tokens before the correction, and weighted with its probability.
 double played_exactly(const TimelineSetting& setting, double alpha) {
   double time = 0, probability = 1;

@@ -198,7 +198,7 @@ TEST_F(HeadStrategies, MedusaDraftsACartesianTree) {
   EXPECT_GE(drafted[2].confidence, drafted[3].confidence);
 }
 
-// So do a block draft and PaSS, whose guesses do not know each other either.
+// A block draft and PaSS draft such trees too, because their guesses do not know each other either.
 TEST_F(HeadStrategies, GuessesOfOneForwardAreACartesianTree) {
   for (const char* kind : {"block_draft", "pass"}) {
     const Decode decode{

@@ -131,7 +131,7 @@ TEST(TokenExits, EveryRowRunsEveryLayerOnce) {
         .options = {{"max_tokens", 50},
                     {"temperature", 1}}}.run();
     const bool similar = std::string(rule.when) == "similarity";
-    // Calls of the draft are heads, but for `similarity`, where every token has one head.
+    // Each call of the draft runs the head once. With `similarity` the head runs once for each token.
     const auto heads = similar ? drafted(record) : static_cast<int>(record.draft.calls);
     double flops = heads * target->head_work(1).flops;
     std::int64_t committed = record.context_length;

@@ -24,7 +24,7 @@
 
 namespace speclab::fixtures {
 
-/// What the engine asks a proposer.
+/// A request of the engine to a proposer.
 struct ProposerRequest {
   int slot = 0, step = 0, most = 0, drawn = 0, drafted = 0;
   std::vector<Token> text;  ///< with the drafted tokens at its end
@@ -58,7 +58,7 @@ class ProposerPeer {
   /// Makes strategies of this process connect to this program.
   void use() const { ::setenv("SPECLAB_PROPOSER", path_.c_str(), 1); }
 
-  /// What the engine told, in order: {accepted, the emitted tokens}.
+  /// What the engine reported after each step, in order: {accepted, the emitted tokens}.
   using Observed = std::pair<int, std::vector<Token>>;
   std::vector<Observed> observed() const {
     const std::lock_guard lock(mutex_);

@@ -94,7 +94,7 @@ TEST(Selection, LearnsWhetherCopiesAreBetter) {
     const json strategy = with(way, {{"gamma", 2}, {"copies", 8}, {"c", {.5}}});
     auto used = second_half(decode(models, {models.bad}, strategy).run());
     EXPECT_GT(used["copies"], 3 * used["draft 1"]);
-    // A sampled text of random rows hardly does, and the good draft is free.
+    // A sampled text of random rows hardly repeats itself, and the good draft costs nothing.
     const json free = with(strategy, {{"c", {0}}, {"gamma", 4}});
     used = second_half(decode(models, {models.good}, free, {{"temperature", 1.5}}).run());
     EXPECT_GT(used["draft 1"], 3 * used["copies"]);

@@ -17,7 +17,7 @@ std::vector<std::string> described_options(const char* strategy) {
   return out;
 }
 
-// A config that compares heads varies the strategy alone, so the options mean the same for all of them.
+// A config that compares heads varies only the strategy, so an option means the same for all of them.
 TEST(HeadStrategies, HaveTheSameOptions) {
   const std::vector<std::string> options = described_options("medusa");
   EXPECT_GE(options.size(), 5u);

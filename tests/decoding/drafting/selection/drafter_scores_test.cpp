@@ -19,7 +19,7 @@ std::shared_ptr<const StepCosts> costs_of_steps(std::vector<double> target_ns, s
       StepCosts{.target_ns = std::move(target_ns), .draft_ns = std::move(draft_ns)});
 }
 
-/// Drafters that copy, so a step takes the time of its target forward.
+/// All drafters copy, so a step takes only the time of its target forward.
 std::shared_ptr<const DrafterCosts> copies(std::size_t count, std::vector<double> target_ns = {1}) {
   return std::make_shared<const DrafterCosts>(
       std::vector<std::shared_ptr<const StepCosts>>(count, costs_of_steps(std::move(target_ns), {})));

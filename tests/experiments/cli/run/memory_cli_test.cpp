@@ -149,8 +149,8 @@ TEST_F(CasesWithMemory, AResumedRunRebuildsTheirMemory) {
 }
 
 TEST_F(CasesWithMemory, AFailedLineLeavesNothing) {
-  // The second prompt fits into the context, but its answer does not. Nothing of it is remembered, neither in
-  // this run nor in a resumed one.
+  // The second prompt fits into the context, but its answer does not. Nothing of the answer is remembered,
+  // neither in this run nor in a resumed one.
   json config = experiment(with_memory(), 1);
   std::string full;
   for (int i = 0; i < 300; ++i) full += std::to_string(i % 60) + " ";

@@ -1,4 +1,4 @@
-"""Commands that are not run here, or only a part of them, and what is checked instead."""
+"""Commands that these tests do not run, or run only in part, and the checks that are made instead."""
 
 import json
 import re
@@ -53,13 +53,13 @@ def benchmark(test, laboratory, text):
 
 
 def page_of_lookahead(test, laboratory, text):
-    """Its --help: the page wants whole runs of two configs on the real model (tests/python/runs/test_lookahead_page.py)."""
+    """Runs only --help, because the page needs whole runs of two configs on the real model (tests/python/runs/test_lookahead_page.py)."""
     script = text.split()[0]
     test.succeeds(laboratory.run(f".venv/bin/python {script} --help"), text)
 
 
 def history_of_runs(test, laboratory, text):
-    """Its --help: the command changes committed files. tests/python/runs/test_history.py runs it in a folder of its own."""
+    """Runs only --help, because the command changes committed files. tests/python/runs/test_history.py runs it in a folder of its own."""
     test.succeeds(laboratory.run(".venv/bin/python scripts/history.py --help"), text)
 
 

@@ -8,7 +8,7 @@ from .laboratory import SMALL, TARGET
 
 
 def as_it_stands(test, laboratory, text):
-    """TARGET and DIR stand for any model, COMMAND for any command."""
+    """Runs the command unchanged. TARGET and DIR stand for any model, COMMAND for any command."""
     text = re.sub(r"\b(TARGET|DIR)\b", TARGET, text).replace("COMMAND", "run")
     test.succeeds(laboratory.run(text), text)
 
@@ -27,21 +27,21 @@ def small_run(test, laboratory, text):
 
 
 def small_run_of_toys(test, laboratory, text):
-    """Without a calibration, because times on a toy are not those of a model. The datastore comes from the commands before it on the page. One
-    strategy needs two threads."""
+    """Makes a small run without a calibration, because times on a toy are not those of a model. Earlier commands of the page make the
+    datastore. One strategy needs two threads."""
     short = text + " --set prompts.limit=2 --set seeds=1 --set max_tokens=8 --threads 2 --backend cpu"
     test.succeeds(laboratory.run(short), short)
 
 
 def small_run_on_two_threads(test, laboratory, text):
-    """For cases that draft while the target verifies."""
+    """Makes a small run on two threads, for cases that draft while the target verifies."""
     short = text + SMALL.replace("--threads 1", "--threads 2")
     test.assertIn("--threads 2", short)
     test.succeeds(laboratory.run(short), short)
 
 
 def small_run_of_all_prompts(test, laboratory, text):
-    """For a config that quotes numbers by category."""
+    """Makes a small run with all prompts, for a config that quotes numbers by category."""
     short = text + SMALL.replace(" --set prompts.limit=2", "")
     test.succeeds(laboratory.run(short), short)
 
@@ -52,7 +52,7 @@ def own_pair(test, laboratory, text):
 
 
 def few_answers(test, laboratory, text):
-    """Leaves out fewer prompts than the page, because the small run has only two."""
+    """Leaves out fewer prompts than the command of the page, because the small run has only two."""
     short = text.replace("0[1-3]", "01")
     test.assertNotEqual(short, text)
     test.succeeds(laboratory.run(short), short)
