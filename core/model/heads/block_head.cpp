@@ -21,9 +21,9 @@ BlockHead::BlockHead(const HeadCard& card, const std::shared_ptr<const Model>& t
   const HeadFile file = HeadFile::open(card.weights);
   Backend& backend = target->backend();
   const ModelConfig& c = form_.layers;
-  const int d = c.hidden, vocab = target->config().vocab;
-  if (!card.vocabulary_map.empty()) ids_ = file.token_ids(card.vocabulary_map, vocab);
-  rows_ = ids_.empty() ? vocab : static_cast<int>(ids_.size());
+  const int d = c.hidden;
+  if (!card.vocabulary_map.empty()) ids_ = file.token_ids(card.vocabulary_map, card.vocab);
+  rows_ = ids_.empty() ? target->config().vocab : static_cast<int>(ids_.size());
   const auto rms = [&](const std::string& name, int width) {
     return file.norm(backend, name, NormKind::kRms, width, c.norm_eps);
   };

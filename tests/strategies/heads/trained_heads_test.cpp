@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/model/files/inflate.h"
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/model/heads/random_heads.h"
 
@@ -112,6 +113,31 @@ TEST_P(TrainedHeads, AreLosslessOnADevice) {
   EXPECT_EQ(record.tokens, expected.tokens);
   EXPECT_EQ(record.row_hashes, expected.row_hashes);
   EXPECT_GT(drafted(record), static_cast<int>(record.steps.size()));
+}
+
+// A twin with more ids than its original takes the heads of the original. The ids that it adds are never
+// drafted, so it gets the same drafts and decodes the same text.
+TEST_P(TrainedHeads, ServeATwinWithMoreIds) {
+  const TinyModel tiny = random_llama(tiny_shape(), 20);
+  write_huggingface(dir_.path() / "model", tiny);
+  Checkpoint checkpoint = Checkpoint::open(dir_.path() / "model");
+  checkpoint.inflate({.vocab = 99});
+  const Decode of_original = decode(load_tiny(tiny), {{"max_tokens", 40}});
+  Decode of_twin = of_original;
+  of_twin.target = Model::load(checkpoint, make_cpu_backend({1, "f32"}), {});
+  const GenerationRecord expected = of_original.run(), record = of_twin.run();
+  EXPECT_EQ(record.tokens, expected.tokens);
+  EXPECT_EQ(record.row_hashes, plain(of_twin).row_hashes);
+  EXPECT_GT(total(record, &StepRecord::accepted), 0);
+  ASSERT_EQ(record.steps.size(), expected.steps.size());
+  for (std::size_t step = 0; step < record.steps.size(); ++step) {
+    const std::vector<DraftedToken>&a = record.steps[step].drafted, &b = expected.steps[step].drafted;
+    ASSERT_EQ(a.size(), b.size()) << step;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].id, b[i].id) << step;
+      EXPECT_EQ(a[i].parent, b[i].parent) << step;
+    }
+  }
 }
 
 // A head drafts from the target's states of committed positions, and the K/V of a prefix layer come from
