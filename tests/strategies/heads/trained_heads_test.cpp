@@ -173,6 +173,39 @@ TEST_P(TrainedHeads, DraftsAreThoseOfAFreshStart) {
   EXPECT_GT(compared, 10);
 }
 
+// The states of a long prompt come in two chunks. The drafts after it are those after a single chunk, and
+// those in a text of which the target computed the same positions step by step.
+TEST_P(TrainedHeads, DraftsFollowAPromptOfTwoChunks) {
+  const ModelPtr target = load_tiny(random_llama(tiny_shape(), 20));
+  constexpr int kTokens = 160;
+  const Decode steps = decode(target, {{"max_tokens", kTokens}});
+  const GenerationRecord whole = steps.run();
+  std::size_t emitted = 1, at = 0;  // the first token comes with the prompt; `at`: number of the step
+  while (steps.prompt.size() + emitted < 150)
+    emitted += static_cast<std::size_t>(whole.steps.at(at++).emitted);
+  const std::vector<DraftedToken>& expected = whole.steps.at(at).drafted;
+  ASSERT_FALSE(expected.empty());
+  Decode fresh = steps;
+  fresh.prompt.insert(fresh.prompt.end(), whole.tokens.begin(),
+                      whole.tokens.begin() + static_cast<std::ptrdiff_t>(emitted - 1));
+  ASSERT_GT(fresh.prompt.size(), 128u);
+  fresh.options["max_tokens"] = 8;
+  for (const int scratch : {128, 200, 125}) {  // positions of a chunk; drafts have at most 121 nodes
+    SCOPED_TRACE(scratch);
+    fresh.loop.scratch = scratch;
+    const GenerationRecord record = fresh.run();
+    ASSERT_FALSE(record.steps.empty());
+    EXPECT_EQ(record.tokens.front(), whole.tokens[emitted - 1]);
+    const std::vector<DraftedToken>& drafted = record.steps[0].drafted;
+    ASSERT_EQ(drafted.size(), expected.size());
+    for (std::size_t i = 0; i < drafted.size(); ++i) {
+      EXPECT_EQ(drafted[i].id, expected[i].id) << i;
+      EXPECT_EQ(drafted[i].parent, expected[i].parent) << i;
+      EXPECT_EQ(drafted[i].confidence, expected[i].confidence) << i;
+    }
+  }
+}
+
 TEST_P(TrainedHeads, CoupledTextAndProcessedRowsAreTheTargets) {
   const ModelPtr target = load_tiny(random_llama(tiny_shape(), 20));
   for (const json& options :
