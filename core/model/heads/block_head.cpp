@@ -49,6 +49,7 @@ BlockHead::BlockHead(const HeadCard& card, const std::shared_ptr<const Model>& t
     layers_.push_back(std::move(layer));
   }
   norm_ = rms("norm", d);
+  if (form_.queries) queries_.emplace(file, "mask_queries", count(), *target);
   if (!ids_.empty()) out_ = file.linear(backend, "lm_head", {d}, rows_, Bias::kNone);
   RopeTable table = make_rope_table(c.ropes.front(), capacity_ + form_.size);
   rope_ = {table.dims, backend.keep(std::move(table.cos)), backend.keep(std::move(table.sin))};
@@ -158,9 +159,13 @@ void BlockHead::logits(HeadRunner& runner, Context& context, Token pending, int 
   const ModelConfig& c = form_.layers;
   const int n = form_.size;
   Backend& backend = runner.backend();
-  tokens_.assign(static_cast<std::size_t>(n), form_.mask);
-  tokens_.front() = pending;
-  runner.embed(tokens_, x_);
+  if (queries_) {
+    queries_->after(runner, pending, count(), x_);
+  } else {
+    tokens_.assign(static_cast<std::size_t>(n), form_.mask);
+    tokens_.front() = pending;
+    runner.embed(tokens_, x_);
+  }
   const Rows rows = place(backend, context, n, true);
   for (int i = 0; i < c.layers; ++i) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];

@@ -63,6 +63,8 @@ std::vector<Form> forms() {
           {"block_draft", "block_draft", {.blocks = 2}, {{"widths", {40, 1, 1}}}},
           {"block_draft_reduced", "block_draft", {.heads = 2, .ids = most}, {{"widths", {36, 2}}}},
           {"block_draft_drawn", "block_draft", {}, drawn},
+          {"block_draft_queries", "block_draft", {.queries = true}, {{"widths", {40, 1, 1}}}},
+          {"block_draft_queries_drawn", "block_draft", {.blocks = 2, .queries = true}, drawn},
           {"pass", "pass", {}, {{"widths", {1, 20, 1, 1}}}},
           {"pass_best", "pass", {.heads = 1}, {{"widths", {2, 20}}, {"children", "best"}}}};
 }
@@ -398,6 +400,37 @@ TEST_F(HeadStrategies, EagleSaysWhatDoesNotFit) {
               AllOf(HasSubstr("depth, expand"), HasSubstr("up to 9772 nodes")));  // 8 + 64 + 97 * 100
   EXPECT_EQ(message("eagle", {{"head", eagle}, {"depth", 100}, {"expand", 100}, {"branches", 1}}),
             "no error");
+}
+
+// SpecDec (Xia et al. 2023): a block draft with mask queries, judged by the rule `specdec`. With beta = 1 the
+// text is that of greedy decoding. With a larger beta and gap, the tokens within both limits are accepted.
+TEST_F(HeadStrategies, SpecDecIsABlockDraftUnderItsRule) {
+  Shape shape = tiny_shape();
+  shape.vocab = 6;  // so few tokens that a random head is often right
+  target = load_tiny(random_llama(shape, 20));
+  Decode decode{.target = target,
+                .strategy = choose("block_draft", {{"head", head("block_draft", {.queries = true})}}),
+                .options = {{"max_tokens", 80}, {"temperature", 0}, {"rule", "specdec"}, {"beta", 1}},
+                .prompt = {5, 1, 2, 3, 4, 0, 2}};
+  Decode plain = decode;
+  plain.strategy = choose("autoregressive");
+  EXPECT_EQ(decode.run().tokens, plain.run().tokens);
+  decode.options.update({{"beta", 5}, {"gap", 30}});
+  const GenerationRecord record = decode.run();
+  int accepted = 0, not_best = 0;
+  for (const StepRecord& step : record.steps) {
+    EXPECT_LE(step.drafted.size(), 3u);
+    for (const DraftedToken& token : step.drafted) {
+      if (!token.tested) continue;
+      EXPECT_EQ(token.accepted, token.rank < 5);
+      accepted += token.accepted ? 1 : 0;
+      not_best += token.accepted && token.rank > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(not_best, 0);
+  decode.options.update({{"gap", 0}});  // only the best token is within this limit
+  EXPECT_EQ(decode.run().tokens, plain.run().tokens);
 }
 
 // Typical acceptance as in Medusa's code (Cai et al. 2024) judges the tree; it is lossy above temperature 0.
