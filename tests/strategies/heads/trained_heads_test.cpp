@@ -124,7 +124,7 @@ TEST_P(TrainedHeads, ServeATwinWithMoreIds) {
   write_huggingface(dir_.path() / "model", tiny);
   Checkpoint checkpoint = Checkpoint::open(dir_.path() / "model");
   checkpoint.inflate({.vocab = 99});
-  const Decode of_original = decode(load_tiny(tiny), {{"max_tokens", 40}});
+  const Decode of_original = decode(load_tiny(tiny), {{"max_tokens", 90}});
   Decode of_twin = of_original;
   of_twin.target = Model::load(checkpoint, make_cpu_backend({1, "f32"}), {});
   const GenerationRecord expected = of_original.run(), record = of_twin.run();
