@@ -6,6 +6,14 @@
 //
 // Paper:       "DFlash: Block Diffusion for Flash Speculative Decoding" (arXiv 2602.06036). Its published
 //              drafts are read; they have one denoising step, which takes the best token of each place.
+//
+//              With the mask queries that a card of this project may have, a chain is the draft of SpecDec
+//              (Xia et al. 2023, arXiv 2203.16487): a trained vector stands at each place instead of the
+//              mask, so each place has an attention query of its own. The rule `specdec` is the paper's
+//              relaxed verification, and `exact` its strict one. The paper's drafter is an encoder-decoder
+//              model of its own. It reads the source through its encoder, and the text so far through its
+//              decoder. Here the targets have no encoder, and both are replaced by the target's states of the
+//              text. Their keys and values stay between steps, and only those of new positions are computed.
 // Draft cost:  one forward of the module over the block, with attention to the whole text, and the output
 //              head for each drafted level. After a step the module computes the K/V of the newly committed
 //              positions, from the target's true states only.
@@ -143,9 +151,9 @@ const RegisterStrategy<HeadStrategyOptions, BlockDraft> registered{head_strategy
     .summary =
         "a small module on the target's states guesses all tokens of a block in one forward, at masked "
         "places; a tree of fixed shape, by default a chain",
-    .paper = "DFlash (arXiv 2602.06036)",
+    .paper = "DFlash (arXiv 2602.06036); with mask queries SpecDec (Xia et al. 2023)",
     .draft_source = "a trained module on the target's states",
-    .criterion = "any rule; one-hot q, or the q of drawn children",
+    .criterion = "any rule; one-hot q, or the q of drawn children; specdec is that of SpecDec",
     .trained = "a module for this target",
 })};
 

@@ -123,8 +123,21 @@ struct CriterionForm {
   double delta = 0;
   int ranks = 0;            ///< the token must be among this many most probable ones; 0: no condition
   bool always_best = true;  ///< the argmax of p is accepted in any case
+  /// The id of the token must differ from that of the argmax of p by at most this; -1: no condition. Only
+  /// with always_best.
+  int nearby = -1;
+  int untested = 0;  ///< children of nodes of a smaller depth need none of these conditions; see at_depth()
   bool operator==(const CriterionForm&) const = default;
 };
+/// True if a token meets the condition CriterionForm::nearby. `best` is the argmax of p.
+SPECLAB_EXACT bool is_nearby(const CriterionForm& form, int best, int token) {
+  const std::int64_t apart = std::int64_t{token} - best;
+  return form.nearby < 0 || (apart <= form.nearby && -apart <= form.nearby);
+}
+/// Returns the conditions for the children of a node of this depth. The pending token has depth 0.
+SPECLAB_EXACT CriterionForm at_depth(const CriterionForm& form, int depth) {
+  return depth < form.untested ? CriterionForm{} : form;
+}
 
 /// Largest number of redraws of kEnvelopeAgain after one rejection. If all of them are rejected, the rule
 /// takes a sample of p. The law of the token is p for any limit, because an accepted draw has the law p

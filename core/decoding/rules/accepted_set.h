@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -17,7 +16,9 @@ namespace speclab::rules {
 class Accepted {
  public:
   Accepted(const TargetRow& target, const CriterionForm& condition)
-      : row_(criterion_row(target)), best_(condition.always_best ? target.p->argmax() : -1) {
+      : row_(criterion_row(target)),
+        condition_(condition),
+        best_(condition.always_best ? target.p->argmax() : -1) {
     // bar_ is the weight that a token must reach. It is a weight and not a probability, so that the test of
     // one token and the mass of the whole set use the same comparison.
     const double bar = condition.typical
@@ -26,20 +27,12 @@ class Accepted {
     bar_ = bar * row_.sum();
     if (condition.of_best >= 1) bar_ = std::numeric_limits<double>::infinity();
     else if (condition.of_best > 0) bar_ = std::max(bar_, condition.of_best * weight(row_.argmax()));
-    strict_ = condition.typical;
     if (condition.ranks > 0 && condition.ranks < row_.vocab()) {
       thread_local std::vector<Token> top;
       row_.top(condition.ranks, top);
       last_ = top.back();
       last_weight_ = weight(last_);
     }
-  }
-  /// The tokens whose ids differ by at most `distance` from that of the best token.
-  static Accepted near_best(const TargetRow& target, int distance) {
-    Accepted out(target, CriterionForm{});
-    out.lowest_ = std::int64_t{out.best_} - distance;
-    out.highest_ = std::int64_t{out.best_} + distance;
-    return out;
   }
   bool operator()(Token x) const { return x == best_ || passes(x, weight(x)); }
   /// The probability that a token drawn from q is in the set. If q is null: 1 if the token `one_hot` is in
@@ -58,24 +51,24 @@ class Accepted {
     return row_.one_hot() ? row_.prob(x) : static_cast<double>(row_.weights()[static_cast<std::size_t>(x)]);
   }
   bool passes(Token x, double w) const {
-    const bool high = strict_ ? w > bar_ : w >= bar_;
-    return high && w > 0 && x >= lowest_ && x <= highest_ &&
+    const bool high = condition_.typical ? w > bar_ : w >= bar_;
+    return high && w > 0 && is_nearby(condition_, best_, x) &&
            (w > last_weight_ || (w == last_weight_ && x <= last_));
   }
 
   const Distribution& row_;
+  CriterionForm condition_;
   Token best_;
   double bar_;
-  bool strict_;
   Token last_ = -1;  // the least probable of the `ranks` best tokens; -1: no limit by rank
   double last_weight_ = -1;
-  std::int64_t lowest_ = std::numeric_limits<std::int64_t>::min(),
-               highest_ = std::numeric_limits<std::int64_t>::max();
 };
 
 CriterionForm top_beta_form(const RuleOptions& options);
 CriterionForm gap_form(const RuleOptions& options);
 CriterionForm specdec_form(const RuleOptions& options);
+CriterionForm distance_form(const RuleOptions& options);
+CriterionForm minimum_block_form(const RuleOptions& options);
 CriterionForm typical_form(const RuleOptions& options);
 CriterionForm threshold_form(const RuleOptions& options);
 /// The form of the rule "lenience" at temperature 0. There p is one-hot, so the rule compares with the raw

@@ -27,12 +27,10 @@ namespace {
 Accepted top_beta(const TargetRow& row, const RuleOptions& o) { return {row, top_beta_form(o)}; }
 Accepted gap(const TargetRow& row, const RuleOptions& o) { return {row, gap_form(o)}; }
 Accepted specdec(const TargetRow& row, const RuleOptions& o) { return {row, specdec_form(o)}; }
-Accepted token_distance(const TargetRow& row, const RuleOptions& o) {
-  return Accepted::near_best(row, o.distance);
-}
+Accepted token_distance(const TargetRow& row, const RuleOptions& o) { return {row, distance_form(o)}; }
 /// The set at a node, where o.min_block counts from this node on.
 Accepted minimum_block(const TargetRow& row, const RuleOptions& o) {
-  return {row, o.min_block > 1 ? CriterionForm{} : top_beta_form(o)};
+  return {row, at_depth(minimum_block_form(o), 0)};
 }
 Accepted typical(const TargetRow& row, const RuleOptions& o) { return {row, typical_form(o)}; }
 Accepted threshold(const TargetRow& row, const RuleOptions& o) { return {row, threshold_form(o)}; }
@@ -73,18 +71,18 @@ void test(const NodeTest& node, const RuleOptions& options, NodeVerdict& out) {
   out.correction = kTarget(node.row, *node.coins, node.position, options);
 }
 
-/// Walks like verify_by_walk(). The set A at a node depends on its depth, see minimum_block().
+/// Walks like verify_by_walk(). The set A at a node depends on its depth, see minimum_block_form().
 void verify_minimum_block(const AcceptanceRule& rule, const RuleOptions& options, const DraftToJudge& judged,
                           Acceptance& out) {
   thread_local std::vector<int> children;
   const auto& [draft, rows, coins, position] = judged;
   out.path.clear();
   out.tested.clear();
-  RuleOptions here = options;
+  const CriterionForm form = minimum_block_form(options);
   for (int node = 0;;) {
     const TargetRow row = rows(node);
     draft.tree.children(node, children);
-    const Accepted accepted = minimum_block(row, here);
+    const Accepted accepted(row, at_depth(form, draft.tree.depth(node)));
     int next = -1;
     for (std::size_t i = 0; i < children.size() && next < 0; ++i) {
       const int child = children[i];
@@ -105,7 +103,6 @@ void verify_minimum_block(const AcceptanceRule& rule, const RuleOptions& options
     }
     node = next;
     out.path.push_back(node);
-    here.min_block = std::max(1, here.min_block - 1);
   }
 }
 
@@ -240,13 +237,11 @@ const std::array<AcceptanceRule, 7> kRules = {{
      "Xia et al. 2023 (SpecDec), both conditions of the relaxed verification", loss_specdec, kReadsSpecdec,
      test<specdec, sample_target>, sample_target, expected<specdec>, output_law<specdec, false>,
      on_device<specdec_form>},
-    // There is no device form. The rule needs a vocabulary whose ids are ordered values, and the models of
-    // this program have vocabularies of text.
     {"distance",
      "accept when the ids of x and of the best token differ by at most token_distance, else a token of p",
      "Stern et al. 2018 (blockwise parallel decoding), distance-based selection", loss_distance,
      kReadsDistance, test<token_distance, sample_target>, sample_target, expected<token_distance>,
-     output_law<token_distance, false>},
+     output_law<token_distance, false>, on_device<distance_form>},
     {.name = "minimum_block",
      .summary = "accept the first min_block - 1 drafted tokens of the step unless p(x) = 0, then as top_beta",
      .source = "Stern et al. 2018 (blockwise parallel decoding), minimum block size",
@@ -256,6 +251,7 @@ const std::array<AcceptanceRule, 7> kRules = {{
      .bonus = sample_target,
      .expected = expected<minimum_block>,
      .output_law = output_law<minimum_block, false>,
+     .device_form = on_device<minimum_block_form>,
      .judges_whole_paths = true,
      .verify = verify_minimum_block},
 }};
@@ -284,6 +280,12 @@ CriterionForm gap_form(const RuleOptions& o) { return {.of_best = o.gap > 0 ? st
 CriterionForm specdec_form(const RuleOptions& o) {
   CriterionForm form = gap_form(o);
   form.ranks = o.beta;
+  return form;
+}
+CriterionForm distance_form(const RuleOptions& o) { return {.nearby = o.distance}; }
+CriterionForm minimum_block_form(const RuleOptions& o) {
+  CriterionForm form = top_beta_form(o);
+  form.untested = o.min_block - 1;
   return form;
 }
 CriterionForm typical_form(const RuleOptions& o) {

@@ -78,7 +78,11 @@ BlockForm read_block_form(const ConfigValues& card, const Model& target) {
   }
   const ConfigValues shape = card.object("shape");
   form.size = read_size(shape);
-  form.mask = read_mask(shape, target);
+  form.queries = shape.flag_or("mask_queries", false);
+  if (!form.queries) form.mask = read_mask(shape, target);
+  else if (shape.has("mask_token_id"))
+    shape.refuse("mask_token_id", "none with \"mask_queries\", which stand in place of this token",
+                 kWriteBlockCard);
   form.layers = read_layers(shape, target.config());
   return form;
 }

@@ -12,6 +12,7 @@ namespace speclab {
 struct BlockForm {
   int size = 2;           ///< positions of a block: the pending token and the masked positions after it
   Token mask = 0;         ///< the token whose embedding stands at the masked positions
+  bool queries = false;   ///< instead of that embedding, each masked position has a trained vector, its mask query
   std::vector<int> taps;  ///< the target's states that the layers read, numbered as Tap::layer
   ModelConfig layers;     ///< shape of the decoder layers; the first entry of `ropes` is that of all layers
 };
@@ -22,10 +23,11 @@ struct BlockForm {
 ///      "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536, "rms_norm_eps": 1e-5,
 ///      "rope_theta": 10000, "qk_norm": true, "attention_bias": false}
 ///
+/// With "mask_queries": true the head has a vector for each masked position, and no "mask_token_id".
 /// "qk_norm" says whether queries and keys are normalised by head. The keys from "num_hidden_layers" to
 /// "rope_theta" and "attention_bias" have the meaning of a config.json of transformers.
-/// "num_key_value_heads", "head_dim", "qk_norm" and "attention_bias" may be missing; the values above are the
-/// defaults of the last two. Throws Error for missing or impossible values.
+/// "num_key_value_heads", "head_dim", "mask_queries", "qk_norm" and "attention_bias" may be missing; the
+/// values above are the defaults of the last two. Throws Error for missing or impossible values.
 BlockForm read_block_form(const ConfigValues& card, const Model& target);
 
 /// Reads the config.json of a published DFlash draft. Its "dflash_config" has "target_layer_ids", where id i

@@ -21,9 +21,9 @@ BlockHead::BlockHead(const HeadCard& card, const std::shared_ptr<const Model>& t
   const HeadFile file = HeadFile::open(card.weights);
   Backend& backend = target->backend();
   const ModelConfig& c = form_.layers;
-  const int d = c.hidden, vocab = target->config().vocab;
-  if (!card.vocabulary_map.empty()) ids_ = file.token_ids(card.vocabulary_map, vocab);
-  rows_ = ids_.empty() ? vocab : static_cast<int>(ids_.size());
+  const int d = c.hidden;
+  if (!card.vocabulary_map.empty()) ids_ = file.token_ids(card.vocabulary_map, card.vocab);
+  rows_ = ids_.empty() ? target->config().vocab : static_cast<int>(ids_.size());
   const auto rms = [&](const std::string& name, int width) {
     return file.norm(backend, name, NormKind::kRms, width, c.norm_eps);
   };
@@ -49,6 +49,7 @@ BlockHead::BlockHead(const HeadCard& card, const std::shared_ptr<const Model>& t
     layers_.push_back(std::move(layer));
   }
   norm_ = rms("norm", d);
+  if (form_.queries) queries_.emplace(file, "mask_queries", count(), *target);
   if (!ids_.empty()) out_ = file.linear(backend, "lm_head", {d}, rows_, Bias::kNone);
   RopeTable table = make_rope_table(c.ropes.front(), capacity_ + form_.size);
   rope_ = {table.dims, backend.keep(std::move(table.cos)), backend.keep(std::move(table.sin))};
@@ -158,9 +159,13 @@ void BlockHead::logits(HeadRunner& runner, Context& context, Token pending, int 
   const ModelConfig& c = form_.layers;
   const int n = form_.size;
   Backend& backend = runner.backend();
-  tokens_.assign(static_cast<std::size_t>(n), form_.mask);
-  tokens_.front() = pending;
-  runner.embed(tokens_, x_);
+  if (queries_) {
+    queries_->after(runner, pending, count(), x_);
+  } else {
+    tokens_.assign(static_cast<std::size_t>(n), form_.mask);
+    tokens_.front() = pending;
+    runner.embed(tokens_, x_);
+  }
   const Rows rows = place(backend, context, n, true);
   for (int i = 0; i < c.layers; ++i) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/model/heads/block_form.h"
 #include "core/model/heads/head_card.h"
 #include "core/model/heads/head_runner.h"
+#include "core/model/heads/learned_inputs.h"
 #include "core/model/net/rope_table.h"
 
 namespace speclab {
@@ -23,6 +25,9 @@ namespace speclab {
 ///                x += W_down(SiLU(W_gate norm(x)) * W_up norm(x));
 ///     logits of position i of the block = W_head norm(x_i).
 ///
+/// With BlockForm::queries, x = E(pending), m_1, m_2, ..., where m_i is a trained vector: each position to
+/// guess has an attention query of its own, as in the drafter of SpecDec (Xia et al. 2023, arXiv 2203.16487).
+///
 /// Queries and keys are normalised by head (if qk_norm) and then rotated by their positions. All layers read
 /// the same c and do not normalise it again. E and W_head are those of the target; with a vocabulary map
 /// W_head is the head's own. The logits of a masked position are for the token of that position. They do not
@@ -33,7 +38,8 @@ namespace speclab {
 ///
 /// Tensors, as in the published files: fc.weight [d, taps * d], hidden_norm, layers.i.* with the names of
 /// Qwen3 in transformers (input_layernorm, self_attn.q_proj, self_attn.q_norm, ..., mlp.down_proj), norm.
-/// With a vocabulary map: lm_head.weight [rows, d].
+/// With a vocabulary map: lm_head.weight [rows, d]. With mask queries: mask_queries.weight [masks, d], in the
+/// scale of Model::embed().
 class BlockHead {
  public:
   /// Loads the weights on the backend of the target, for texts of at most `capacity` positions. Throws Error
@@ -87,6 +93,7 @@ class BlockHead {
   std::vector<Layer> layers_;
   HeadLinear fc_, out_;  // out_ has no parts without a vocabulary map
   HeadNorm context_norm_, norm_;
+  std::optional<LearnedInputs> queries_;  // with BlockForm::queries
   RopeBuffers rope_;
   std::vector<std::int32_t> order_;  // 0, 1, ..., form_.size - 1
   std::vector<Token> tokens_;

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/model/heads/output_tokens.h"
 
 namespace speclab {
 
@@ -21,10 +22,7 @@ EagleHead::EagleHead(const HeadCard& card, const std::shared_ptr<const Model>& t
     layer_ = file.decoder_layers(target->shared_backend(), layer, "layers.{}.");
     return;
   }
-  if (!card.vocabulary_map.empty()) {
-    ids_ = card.published ? file.token_offsets(card.vocabulary_map, "t2d", config.vocab)
-                          : file.token_ids(card.vocabulary_map, config.vocab);
-  }
+  ids_ = output_tokens(file, card, config);
   rows_ = ids_.empty() ? config.vocab : static_cast<int>(ids_.size());
   fc_ = file.linear(backend, "fc", {state_width_}, hidden, Bias::kNone);
   layer_ = file.decoder_layers(target->shared_backend(), layer, "midlayer.");

@@ -93,6 +93,7 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   const ConfigValues stated = card.object("target");
   for (const char* key : {"hidden", "layers", "vocab"}) stated.integer(key, 0, INT32_MAX);  // must be there
   require_target(stated, "hidden", "layers", "vocab", target);
+  out.vocab = stated.integer("vocab", 0, INT32_MAX);
   require_hash(stated, "tokenizer_sha256", target.tokenizer_sha256(), target);
   if (stated.has("embedding_sha256"))
     require_hash(stated, "embedding_sha256", target.embedding_sha256(), target);
@@ -138,6 +139,11 @@ fs::path weights_in(const fs::path& folder, std::initializer_list<const char*> n
                "The folder is incomplete, or the weights are in several files; join them into one."});
 }
 
+/// The number of tokens that a published head states; without a statement, those that the target can draw.
+int published_vocab(const ConfigValues& config, const Model& target) {
+  return config.integer_or("vocab_size", target.config().tokens(), 0, INT32_MAX);
+}
+
 /// The config.json of a head of EAGLE describes its one decoder layer, in the form of a Llama model.
 HeadCard read_published_eagle_card(const ConfigValues& config, const fs::path& folder, const Model& target) {
   HeadCard out;
@@ -145,9 +151,9 @@ HeadCard read_published_eagle_card(const ConfigValues& config, const fs::path& f
   out.published = true;
   const ModelConfig& of = target.config();
   require_number(config, "vocab_size", of.vocab, of.tokens(), target);
+  out.vocab = published_vocab(config, target);
   out.eagle = read_published_eagle(config, target);
-  if (out.eagle.version == 3 && config.integer("draft_vocab_size", 1, INT32_MAX) != of.vocab &&
-      config.integer("draft_vocab_size", 1, INT32_MAX) != of.tokens())
+  if (out.eagle.version == 3 && config.integer("draft_vocab_size", 1, INT32_MAX) != out.vocab)
     out.vocabulary_map = "d2t";
   out.weights = weights_in(folder, {"model.safetensors"});
   return out;
@@ -161,6 +167,7 @@ HeadCard read_published(const ConfigValues& config, const fs::path& folder, Head
   if (wanted == HeadKind::kEagle && !other) return read_published_eagle_card(config, folder, target);
   HeadCard out;
   out.published = true;
+  out.vocab = published_vocab(config, target);
   if (config.has("dflash_config")) {
     require_target(config, "hidden_size", "num_target_layers", "vocab_size", target);
     out.kind = HeadKind::kBlockDraft;

@@ -55,8 +55,11 @@ struct HeadCard {
   HeadKind kind = HeadKind::kMedusa;
   std::filesystem::path weights;  ///< the safetensors file
   bool published = false;         ///< from config.json. Its number of heads may be wrong, see MedusaHeads
-  int tap = kFinalNorm;           ///< as Tap::layer
-  int heads = 1;                  ///< number of tokens that the head drafts after the pending token
+  /// Number of tokens of the target that the head was made for. If the target is an inflated twin, this is
+  /// usually the number of its original, which is smaller.
+  int vocab = 0;
+  int tap = kFinalNorm;  ///< as Tap::layer
+  int heads = 1;         ///< number of tokens that the head drafts after the pending token
   int blocks = 1;
   bool prefix_attention = false;
   int inner = 0;

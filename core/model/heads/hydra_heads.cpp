@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/heads/output_tokens.h"
 
 namespace speclab {
 
@@ -14,7 +15,7 @@ HydraHeads::HydraHeads(const HeadCard& card, const std::shared_ptr<const Model>&
   Backend& backend = target->backend();
   const ModelConfig& config = target->config();
   const int hidden = config.hidden;
-  if (!card.vocabulary_map.empty()) ids_ = file.token_ids(card.vocabulary_map, config.vocab);
+  ids_ = output_tokens(file, card, config);
   const int rows = ids_.empty() ? config.vocab : static_cast<int>(ids_.size());
   const bool dropout = card.prefix_attention && !file.has("hydra_lm_head.0.weight");
   for (int i = 0; i < card.heads; ++i) {

@@ -6,14 +6,15 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/heads/output_tokens.h"
 
 namespace speclab {
 
 MedusaHeads::MedusaHeads(const HeadCard& card, const Model& target) {
   const HeadFile file = HeadFile::open(card.weights);
-  const int hidden = target.config().hidden, vocab = target.config().vocab;
-  if (!card.vocabulary_map.empty()) ids_ = file.token_ids(card.vocabulary_map, vocab);
-  const int rows = ids_.empty() ? vocab : static_cast<int>(ids_.size());
+  const int hidden = target.config().hidden;
+  ids_ = output_tokens(file, card, target.config());
+  const int rows = ids_.empty() ? target.config().vocab : static_cast<int>(ids_.size());
   const auto out_of = [&](const std::string& prefix, int head) {
     return fmt::format("{}{}.{}", prefix, head, card.blocks);
   };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/model/heads/output_tokens.h"
 
 namespace speclab {
 namespace {
@@ -19,9 +20,9 @@ constexpr float kNormEps = 1e-6f;
 MlpSpeculatorHeads::MlpSpeculatorHeads(const HeadCard& card, const Model& target) : count_(card.heads) {
   const HeadFile file = HeadFile::open(card.weights);
   Backend& backend = target.backend();
-  const int hidden = target.config().hidden, vocab = target.config().vocab, inner = card.inner;
-  if (!card.vocabulary_map.empty()) ids_ = file.token_ids(card.vocabulary_map, vocab);
-  const int rows = ids_.empty() ? vocab : static_cast<int>(ids_.size());
+  const int hidden = target.config().hidden, inner = card.inner;
+  ids_ = output_tokens(file, card, target.config());
+  const int rows = ids_.empty() ? target.config().vocab : static_cast<int>(ids_.size());
   const std::string prefix = file.has("speculator.emb.0.weight") ? "speculator." : "";
   const auto name = [&](const char* module, int i) { return fmt::format("{}{}.{}", prefix, module, i); };
   for (int i = 0; i < count_; ++i) {
@@ -29,7 +30,7 @@ MlpSpeculatorHeads::MlpSpeculatorHeads(const HeadCard& card, const Model& target
     const int of = card.tied ? 0 : i, projection = card.tied ? std::min(i, 1) : i;
     if (card.tied && i > 0) layer = layers_.back();  // copies share their memory
     if (of == i) {
-      layer.embedding = file.linear(backend, name("emb", of), {inner}, vocab, Bias::kNone).parts.front();
+      layer.embedding = file.linear(backend, name("emb", of), {inner}, card.vocab, Bias::kNone).parts.front();
       layer.norm = file.norm(backend, name("ln", of), NormKind::kRms, inner, kNormEps, Bias::kPresent);
       layer.head = file.linear(backend, name("head", of), {inner}, rows, Bias::kNone);
     }

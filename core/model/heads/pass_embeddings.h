@@ -1,10 +1,8 @@
 #pragma once
 
-#include <vector>
-
 #include "core/base/token.h"
 #include "core/model/heads/head_card.h"
-#include "core/model/heads/head_runner.h"
+#include "core/model/heads/learned_inputs.h"
 
 namespace speclab {
 
@@ -21,15 +19,15 @@ class PassEmbeddings {
   /// Loads the embeddings on the backend of the target. Throws Error like HeadFile.
   PassEmbeddings(const HeadCard& card, const Model& target);
 
-  int count() const { return table_.out; }  ///< L
+  int count() const { return embeddings_.count(); }  ///< L
   /// Writes the input of such a forward: the embedding of `pending`, then the first `lookahead` embeddings,
   /// [1 + lookahead, width].
-  void inputs(HeadRunner& runner, Token pending, int lookahead, HeadRows& to);
+  void inputs(HeadRunner& runner, Token pending, int lookahead, HeadRows& to) {
+    embeddings_.after(runner, pending, lookahead, to);
+  }
 
  private:
-  PackedMatrix table_;
-  std::vector<Token> numbers_;  // 0, 1, ..., L - 1
-  HeadRows embedded_, lookahead_;
+  LearnedInputs embeddings_;
 };
 
 }  // namespace speclab

@@ -72,6 +72,8 @@ TEST_P(PlannedRule, DecidesAsOnTheHost) {
                         {"top_beta", {{"beta", 3}}},
                         {"gap", {{"gap", .7}}},
                         {"specdec", {{"beta", 3}, {"gap", .7}}},
+                        {"distance", {{"token_distance", 9}}},
+                        {"minimum_block", {{"beta", 2}, {"min_block", 3}}},
                         {"typical", {{"epsilon", .05}, {"delta", .5}}},
                         {"threshold", {{"theta", .01}, {"top_k", 20}}},
                         {"coupled", {{"coins", "gumbel"}}}};

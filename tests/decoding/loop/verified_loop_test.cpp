@@ -174,6 +174,8 @@ TEST_P(VerifiedRule, DecidesAsOnTheHost) {
                         {"top_beta", {{"beta", 3}}},
                         {"gap", {{"gap", .7}}},
                         {"specdec", {{"beta", 3}, {"gap", .7}}},
+                        {"distance", {{"token_distance", 9}}},
+                        {"minimum_block", {{"beta", 2}, {"min_block", 3}}},
                         {"typical", {{"epsilon", .05}, {"delta", .5}}},
                         {"threshold", {{"theta", .01}, {"top_k", 20}}},
                         {"top_beta_longest", {{"beta", 3}}},

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <vector>
 
 #include "tests/decoding/rules/device_cases.h"
 #include "core/theory/audit/toy_step.h"
@@ -268,13 +271,8 @@ TEST(DeviceAcceptance, RulesWithSeveralBlocks) {
   EXPECT_EQ(blocks(a), 1);
 }
 
-// The two criteria of blockwise parallel decoding that look at more than the probabilities of one row have no
-// device form.
-TEST(DeviceAcceptance, EveryOtherRuleRunsOnTheDevice) {
-  for (const AcceptanceRule& rule : acceptance_rules()) {
-    const bool on_host = rule.name == "distance" || rule.name == "minimum_block";
-    EXPECT_EQ(rule.device_form == nullptr, on_host) << rule.name;
-  }
+TEST(DeviceAcceptance, EveryRuleRunsOnTheDevice) {
+  for (const AcceptanceRule& rule : acceptance_rules()) EXPECT_TRUE(rule.device_form != nullptr) << rule.name;
 }
 
 // Ties in rank and at the bar, a best token of p that is not the best raw token, and a bar that no token
@@ -323,12 +321,64 @@ TEST(DeviceAcceptance, CriteriaAtTheirEdges) {
                 token != 0 && token != 3)
           << token;
       EXPECT_EQ(decide("typical", {.epsilon = 1, .delta = 0}, token, tied, greedy), true) << token;
+      EXPECT_EQ(decide("distance", {.distance = 0}, token, tied, greedy), token == 1) << token;
+      EXPECT_EQ(decide("distance", {.distance = 1}, token, tied, greedy), token <= 2) << token;
+      EXPECT_EQ(decide("distance", {.distance = std::numeric_limits<int>::max()}, token, tied, greedy), true)
+          << token;
+      EXPECT_EQ(decide("distance", {.distance = 4}, token, {0, .5, 0, .25, .25}, greedy),
+                token != 0 && token != 2)
+          << token;  // a token of probability 0 is not accepted
+      EXPECT_EQ(decide("minimum_block", {.beta = 2, .min_block = 1}, token, tied, greedy),
+                token == 1 || token == 2)
+          << token;
+      EXPECT_EQ(decide("minimum_block", {.min_block = 2}, token, {0, .5, 0, .25, .25}, greedy),
+                token != 0 && token != 2)
+          << token;
     }
   }
   for (const Token token : {0, 1, 2})
     EXPECT_EQ(decide("lenience", {.lenience = .5}, token, tied, true), true) << token;
   for (const Token token : {0, 1, 2})
     EXPECT_EQ(decide("lenience", {.lenience = 1}, token, tied, true), token == 1) << token;
+}
+
+// The first min_block - 1 levels of a draft are kept untested; from then on top-beta decides.
+TEST(DeviceAcceptance, MinimumBlockCountsTheLevels) {
+  simt::Machine machine(24);
+  const AcceptanceRule& rule = find_acceptance_rule("minimum_block");
+  for (const bool tree : {false, true}) {
+    for (const bool greedy : {false, true}) {
+      Step step;
+      step.draft.reset(0);
+      int above = 0;
+      for (int depth = 0; depth < 5; ++depth) {
+        if (tree) step.draft.add(3, above);  // has probability 0
+        above = step.draft.add(2, above);    // only the third best
+      }
+      step.p.resize(static_cast<std::size_t>(step.draft.tree.size()));
+      step.raw.resize(step.p.size());
+      for (Distribution& raw : step.raw) raw.assign_weights(std::vector<double>{.5, .3, .2, 0});
+      for (Distribution& p : step.p) {
+        if (greedy) p.assign_one_hot(0, 4);
+        else p.assign_weights(std::vector<double>{.5, .3, .2, 0});
+      }
+      const TargetRows rows = [&](int node) {
+        return TargetRow{&step.p[static_cast<std::size_t>(node)], &step.raw[static_cast<std::size_t>(node)]};
+      };
+      for (const int min_block : {1, 2, 4, 6, std::numeric_limits<int>::max()}) {
+        SCOPED_TRACE(fmt::format("{}, {}, min_block {}", tree, greedy, min_block));
+        const RuleOptions options{.beta = 2, .min_block = min_block};
+        Acceptance host, device;
+        accept(rule, options, step.draft, rows, Coins(7, 1), 0, host);
+        accept_on(machine, rule, options, step.draft, rows, Coins(7, 1), 0, device, nullptr, greedy);
+        EXPECT_EQ(static_cast<int>(device.path.size()), std::min(min_block - 1, 5));
+        EXPECT_EQ(device.path, host.path);
+        EXPECT_EQ(device.next, host.next);
+        EXPECT_EQ(device.bonus, host.bonus);
+        EXPECT_EQ(device.tested.size(), host.tested.size());
+      }
+    }
+  }
 }
 
 // Two accepted paths of one length at temperature 0: the raw row decides, not p, which is one-hot.

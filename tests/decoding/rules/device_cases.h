@@ -159,8 +159,16 @@ using Judged = std::map<std::string_view, int>;
 /// Compares the kernel with accept() for the same coins, for all rules that judge the draft.
 inline void compare(const cuda::Place& place, const Step& step, std::uint64_t seed, std::int64_t position,
                     Judged* judged = nullptr) {
-  const RuleOptions options{
-      .lenience = .6, .b = .7, .beta = 2, .gap = 1, .epsilon = .8, .delta = .9, .theta = .02, .top_k = 4};
+  const RuleOptions options{.lenience = .6,
+                            .b = .7,
+                            .beta = 2,
+                            .gap = 1,
+                            .epsilon = .8,
+                            .delta = .9,
+                            .theta = .02,
+                            .top_k = 4,
+                            .distance = 3,
+                            .min_block = 3};
   const auto one_hot =
       std::count_if(step.p.begin(), step.p.end(), [](const Distribution& p) { return p.one_hot(); });
   const bool greedy = one_hot == static_cast<std::ptrdiff_t>(step.p.size());

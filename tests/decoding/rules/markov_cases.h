@@ -38,6 +38,8 @@ bool takes(const AcceptanceRule& rule, const Case& c);
 std::vector<Case> small_cases();
 /// Trees whose children are drawn independently, small enough for enumeration.
 std::vector<Case> independent_cases();
+/// A drawn chain of two tokens of each kind of trained head, small enough for enumeration.
+std::vector<Case> drawn_chains_of_heads();
 /// The small cases, the independent ones, longer chains, larger trees, and trees of several sources, whose
 /// shape depends on the drawn tokens.
 std::vector<Case> all_cases();

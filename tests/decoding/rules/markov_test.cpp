@@ -79,6 +79,19 @@ TEST_F(Markov, EveryStrategyWithEveryLosslessRuleHasTheTargetsLaw) {
   }
 }
 
+// The rules that judge whole paths, on a drawn chain of each kind of trained head.
+TEST_F(Markov, HeadsUnderRulesOverWholePathsHaveTheTargetsLaw) {
+  const auto expected = chain_law(target, {.temperature = 1, .top_k = 0, .top_p = 1}, 1, 4);
+  for (const Case& c : markov::drawn_chains_of_heads()) {
+    for (const char* rule : {"block", "traversal"}) {
+      int accepted = 0;
+      const Law law = run(c, rule, json::object(), 4, -1, 0, &accepted);
+      EXPECT_LT(enumerate::total_variation(law.mass, expected), 1e-12) << c.name << ", " << rule;
+      EXPECT_GT(accepted, 0) << c.name << ", " << rule;
+    }
+  }
+}
+
 TEST_F(Markov, TruncatedRowsAndEndTokens) {
   const SamplingParams sampling{.temperature = .8, .top_k = 2, .top_p = .95};
   const json options = {{"temperature", .8}, {"top_k", 2}, {"top_p", .95}};

@@ -117,6 +117,63 @@ TEST_F(BlockHeads, AttentionGoesInBothDirections) {
   EXPECT_NE(first[0], first[1]);
 }
 
+// A mask query stands where the embedding of the mask token would stand. So queries that are embeddings of
+// tokens give the logits of heads with these tokens as the mask.
+TEST_F(BlockHeads, MaskQueriesStandInPlaceOfTheMask) {
+  const RandomHead shape{.heads = 3, .blocks = 2};
+  Tensors tensors = random_head_tensors("block_draft", tiny_.config, shape);
+  const auto logits_with = [&](const Json& changes) {
+    Json card = head_card("block_draft", tiny_.config, shape);
+    card.merge_patch({{"shape", changes}});
+    write_head_folder(folder(), card, tensors);
+    BlockHead head(read_head_card(folder(), HeadKind::kBlockDraft, *target_), target_, 64);
+    BlockHead::Context context = head.open();
+    extend(head, context, 0, 20);
+    return logits(head, context, 9, 3);
+  };
+  const auto with_mask = [&](Token mask) { return logits_with({{"mask_token_id", mask}}); };
+  const auto with_queries = [&](const std::vector<Token>& tokens) {
+    TinyTensor rows{{3, kWidth}, std::vector<float>(3 * kWidth)};
+    target_->embed(tokens, rows.values.data());
+    tensors["mask_queries.weight"] = rows;
+    return logits_with({{"mask_token_id", nullptr}, {"mask_queries", true}});
+  };
+  const std::vector<Token> different{7, 11, 30};
+  EXPECT_EQ(with_queries({7, 7, 7}), with_mask(7));
+  const std::vector<float> all = with_queries(different);
+  for (const auto& [other, changed] : {std::pair{std::vector<Token>{8, 11, 30}, 0}, {{7, 12, 30}, 1}}) {
+    const std::vector<float> got = with_queries(other);
+    EXPECT_NE(got, all) << "query " << changed << " changes nothing";
+  }
+  // Without attention, each position depends on its own query alone.
+  for (const char* layer : {"layers.0.", "layers.1."})
+    std::ranges::fill(tensors.at(std::string(layer) + "self_attn.o_proj.weight").values, 0.f);
+  const std::vector<float> apart = with_queries(different);
+  const auto width = static_cast<std::ptrdiff_t>(apart.size() / 3);
+  for (std::size_t place = 0; place < 3; ++place) {
+    const std::vector<float> alike = with_mask(different[place]);
+    const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(place) * width;
+    EXPECT_TRUE(std::equal(apart.begin() + at, apart.begin() + at + width, alike.begin() + at)) << place;
+  }
+}
+
+TEST_F(BlockHeads, RefuseMaskQueriesThatDoNotFit) {
+  const Json queries = {{"shape", {{"mask_queries", true}, {"mask_token_id", nullptr}}}};
+  EXPECT_EQ(refused("block_draft", queries, {{"mask_queries.weight", tensor({3, 32})}}), "no error");
+  EXPECT_THAT(refused("block_draft", queries),
+              AllOf(HasSubstr("mask_queries.weight"), HasSubstr("no such tensor"), HasSubstr("[3, 32]")));
+  EXPECT_THAT(refused("block_draft", queries, {{"mask_queries.weight", tensor({4, 32})}}),
+              AllOf(HasSubstr("mask_queries.weight"), HasSubstr("got shape [4, 32]"), HasSubstr("[3, 32]")));
+  TinyTensor bad = tensor({3, 32});
+  bad.values[40] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THAT(refused("block_draft", queries, {{"mask_queries.weight", bad}}),
+              AllOf(HasSubstr("mask_queries.weight"), HasSubstr("nan"), HasSubstr("finite")));
+  EXPECT_THAT(refused("block_draft", {{"shape", {{"mask_queries", true}}}}),
+              AllOf(HasSubstr("mask_token_id"), HasSubstr("mask_queries")));
+  EXPECT_THAT(refused("block_draft", {{"shape", {{"mask_queries", 3}}}}), HasSubstr("mask_queries"));
+  EXPECT_THAT(refused("block_draft", {{"shape", {{"mask_token_id", nullptr}}}}), HasSubstr("mask_token_id"));
+}
+
 TEST_F(BlockHeads, AReducedVocabularyHasAnOutputHeadOfItsOwn) {
   const std::vector<Token> ids{1, 5, 7, 40};
   BlockHead head(card_of("block_draft", {.ids = ids}), target_, 16);

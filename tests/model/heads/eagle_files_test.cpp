@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/model/files/inflate.h"
 #include "core/model/heads/eagle_head.h"
 #include "tests/base/error_text.h"
 #include "tests/model/heads/random_heads.h"
@@ -63,6 +64,16 @@ class EagleFiles : public testing::Test {
   TinyModel tiny_ = random_llama(tiny_shape(), 5);
   std::shared_ptr<const Model> target_;
 };
+
+// The vocabulary map of a published head, for a target of `vocab` tokens.
+std::vector<RawTensor> maps(const std::vector<std::int64_t>& offsets, const std::vector<int>& used,
+                            int vocab = kVocab) {
+  std::string bytes, marks(static_cast<std::size_t>(vocab), '\0');
+  for (const std::int64_t offset : offsets) append(bytes, offset);
+  for (const int token : used) marks[static_cast<std::size_t>(token)] = 1;
+  return {{"d2t", "I64", {static_cast<std::int64_t>(offsets.size())}, bytes},
+          {"t2d", "BOOL", {vocab}, marks}};
+}
 
 const auto nothing = [](Json&, Tensors&) {};
 const RandomHead third{.version = 3, .ids = {1, 5, 7}};
@@ -155,13 +166,6 @@ TEST_F(EagleFiles, ReadPublishedHeadsOfThree) {
   target_ = Model::load(Checkpoint::open(dir_.path() / "deep"), make_cpu_backend({1, "f32"}), {});
   const Tensors tensors = random_head_tensors("eagle", tiny_.config, third);
   const Json config = config_of({{"draft_vocab_size", 3}});
-  const auto maps = [](const std::vector<std::int64_t>& offsets, const std::vector<int>& used) {
-    std::string bytes, marks(kVocab, '\0');
-    for (const std::int64_t offset : offsets) append(bytes, offset);
-    for (const int token : used) marks[static_cast<std::size_t>(token)] = 1;
-    return std::vector<RawTensor>{{"d2t", "I64", {static_cast<std::int64_t>(offsets.size())}, bytes},
-                                  {"t2d", "BOOL", {kVocab}, marks}};
-  };
   publish(config, tensors, maps({1, 4, 5}, {1, 5, 7}));
   ASSERT_EQ(load(), "no error");
   const HeadCard card = read_head_card(folder(), HeadKind::kEagle, *target_);
@@ -189,6 +193,47 @@ TEST_F(EagleFiles, ReadPublishedHeadsOfThree) {
   EXPECT_THAT(load(), AllOf(HasSubstr("tensor d2t"), HasSubstr("no such tensor")));
   publish(config_of({{"draft_vocab_size", 3}, {"eagle_config", {{"x", 1}}}}), tensors);
   EXPECT_THAT(load(), AllOf(HasSubstr("eagle_config"), HasSubstr("head.json")));
+}
+
+// A twin with more ids than its original takes a head of the original, which knows nothing of these ids.
+TEST_F(EagleFiles, PublishedHeadsOfThreeServeATwinWithMoreIds) {
+  Shape deep = tiny_shape();
+  deep.layers = 8;
+  write_huggingface(dir_.path() / "deep", random_llama(deep, 6));
+  Checkpoint checkpoint = Checkpoint::open(dir_.path() / "deep");
+  checkpoint.inflate({.vocab = 100});
+  target_ = Model::load(checkpoint, make_cpu_backend({1, "f32"}), {});
+  const Tensors tensors = random_head_tensors("eagle", tiny_.config, third),
+                whole = random_head_tensors("eagle", tiny_.config, {.version = 3});
+  const Json reduced = config_of({{"draft_vocab_size", 3}});
+  const auto ids_of = [&] {
+    const EagleHead head(read_head_card(folder(), HeadKind::kEagle, *target_), target_);
+    EXPECT_EQ(head.rows(), static_cast<int>(head.ids().size()));
+    return std::vector<Token>(head.ids().begin(), head.ids().end());
+  };
+  publish(reduced, tensors, maps({1, 4, 5}, {1, 5, 7}));
+  ASSERT_EQ(load(), "no error");
+  EXPECT_EQ(ids_of(), (std::vector<Token>{1, 5, 7}));
+  publish(config_of({{"draft_vocab_size", 3}, {"vocab_size", nullptr}}), tensors, maps({1, 4, 5}, {1, 5, 7}));
+  EXPECT_EQ(load(), "no error");  // many heads do not state it
+  publish(config_of({{"draft_vocab_size", 64}}), whole);
+  ASSERT_EQ(load(), "no error");
+  const std::vector<Token> all = ids_of();
+  ASSERT_EQ(all.size(), 64u);
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i], static_cast<Token>(i));
+  // A head that was made for the twin itself.
+  publish(config_of({{"draft_vocab_size", 3}, {"vocab_size", 100}}), tensors,
+          maps({1, 4, 97}, {1, 5, 99}, 100));
+  ASSERT_EQ(load(), "no error");
+  EXPECT_EQ(ids_of(), (std::vector<Token>{1, 5, 99}));
+
+  publish(reduced, tensors, maps({1, 4, 5}, {1, 5, 7}, 100));
+  EXPECT_THAT(load(), AllOf(HasSubstr("tensor t2d"), HasSubstr("got BOOL [100]"), HasSubstr("BOOL [64]")));
+  publish(reduced, tensors, maps({1, 4, 62}, {1, 5}));
+  EXPECT_THAT(load(),
+              AllOf(HasSubstr("tensor d2t, element 2"), HasSubstr("got 64"), HasSubstr("from 0 to 63")));
+  publish(config_of({{"draft_vocab_size", 3}, {"vocab_size", 80}}), tensors, maps({1, 4, 5}, {1, 5, 7}));
+  EXPECT_THAT(load(), AllOf(HasSubstr("vocab_size"), HasSubstr("got 80")));
 }
 
 }  // namespace

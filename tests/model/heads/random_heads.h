@@ -18,6 +18,7 @@ struct RandomHead {
   bool prefix = false;  // prefix attention of Hydra
   bool tied = false, scale_input = false;
   int version = 1;           // of EAGLE
+  bool queries = false;      // a block draft with mask queries in place of a mask token
   std::vector<Token> ids{};  // vocabulary map; empty: all tokens of the target
   Json tree{};               // null: none
   std::uint64_t seed = 5;
@@ -97,6 +98,7 @@ inline Tensors random_block_tensors(const ModelConfig& target, const RandomHead&
   }
   norm("norm", d);
   if (!of.ids.empty()) linear("lm_head", static_cast<std::int64_t>(of.ids.size()), d, 4);
+  if (of.queries) tensors["mask_queries.weight"] = random_tensor(random, {of.heads, d}, 0, 1);
   return tensors;
 }
 
@@ -188,6 +190,7 @@ inline Json head_card(const std::string& kind, const ModelConfig& target, const 
         {"block_size", of.heads + 1},         {"mask_token_id", 0},       {"num_hidden_layers", of.blocks},
         {"num_attention_heads", kBlockHeads}, {"num_key_value_heads", 1}, {"head_dim", kBlockHeadDim},
         {"intermediate_size", of.inner},      {"rms_norm_eps", 1e-5},     {"rope_theta", 10000}};
+    if (of.queries) card["shape"].merge_patch({{"mask_token_id", nullptr}, {"mask_queries", true}});
   }
   if (!of.ids.empty()) card["vocabulary_map"] = "draft_vocab";
   return card;

@@ -9,6 +9,7 @@
 #include "core/backend/cuda_kernels.h"
 #include "core/base/error.h"
 #include "core/model/net/session.h"
+#include "tests/model/files/model_files.h"
 #include "tests/model/net/family_logits.h"
 
 // Hidden states of every family on the CPU and on the simulated GPU: taps change no bit of the logits, a
@@ -308,6 +309,86 @@ TEST(TapsOfLayers, RefuseLayersAndTokensThatAreNotThere) {
   EXPECT_THROW(model->open(8)->forward(token, root, {}, nullptr, {&layer, 1}), std::logic_error);
   EXPECT_THROW(model->open(8)->forward(token, root, {}, nullptr, {&node, 1}), std::logic_error);
   EXPECT_THROW(model->embed(std::vector<Token>{model->config().vocab}, out.data()), Error);
+}
+
+// The states of several layers after a prompt, [layers][positions, hidden], and the first position of each
+// chunk that they came in.
+struct PromptRead {
+  std::vector<std::vector<float>> states;
+  std::vector<int> begins;
+};
+PromptRead read_prompt(const Model& model, const std::vector<Token>& prompt, const std::vector<int>& layers,
+                       int scratch) {
+  PromptRead out;
+  out.states.resize(layers.size());
+  const auto hidden = static_cast<std::size_t>(model.config().hidden);
+  const PromptTaps taps{layers, [&](const PromptStates& chunk) {
+                          ASSERT_EQ(chunk.layers.size(), layers.size());
+                          out.begins.push_back(chunk.begin);
+                          for (std::size_t i = 0; i < layers.size(); ++i) {
+                            const float* from = chunk.layers[i];
+                            out.states[i].insert(out.states[i].end(), from,
+                                                 from + static_cast<std::size_t>(chunk.count) * hidden);
+                          }
+                        }};
+  model.open(static_cast<int>(prompt.size()), scratch)->prefill(prompt, nullptr, &taps);
+  return out;
+}
+
+std::vector<Token> some_prompt(std::size_t count, std::size_t vocab) {
+  std::vector<Token> prompt(count);
+  for (std::size_t i = 0; i < count; ++i) prompt[i] = static_cast<Token>((i * i * 7 + 3 * i) % vocab);
+  return prompt;
+}
+
+// A prompt of two chunks of the usual size: the states of several layers are those of a single chunk, and of
+// forwards of one token each.
+TEST(TapsOfLayers, APromptOfTwoChunksIsThatOfSteps) {
+  TempDir dir;
+  write_huggingface(dir.path(), random_llama(tiny_shape(), 9));
+  const std::vector<Token> prompt = some_prompt(150, 64);
+  const std::vector<int> layers{0, 2, 1, kFinalNorm};
+  for (const Kind& kind : {Kind{"f32", cpu}, Kind{"kv16", cpu_kv16}}) {
+    SCOPED_TRACE(kind.name);
+    const auto model = Model::load(Checkpoint::open(dir.path()), kind.make(), {});
+    const auto hidden = static_cast<std::size_t>(model->config().hidden);
+    const PromptRead two = read_prompt(*model, prompt, layers, 128),
+                     one = read_prompt(*model, prompt, layers, 150);
+    EXPECT_EQ(two.begins, (std::vector<int>{0, 128}));
+    EXPECT_EQ(one.begins, std::vector<int>{0});
+    EXPECT_EQ(two.states, one.states);
+
+    std::vector<std::vector<float>> steps(layers.size());
+    const auto session = model->open(150);
+    const std::int32_t root = -1;
+    for (const Token token : prompt) {
+      std::vector<std::vector<float>> of_token(layers.size(), std::vector<float>(hidden));
+      std::vector<Tap> taps;
+      for (std::size_t i = 0; i < layers.size(); ++i) taps.push_back({layers[i], of_token[i].data(), {}});
+      session->forward({&token, 1}, {&root, 1}, {}, nullptr, taps);
+      session->commit(std::vector<int>{0});
+      for (std::size_t i = 0; i < layers.size(); ++i)
+        steps[i].insert(steps[i].end(), of_token[i].begin(), of_token[i].end());
+    }
+    EXPECT_EQ(two.states, steps);
+    for (std::size_t i = 1; i < layers.size(); ++i) EXPECT_NE(steps[i], steps[i - 1]) << layers[i];
+  }
+}
+
+// A library multiplies the rows of several chunks together, here 32 and then 18 of them.
+TEST(TapsOfLayers, OfAPromptOfALibraryDoNotDependOnTheChunks) {
+  const auto model = Model::load(Checkpoint::open(family_folder() / "llama"),
+                                 make_cuda_backend({.simulated = true, .cublaslt = true}), {});
+  const std::vector<Token> prompt = some_prompt(50, 112);
+  std::vector<int> layers{kFinalNorm};
+  for (int layer = 0; layer <= model->config().layers; ++layer) layers.push_back(layer);
+  const PromptRead few = read_prompt(*model, prompt, layers, 7),
+                   many = read_prompt(*model, prompt, layers, 50);
+  EXPECT_EQ(few.begins, (std::vector<int>{0, 32}));
+  EXPECT_EQ(few.states, many.states);
+  std::vector<float> embedded(few.states[1].size());
+  model->embed(prompt, embedded.data());
+  EXPECT_EQ(few.states[1], embedded);
 }
 
 // A prompt whose products go through a library: the states are those that its logits come from.

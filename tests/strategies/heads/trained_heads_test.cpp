@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/model/files/inflate.h"
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/model/heads/random_heads.h"
 
@@ -62,6 +63,8 @@ std::vector<Form> forms() {
           {"block_draft", "block_draft", {.blocks = 2}, {{"widths", {40, 1, 1}}}},
           {"block_draft_reduced", "block_draft", {.heads = 2, .ids = most}, {{"widths", {36, 2}}}},
           {"block_draft_drawn", "block_draft", {}, drawn},
+          {"block_draft_queries", "block_draft", {.queries = true}, {{"widths", {40, 1, 1}}}},
+          {"block_draft_queries_drawn", "block_draft", {.blocks = 2, .queries = true}, drawn},
           {"pass", "pass", {}, {{"widths", {1, 20, 1, 1}}}},
           {"pass_best", "pass", {.heads = 1}, {{"widths", {2, 20}}, {"children", "best"}}}};
 }
@@ -114,6 +117,31 @@ TEST_P(TrainedHeads, AreLosslessOnADevice) {
   EXPECT_GT(drafted(record), static_cast<int>(record.steps.size()));
 }
 
+// A twin with more ids than its original takes the heads of the original. The ids that it adds are never
+// drafted, so it gets the same drafts and decodes the same text.
+TEST_P(TrainedHeads, ServeATwinWithMoreIds) {
+  const TinyModel tiny = random_llama(tiny_shape(), 20);
+  write_huggingface(dir_.path() / "model", tiny);
+  Checkpoint checkpoint = Checkpoint::open(dir_.path() / "model");
+  checkpoint.inflate({.vocab = 99});
+  const Decode of_original = decode(load_tiny(tiny), {{"max_tokens", 90}});
+  Decode of_twin = of_original;
+  of_twin.target = Model::load(checkpoint, make_cpu_backend({1, "f32"}), {});
+  const GenerationRecord expected = of_original.run(), record = of_twin.run();
+  EXPECT_EQ(record.tokens, expected.tokens);
+  EXPECT_EQ(record.row_hashes, plain(of_twin).row_hashes);
+  EXPECT_GT(total(record, &StepRecord::accepted), 0);
+  ASSERT_EQ(record.steps.size(), expected.steps.size());
+  for (std::size_t step = 0; step < record.steps.size(); ++step) {
+    const std::vector<DraftedToken>&a = record.steps[step].drafted, &b = expected.steps[step].drafted;
+    ASSERT_EQ(a.size(), b.size()) << step;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      EXPECT_EQ(a[i].id, b[i].id) << step;
+      EXPECT_EQ(a[i].parent, b[i].parent) << step;
+    }
+  }
+}
+
 // A head drafts from the target's states of committed positions, and the K/V of a prefix layer come from
 // them. So after any history of accepted and rejected tokens, the draft is that of a sequence whose prompt is
 // the text so far.
@@ -145,6 +173,39 @@ TEST_P(TrainedHeads, DraftsAreThoseOfAFreshStart) {
   }
   EXPECT_EQ(emitted, record.tokens.size());
   EXPECT_GT(compared, 10);
+}
+
+// The states of a long prompt come in two chunks. The drafts after it are those after a single chunk, and
+// those in a text of which the target computed the same positions step by step.
+TEST_P(TrainedHeads, DraftsFollowAPromptOfTwoChunks) {
+  const ModelPtr target = load_tiny(random_llama(tiny_shape(), 20));
+  constexpr int kTokens = 160;
+  const Decode steps = decode(target, {{"max_tokens", kTokens}});
+  const GenerationRecord whole = steps.run();
+  std::size_t emitted = 1, at = 0;  // the first token comes with the prompt; `at`: number of the step
+  while (steps.prompt.size() + emitted < 150)
+    emitted += static_cast<std::size_t>(whole.steps.at(at++).emitted);
+  const std::vector<DraftedToken>& expected = whole.steps.at(at).drafted;
+  ASSERT_FALSE(expected.empty());
+  Decode fresh = steps;
+  fresh.prompt.insert(fresh.prompt.end(), whole.tokens.begin(),
+                      whole.tokens.begin() + static_cast<std::ptrdiff_t>(emitted - 1));
+  ASSERT_GT(fresh.prompt.size(), 128u);
+  fresh.options["max_tokens"] = 8;
+  for (const int scratch : {128, 200, 125}) {  // positions of a chunk; drafts have at most 121 nodes
+    SCOPED_TRACE(scratch);
+    fresh.loop.scratch = scratch;
+    const GenerationRecord record = fresh.run();
+    ASSERT_FALSE(record.steps.empty());
+    EXPECT_EQ(record.tokens.front(), whole.tokens[emitted - 1]);
+    const std::vector<DraftedToken>& drafted = record.steps[0].drafted;
+    ASSERT_EQ(drafted.size(), expected.size());
+    for (std::size_t i = 0; i < drafted.size(); ++i) {
+      EXPECT_EQ(drafted[i].id, expected[i].id) << i;
+      EXPECT_EQ(drafted[i].parent, expected[i].parent) << i;
+      EXPECT_EQ(drafted[i].confidence, expected[i].confidence) << i;
+    }
+  }
 }
 
 TEST_P(TrainedHeads, CoupledTextAndProcessedRowsAreTheTargets) {
@@ -339,6 +400,37 @@ TEST_F(HeadStrategies, EagleSaysWhatDoesNotFit) {
               AllOf(HasSubstr("depth, expand"), HasSubstr("up to 9772 nodes")));  // 8 + 64 + 97 * 100
   EXPECT_EQ(message("eagle", {{"head", eagle}, {"depth", 100}, {"expand", 100}, {"branches", 1}}),
             "no error");
+}
+
+// SpecDec (Xia et al. 2023): a block draft with mask queries, judged by the rule `specdec`. With beta = 1 the
+// text is that of greedy decoding. With a larger beta and gap, the tokens within both limits are accepted.
+TEST_F(HeadStrategies, SpecDecIsABlockDraftUnderItsRule) {
+  Shape shape = tiny_shape();
+  shape.vocab = 6;  // so few tokens that a random head is often right
+  target = load_tiny(random_llama(shape, 20));
+  Decode decode{.target = target,
+                .strategy = choose("block_draft", {{"head", head("block_draft", {.queries = true})}}),
+                .options = {{"max_tokens", 80}, {"temperature", 0}, {"rule", "specdec"}, {"beta", 1}},
+                .prompt = {5, 1, 2, 3, 4, 0, 2}};
+  Decode plain = decode;
+  plain.strategy = choose("autoregressive");
+  EXPECT_EQ(decode.run().tokens, plain.run().tokens);
+  decode.options.update({{"beta", 5}, {"gap", 30}});
+  const GenerationRecord record = decode.run();
+  int accepted = 0, not_best = 0;
+  for (const StepRecord& step : record.steps) {
+    EXPECT_LE(step.drafted.size(), 3u);
+    for (const DraftedToken& token : step.drafted) {
+      if (!token.tested) continue;
+      EXPECT_EQ(token.accepted, token.rank < 5);
+      accepted += token.accepted ? 1 : 0;
+      not_best += token.accepted && token.rank > 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(accepted, 0);
+  EXPECT_GT(not_best, 0);
+  decode.options.update({{"gap", 0}});  // only the best token is within this limit
+  EXPECT_EQ(decode.run().tokens, plain.run().tokens);
 }
 
 // Typical acceptance as in Medusa's code (Cai et al. 2024) judges the tree; it is lossy above temperature 0.

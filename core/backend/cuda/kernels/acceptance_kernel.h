@@ -329,8 +329,10 @@ struct AcceptKernel {
     return row.sample(space, a.vocab, coins, position, kTargetCoin);
   }
 
-  SPECLAB_DEVICE AcceptedSet accepted_at(const LawSpace& space, const LawRow& row, int node) const {
-    return AcceptedSet(space, a.criterion, row,
+  /// Returns the tokens that the criterion accepts as children of a node of this depth. `row`: p of the node.
+  SPECLAB_DEVICE AcceptedSet accepted_at(const LawSpace& space, const LawRow& row, int node,
+                                         int depth) const {
+    return AcceptedSet(space, at_depth(a.criterion, depth), row,
                        a.raw != nullptr ? LawRow::of(a.raw, a.raw_laws, node, a.vocab) : row, a.vocab);
   }
   /// Returns the token that a criterion rule (CriterionForm) emits after the accepted tokens.
@@ -415,13 +417,13 @@ struct AcceptKernel {
       if (child == nodes) {
         if (several && simt::block_x() != 0) return;
         next = a.rule == AcceptRule::kCriterion
-                   ? token_within(space, row, accepted_at(space, row, node), position)
+                   ? token_within(space, row, accepted_at(space, row, node, depth), position)
                    : target_token(space, row, position);
         bonus = true;
         break;
       }
       if (a.rule == AcceptRule::kCriterion) {
-        const AcceptedSet set = accepted_at(space, row, node);
+        const AcceptedSet set = accepted_at(space, row, node, depth);
         for (; child < nodes && accepted < 0; child = facts.next_sibling(child)) {
           record(child);
           if (set.accepts(space, facts.token(child))) accepted = child;

@@ -63,7 +63,7 @@ struct AcceptedSet {
   SPECLAB_DEVICE bool meets(int x) const { return meets(x, weight(x)); }
   /// The same for a token whose weight is w.
   SPECLAB_DEVICE bool meets(int x, double w) const {
-    return x == best || (w > 0 && (form.typical ? w > bar : w >= bar));
+    return x == best || (w > 0 && (form.typical ? w > bar : w >= bar) && is_nearby(form, best, x));
   }
   SPECLAB_DEVICE bool accepts(const LawSpace& space, int x) const {
     if (x == best || !meets(x) || form.ranks <= 0 || form.ranks >= vocab) return meets(x);

@@ -40,7 +40,8 @@ struct AcceptLongestKernel {
   SPECLAB_DEVICE void judge(const AcceptKernel<Coins>& walk, const LawSpace& space, const TreeFacts& facts,
                             int nodes, int node) const {
     constexpr double kSmallest = 2.2250738585072014e-308;  // the smallest normal number
-    const AcceptedSet set = walk.accepted_at(space, LawRow::of(a.p, a.p_laws, node, a.vocab), node);
+    const AcceptedSet set =
+        walk.accepted_at(space, LawRow::of(a.p, a.p_laws, node, a.vocab), node, facts.depth(node));
     for (int child = facts.first_child(node); child < nodes; child = facts.next_sibling(child)) {
       const int token = facts.token(child);
       const bool accepts = set.accepts(space, token);
@@ -97,10 +98,11 @@ struct AcceptLongestKernel {
     simt::block_sync();
     const int last = static_cast<int>(space.told()[0]);
     const LawRow row = LawRow::of(a.p, a.p_laws, last, a.vocab, a.p_sums);
-    const std::int64_t position = simt::load(a.position) + facts.depth(last) + 1;
+    const int depth = facts.depth(last);
+    const std::int64_t position = simt::load(a.position) + depth + 1;
     // After a rejection these rules draw from the same distribution as after full acceptance.
     const int next = a.criterion.typical && row.one_hot < 0
-                         ? walk.token_within(space, row, walk.accepted_at(space, row, last), position)
+                         ? walk.token_within(space, row, walk.accepted_at(space, row, last, depth), position)
                          : walk.target_token(space, row, position);
     if (simt::thread_index() == 0) write_verdict(a.verdict, facts, nodes, last, next, -1, true);
   }
