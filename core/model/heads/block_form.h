@@ -12,7 +12,7 @@ namespace speclab {
 struct BlockForm {
   int size = 2;           ///< positions of a block: the pending token and the masked positions after it
   Token mask = 0;         ///< the token whose embedding stands at the masked positions
-  bool queries = false;   ///< instead of that embedding, each masked position has a trained vector, its mask query
+  bool queries = false;   ///< in its place each masked position has a trained vector, its mask query
   std::vector<int> taps;  ///< the target's states that the layers read, numbered as Tap::layer
   ModelConfig layers;     ///< shape of the decoder layers; the first entry of `ropes` is that of all layers
 };
