@@ -47,7 +47,7 @@ namespace {
 
 constexpr int kMostDrafts = 3;  // models
 constexpr std::array<std::string_view, kMostDrafts> kModels = {"draft 1", "draft 2", "draft 3"};
-constexpr const char* kKnownSources = "\"draft\" or \"text\"";
+constexpr const char* kKnownDrafters = "\"draft\" or \"text\"";
 
 enum class Choice { bandit, full_information };
 
@@ -94,12 +94,12 @@ struct SelectionOptions {
 };
 
 /// Throws Error unless the list names known sources, each once.
-void require_sources(const std::vector<std::string>& sources) {
+void require_drafters(const std::vector<std::string>& sources) {
   static const std::vector<std::string> known{"draft", "text"};
-  if (sources.empty()) throw Error({"selection: sources", "an empty list", kKnownSources, ""});
+  if (sources.empty()) throw Error({"selection: sources", "an empty list", kKnownDrafters, ""});
   for (const std::string& name : sources) {
     if (std::ranges::find(known, name) == known.end())
-      throw Error({"selection: sources", "\"" + name + "\"", kKnownSources, suggest(name, known)});
+      throw Error({"selection: sources", "\"" + name + "\"", kKnownDrafters, suggest(name, known)});
     if (std::ranges::count(sources, name) > 1)
       throw Error({"selection: sources", "\"" + name + "\" twice", "each source once", ""});
   }
@@ -108,10 +108,10 @@ void require_sources(const std::vector<std::string>& sources) {
 class Selection final : public Strategy {
  public:
   Selection(const SelectionOptions& options, const Resources& resources) : options_(options) {
-    require_sources(options_.sources);
+    require_drafters(options_.sources);
     const std::size_t models = options_.has("draft") ? resources.drafts.size() : 0;
     if (models == 0 && !options_.has("text")) {
-      throw Error({"selection: sources", "no draft model, and no other source", kKnownSources,
+      throw Error({"selection: sources", "no draft model, and no other source", kKnownDrafters,
                    "Name a draft model, or add \"text\" to the sources."});
     }
     if (!options_.c.empty() && options_.c.size() != models) {

@@ -25,7 +25,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kMostNodes = 512;
+constexpr int kMostTreeNodes = 512;
 
 enum class Learn { all, accepted };
 
@@ -67,9 +67,9 @@ std::vector<Place> places_of(const TokenRecyclingOptions& options) {
   std::vector<Place> places{{-1, 0}};
   for (std::size_t node = 0; node < places.size() && node < options.tree.size(); ++node) {
     for (int rank = 0; rank < options.tree[node]; ++rank) places.push_back({static_cast<int>(node), rank});
-    if (places.size() > kMostNodes) {
-      throw Error({"token_recycling: tree", "more than " + std::to_string(kMostNodes) + " nodes",
-                   "at most " + std::to_string(kMostNodes), "Use a smaller tree."});
+    if (places.size() > kMostTreeNodes) {
+      throw Error({"token_recycling: tree", "more than " + std::to_string(kMostTreeNodes) + " nodes",
+                   "at most " + std::to_string(kMostTreeNodes), "Use a smaller tree."});
     }
   }
   if (options.tree.size() > places.size()) {

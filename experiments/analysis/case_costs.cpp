@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 
 /// The calibrated step costs of a case; null without a calibration, and when the case failed in it.
-const json* step_costs(const json& table, const std::string& id) {
+const json* step_costs_of(const json& table, const std::string& id) {
   if (table.is_null()) return nullptr;
   const json& cases = table.at("cases");
   const auto found = cases.find(id);
@@ -67,8 +67,8 @@ double share_done_by_drafting(const CaseData& data) {
 
 std::optional<theory::Calibration> calibration_of(const CaseData& data, const json& table) {
   if (!data.reference) return std::nullopt;
-  const json* own = step_costs(table, data.id());
-  const json* base = step_costs(table, data.reference->id());
+  const json* own = step_costs_of(table, data.id());
+  const json* base = step_costs_of(table, data.reference->id());
   if (!own || !base) return std::nullopt;
   theory::Calibration calibration;
   calibration.target = calibrated_row_times(table);  // in nanoseconds

@@ -7,7 +7,7 @@
 namespace speclab {
 namespace {
 
-constexpr int kRanks = 4, kEvidence = 8, kConfidence = 4;  // higher ones count as the highest
+constexpr int kRanks = 4, kEvidence = 8, kConfidenceClasses = 4;  // higher ones count as the highest
 constexpr double kMemory = .98;                            // decay factor of old observations at each new one
 constexpr double kWeight = 4;                              // observations that a first guess counts as
 
@@ -25,7 +25,7 @@ DraftBudget::DraftBudget(std::shared_ptr<const StepCosts> costs) : costs_(std::m
 }
 
 void DraftBudget::begin() {
-  classes_.assign(kWide * kEvidence * kConfidence, {});
+  classes_.assign(kWide * kEvidence * kConfidenceClasses, {});
   wide_.assign(kWide, {});
   tree_.reset(0);
 }
@@ -34,14 +34,14 @@ std::size_t DraftBudget::class_of(const Draft& draft, int node, int rank) const 
   const bool direct = draft.tree.parent(node) == 0;
   const float confidence = draft.confidence[static_cast<std::size_t>(node)];
   const int level =
-      confidence < 0 ? 0 : std::clamp(static_cast<int>(confidence * kConfidence), 0, kConfidence - 1);
+      confidence < 0 ? 0 : std::clamp(static_cast<int>(confidence * kConfidenceClasses), 0, kConfidenceClasses - 1);
   const int evidence = std::clamp(draft.evidence, 0, kEvidence - 1);
   const int wide = (direct ? 0 : kRanks) + rank;
-  return static_cast<std::size_t>((wide * kEvidence + evidence) * kConfidence + level);
+  return static_cast<std::size_t>((wide * kEvidence + evidence) * kConfidenceClasses + level);
 }
 
 double DraftBudget::acceptance(std::size_t of_class) const {
-  const std::size_t index = of_class / (kEvidence * kConfidence);
+  const std::size_t index = of_class / (kEvidence * kConfidenceClasses);
   const Counts &wide = wide_[index], &own = classes_[of_class];
   const double guess = first_guess(index < kRanks, static_cast<int>(index) % kRanks);
   const double of_wide = (wide.accepted + kWeight * guess) / (wide.seen + kWeight);
@@ -98,7 +98,7 @@ void DraftBudget::observe(TokenSpan emitted) {
     for (const int child : children_) {
       const bool accepted = next == 0 && tree_.token(child) == token;
       const std::size_t of_class = class_of_[static_cast<std::size_t>(child)];
-      for (Counts* counts : {&classes_[of_class], &wide_[of_class / (kEvidence * kConfidence)]}) {
+      for (Counts* counts : {&classes_[of_class], &wide_[of_class / (kEvidence * kConfidenceClasses)]}) {
         counts->seen = kMemory * counts->seen + 1;
         counts->accepted = kMemory * counts->accepted + (accepted ? 1 : 0);
       }
