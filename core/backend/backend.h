@@ -139,16 +139,16 @@ struct PromptRows {
 
 /// The speed limits of a device, measured with the kernels of this project.
 struct DeviceSpeed {
-  double read_bytes_per_second = 0;  ///< from memory, for data much larger than its caches
+  double read_bytes_per_second = 0;  ///< from memory, for data much larger than the caches
   double peak_flops = 0;  ///< operations per second of the arithmetic of linear layers, 2 per multiply-add
 };
 
 /// Computes the forwards of models on one device. Activations are row-major floats. Except in
 /// prompt_linear(), the bits of a row do not depend on the number of rows or threads, because every operation
-/// does the arithmetic of a row in an order that depends on neither. Pointer arguments and the arrays in
-/// RowsInFlight and Rotation must be memory of the backend. Spans are in host memory, and a call has read
-/// them when it returns. A call may return before its operation is done. Queued operations run in order. To
-/// wait for them, call download().
+/// does the arithmetic of a row in an order that depends on neither. Pointers to numbers, also those inside
+/// the structs above, point to memory of the backend. Only `host` and KeysInView are in host memory. Spans
+/// are in host memory, too, and a call has read them when it returns. A call may return before its operation
+/// is done. Queued operations run in order. To wait for them, call download().
 class Backend {
  public:
   virtual ~Backend() = default;

@@ -103,16 +103,17 @@ std::shared_ptr<Backend> make_backend(const BackendChoice& choice) {
   if (kind != BackendKind::kCpu) return make_gpu(choice, kind == BackendKind::kSimulated);
   require_first_device(choice, "CPU");
   if (choice.kernels != CudaKernels::kLaunches && choice.kernels != CudaKernels::kAuto) {
-    throw Error({.what = "--kernels",
-                 .got = std::string(name_of(choice.kernels)),
-                 .expected = "launches or auto with --backend cpu",
-                 .advice = fmt::format("--kernels {} needs --backend cuda.", name_of(choice.kernels))});
+    throw Error(
+        {.what = "--kernels",
+         .got = std::string(name_of(choice.kernels)),
+         .expected = "launches or auto with --backend cpu",
+         .advice = fmt::format("--kernels {} needs --backend cuda or host-simt.", name_of(choice.kernels))});
   }
   if (choice.prefill == PrefillKernels::kCublasLt) {
     throw Error({.what = "--prefill",
                  .got = std::string(name_of(choice.prefill)),
                  .expected = "own with --backend cpu",
-                 .advice = "--prefill cublaslt needs --backend cuda; use --prefill own."});
+                 .advice = "--prefill cublaslt needs --backend cuda or host-simt; use --prefill own."});
   }
   return make_cpu_backend({.threads = choice.threads, .numerics = choice.numerics});
 }

@@ -18,14 +18,14 @@ enum class PrefillKernels : std::uint8_t { kOwn, kCublasLt };
 enum class SelfTestWhen : std::uint8_t { kAuto, kOn, kOff };
 
 /// The options that choose a backend: --backend, --device, --numerics, --threads, --kernels, --prefill,
-/// --self-test. This is the only place that knows backends by name.
+/// --self-test. Code outside core/backend does not compare the names of backends.
 struct BackendChoice {
   BackendKind backend = BackendKind::kAuto;  ///< what kAuto means: see resolve_backend()
   int device = 0;                 ///< number of the device; the backends cpu and host-simt have only device 0
   std::string numerics = "auto";  ///< a numerics class, or "auto": the backend's default
   int threads = 0;                ///< 0: every core that the affinity mask and the cgroup allow
-  CudaKernels kernels = CudaKernels::kLaunches;   ///< GPUs only
-  PrefillKernels prefill = PrefillKernels::kOwn;  ///< GPUs only
+  CudaKernels kernels = CudaKernels::kLaunches;   ///< GPUs only, also host-simt
+  PrefillKernels prefill = PrefillKernels::kOwn;  ///< GPUs only, also host-simt
   SelfTestWhen self_test = SelfTestWhen::kAuto;   ///< make_backend() does not read it
 };
 

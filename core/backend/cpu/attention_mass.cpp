@@ -6,7 +6,7 @@
 namespace speclab::cpu {
 namespace {
 
-// scores[i] = q . key of slot `from` + i, for the slots of one block.
+// scores[i] = q . key of slot `from` + i, for `count` slots of one block of keys.
 template <typename Kv>
 void score_slots(const HeadCache<Kv>& cache, const float* q, int from, int count, float* scores) {
   std::fill_n(scores, count, 0.0f);

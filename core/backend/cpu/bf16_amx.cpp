@@ -187,8 +187,8 @@ double amx_rounds(std::int64_t rounds) {
   HardwareTiles::configure(tile_shapes(kTileRows, 0));
   HardwareTiles::zero<4>();
   HardwareTiles::zero<5>();
-  // The loop of bf16_unit_rounds(), which measures the peak speed. One instruction occupies the unit for
-  // sixteen cycles. So AMX runs the loop a sixteenth as often as AVX-512 does, and takes about as long.
+  // The loop that bf16_unit_rounds() runs to measure the peak speed. One instruction occupies the AMX unit
+  // for sixteen cycles. So AMX runs the loop only rounds / 16 times.
   const std::int64_t turns = (rounds + 15) / 16;
   for (std::int64_t turn = 0; turn < turns; ++turn) {
     HardwareTiles::dot<0, 4, 5>();

@@ -68,8 +68,8 @@ void dot_rows(int panels, const Bf16* panel, std::size_t panel_elements, int pai
   dot_block<kRows, 1>(panel, panel_elements, pairs, x, sums, stride, ahead);
 }
 
-// Computes the groups [first, end) of a slice. The groups work on a block of panels one after the other, and
-// together they prefetch the next block. Sums are written to their rows at the end of the slice (as in
+// Computes the row groups [first, end) of a slice. The groups work on a block of panels one after the other,
+// and together they prefetch the next block. Sums are written to their rows at the end of the slice (as in
 // kernels.cpp).
 constexpr int kDotGroups = 10;
 void dot_groups(const Bf16Slice& s, const RowGroups& groups, int first, int end) {

@@ -554,8 +554,8 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   }
   const int threads = options.threads == 0 ? usable_threads() : options.threads;
   if (options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
-  // "auto" uses a 16-bit KV cache, because it needs half the bytes per cached key, and other engines use one
-  // by default, too.
+  // "auto" uses a 16-bit KV cache. Such a cache needs half the bytes per cached key, and other engines use
+  // one by default, too.
   const auto preferred = cpu::preferred_bf16_unit();
   const std::string numerics = options.numerics != "auto" ? options.numerics
                                : preferred                ? std::string(cpu::name_of(*preferred))

@@ -35,10 +35,10 @@ struct Outputs {
   bool accumulate;
 };
 
-// Number of panels of a register block. A panel has 16 outputs, so the sums of a row fill two vectors: one
-// panel with 8 lanes, two panels with 16 lanes. Each panel is a stream of weights of its own. With 8 lanes
-// one stream is fastest: with two or four, products of one and two rows took 10 % more time (Zen 4, AVX2).
-// This was not measured with 16 lanes.
+// Number of panels of a register block. A panel has 16 outputs. The sums of a row fill two vectors: with 8
+// lanes these are the sums of one panel, with 16 lanes the sums of two. Each panel is a stream of weights of
+// its own. With 8 lanes one stream is fastest: with two or four, products of one and two rows took 10 % more
+// time (Zen 4, AVX2). This was not measured with 16 lanes.
 constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
 
 // sums[row][panel] = W[panel] x[row], in the order of the inputs; rows of sums are `stride` apart. x:

@@ -34,7 +34,7 @@ HWY_INLINE void map_row(const float* x, const float* other, int n, float* out, c
   for (int j = 0; i + j < n; ++j) out[i + j] = a[j];
 }
 
-// Sums over x with add_to(x, sum), in 16 partial sums that are then added in a fixed order.
+// Adds up a row: add_to(value, sum) makes 16 partial sums, which are then added in a fixed order.
 template <typename Function>
 HWY_INLINE float sum_row(const float* x, int n, const Function& add_to) {
   constexpr int kParts = 16 / kLanes;

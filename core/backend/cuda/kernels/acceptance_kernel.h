@@ -96,7 +96,7 @@ struct Remainder {
   double unit = 0;                    // kWithoutToken: the weight that stands for probability 1
   bool summed = false;                // LawSpace holds the sums of the chunks of this distribution
 
-  /// Weight of token x, not normalised, if the weights of x in p and q are those of `of`. Not defined for
+  /// Returns the weight of token x, not normalised. `of` holds the weights of x in p and q. Not defined for
   /// kStored.
   SPECLAB_DEVICE double weight_of(int x, const TwoWeights& of) const {
     const auto w = static_cast<double>(of.p);
@@ -108,8 +108,8 @@ struct Remainder {
     const double left = w * p_factor - static_cast<double>(of.q) * q_factor;
     return left > 0 ? left : 0;
   }
-  /// The weights that weight_of() needs. A row that it does not need is replaced by p, so that no load
-  /// depends on the kind.
+  /// Returns a function that loads weight_of()'s argument `of`. If weight_of() does not need q, the function
+  /// loads p instead of q, so that no load depends on the kind.
   SPECLAB_DEVICE auto loader() const {
     return [mine = p.weights, other = kind == Kind::kDifference ? q.weights : p.weights](int x) {
       return TwoWeights{simt::load(mine + x), simt::load(other + x)};
@@ -121,7 +121,7 @@ struct Remainder {
     return (kind == Kind::kStored ? simt::load(stored + x) : weight_of(x, loader()(x))) / sum_of_weights();
   }
 
-  /// True if subtract() would sum the difference of two rows, and so could use sums of its chunks.
+  /// True if subtract() would sum the difference of two rows. It can then use the sums of the chunks.
   SPECLAB_DEVICE bool becomes_difference(const LawRow& drawn_from) const {
     return p.one_hot < 0 && kind == Kind::kRow && f.power == 1 && drawn_from.one_hot < 0;
   }
@@ -136,8 +136,8 @@ struct Remainder {
     unit = p.sum / scale;
   }
 
-  /// Replaces the distribution p with max(f(p) - q, 0), normalised, where q is `drawn_from`. f(p) is that of
-  /// RatioForm, or p itself with plain_residual. If no mass would be left, the distribution stays as it is.
+  /// Replaces this distribution d with max(f(d) - q, 0), normalised, where q is `drawn_from`. f is boosted(),
+  /// or the identity with plain_residual. If d is one-hot or no mass would be left, d stays as it is.
   /// `of_chunks`: the sums of the chunks of the difference; null: not known.
   SPECLAB_DEVICE void subtract(const LawSpace& space, const LawRow& drawn_from, const double* of_chunks) {
     if (p.one_hot >= 0) return;
@@ -371,7 +371,8 @@ struct AcceptKernel {
     return facts_at(vocab) + TreeFacts::kBytes + (several ? 8 * PieceOrder::kEntries : 0);
   }
 
-  /// Returns how many blocks work together: several if a rejection may need the difference of two rows.
+  /// Returns how many blocks work together: several if blocks can exchange results, a row has several pieces,
+  /// and a rejection may need the difference of two rows.
   static int blocks(const Accept& a) {
     const bool several = a.meeting.arrivals != nullptr && a.rule == AcceptRule::kRatio && a.form.power == 1 &&
                          !a.form.ignore_q && a.p != nullptr && a.q != nullptr && a.vocab > kRowPiece;

@@ -42,14 +42,14 @@ inline constexpr int kMostTiles = 4;  ///< largest number of tiles per block
 inline constexpr int kCombineThreads = 64;
 
 /// Arguments of both kernels. Query h of row i is head h of that row. Each key/value head serves heads /
-/// kv_heads queries of a row; they read it together.
+/// kv_heads queries of a row; these queries read the keys and values together.
 struct Attention {
   const float* qkv = nullptr;  ///< [n, (heads + 2 kv_heads) * head_dim], queries first
   int n = 0, heads = 0, kv_heads = 0, head_dim = 0;
   KvLayer kv;
   int committed =
       0;            ///< number of committed keys, in slots 0 .. committed - 1; with committed_at: upper bound
-  int earlier = 0;  ///< upper bound of the number of rows of earlier forwards in a path (RowsInFlight);
+  int earlier = 0;  ///< upper bound of the number of rows in flight from earlier forwards (RowsInFlight);
                     ///< positions are below committed + earlier + n
   const std::int32_t* committed_at = nullptr;  ///< not null: the number of committed keys is read from here
   const std::int32_t* positions = nullptr;     ///< [n]
@@ -391,7 +391,7 @@ struct AttentionSplitsKernel {
       queries.set16((blocks * 2 * simt::kWarp + i) * 8, rest);
     }
   }
-  /// Returns eight dimensions of a slot. They are zeros if no row sees the slot, or if they lie past its end.
+  /// Returns dimensions d to d + 7 of a slot: zeros if `slot` is -1 or if d is at or past the slot's end.
   SPECLAB_DEVICE simt::Bytes16 piece(const simt::u16* plane, int slot, int d) const {
     simt::Bytes16 none = {};
     if (slot < 0 || d >= a.kv.stride) return none;

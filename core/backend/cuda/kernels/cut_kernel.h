@@ -3,10 +3,10 @@
 #include "core/backend/cuda/kernels/sampling_kernel.h"
 
 // Finds which entries of a row top-k and top-p keep (CutRows), with several blocks per row. The result is the
-// key of the smallest entry that is kept, the same as that of cut_of() for the whole row. The mass of an
+// key of the smallest entry that is kept. cut_of() gives the same key for the whole row. The mass of an
 // entry is its weight as an integer, or 1 for top-k. So the order in which blocks add masses does not matter.
 //
-// An entry has a code of 12 bits: its distance from the largest logit, in steps that divide the weight by
+// An entry has a code of 12 bits: its distance from the largest logit, in steps. A step divides the weight by
 // e^(1/64). Larger entries have smaller codes. The first three launches find the code of the smallest entry
 // that is kept, four bits per launch. With top-k, this is the smallest entry that top-k keeps. Every block
 // sums the masses of its piece separately for each value of these four bits. The block of the row that
@@ -37,7 +37,7 @@ struct CutStep {
   SPECLAB_DEVICE explicit CutStep(const Standardise& of)
       : a(of), state(of.cuts + simt::block_y()), counts(of.top_k > 0 && of.top_k < of.columns) {}
 
-  /// Reads the largest logit. Returns false if the row is not valid and so needs no cut.
+  /// Reads the largest logit. Returns false if the row needs no cut because it is invalid (Law::invalid).
   SPECLAB_DEVICE bool begin() {
     const auto at = static_cast<std::size_t>(simt::block_y()) * static_cast<std::size_t>(simt::grid_x());
     const simt::u64 best = PieceSpace::largest(a.meeting.best + at);

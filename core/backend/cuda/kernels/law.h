@@ -34,8 +34,8 @@ inline namespace SPECLAB_SIDE {
 /// In a race each token has a random arrival time, and the earliest token wins (race_row()). Returns the
 /// largest candidate of a thread, for the Philox counters first, first + step, and so on below `end`. A
 /// candidate is a 64-bit number: the arrival time in the upper half and the token in the lower half, both
-/// with inverted bits. So the largest candidate is that of the earliest token and, among equal times, that of
-/// the lowest token. Returns 0 if there is no candidate.
+/// with inverted bits. So the largest candidate belongs to the earliest token and, among equal times, to the
+/// lowest token. Returns 0 if there is no candidate.
 template <typename Weight>
 SPECLAB_DEVICE simt::u64 race_entries(int first, int end, int step, int n, PhiloxKey key,
                                       std::int64_t position, simt::u32 purpose, const Weight& weight) {
@@ -73,8 +73,8 @@ SPECLAB_DEVICE simt::u64 race_entries(int first, int end, int step, int n, Philo
 SPECLAB_BOTH constexpr int race_counters(int n) { return (n + kRaceBlock - 1) / kRaceBlock * kSumLanes; }
 
 /// The same as row_kernels::race(). Draws a standard exponential variable for each token and returns the
-/// token with the smallest quotient variable / weight, on ties the lowest one. Returns n if no weight is
-/// positive.
+/// token with the smallest quotient variable / weight, on ties the lowest one. Returns n if no token has a
+/// positive weight and a finite quotient.
 template <typename Weight>
 SPECLAB_DEVICE int race_row(const LawSpace& space, int n, PhiloxKey key, std::int64_t position,
                             simt::u32 purpose, const Weight& weight) {

@@ -8,8 +8,8 @@
 //
 // One block walks the tree. The bisection for the rho of a group of several children makes 35 to 38 passes
 // over p and q. One pass over the two rows, 1 MiB for a vocabulary of 128,256, takes the block about 8 us or
-// more, so a node with such a group takes about 0.3 ms or more (predicted). A group of one child needs a pass
-// only if the child is rejected.
+// more, so a node with such a group takes about 0.3 ms or more (predicted). A group of one child needs such a
+// pass only if the child is rejected.
 
 namespace speclab::cuda {
 
@@ -20,7 +20,7 @@ struct AcceptKSeq {
 
 inline namespace SPECLAB_SIDE {
 
-/// The law (distribution) left of p after the failed children. The host's counterpart is the vector `law`.
+/// The law (distribution) that remains of p after the failed children. On the host: the vector `law`.
 struct LawLeft {
   LawRow p;
   const double* stored = nullptr;  ///< weights; null: the law is still p
@@ -45,7 +45,7 @@ struct AcceptKSeqKernel {
   static int blocks(const Accept&) { return 1; }
 
   /// Returns the sum of value(x, prob of x in `law`, weight of x in `q`) over all tokens x, in the order of
-  /// row_order.h. `q` may be null if value() does not use its weights. The law must not be one-hot.
+  /// row_order.h. `q` may be null if value() does not use the weights of q. The law must not be one-hot.
   template <typename Value>
   SPECLAB_DEVICE double sum_over(const LawSpace& space, const LawLeft& law, const float* q,
                                  const Value& value) const {
@@ -64,7 +64,7 @@ struct AcceptKSeqKernel {
   }
 
   /// Finds the test with the smallest rho for a group of `count` children (best_test() on the host). For one
-  /// child, rho and share are 1 for every beta, so this function then computes no beta.
+  /// child, GroupTest::rho and share are 1 for every beta, so this function then computes no beta.
   SPECLAB_DEVICE GroupTest best_test(const LawSpace& space, const LawLeft& law, const LawRow& q,
                                      int count) const {
     GroupSearch search(count);
@@ -79,7 +79,7 @@ struct AcceptKSeqKernel {
     return search.found();
   }
 
-  /// Replaces the weight of each token x by left(x, prob of x, weight in q). If all are 0, the law stays.
+  /// Replaces the weight of each token x by left(x, prob of x, weight in q), unless left() is 0 for all x.
   template <typename Left>
   SPECLAB_DEVICE void subtract(const LawSpace& space, const float* q, const Left& left, LawLeft& law) const {
     if (law.p.one_hot >= 0) return;  // what is left of a one-hot row is the row itself

@@ -11,12 +11,12 @@
 // on the device are the same. The host has checked that the draft consists of independent paths.
 //
 // One block chooses a path from the pending token (the root) down, then judges it from its end up. A position
-// where several paths remain needs one pass over p and q, in which the threads add the masses of the classes
-// of tokens (path_choice.h), and about 33 passes over the gains and rooms of the classes, 32 KiB. A position
-// where one path remains needs no pass for the choice. To judge the path, the block makes one pass over p and
-// q for each token of the path that is not accepted. A pass over the two rows, 1 MiB for a vocabulary of
-// 128,256, takes the block about 8 us or more (predicted). The pass for the classes takes longer if many
-// tokens share a class, because the threads then add to one address.
+// where several paths remain and q is not one-hot needs one pass over p and q, in which the threads add the
+// masses of the classes of tokens (path_choice.h), and about 33 passes over the gains and rooms of the
+// classes, 32 KiB. Other positions need no pass for the choice. To judge the path, the block makes one pass
+// over p and q for each token of the path that is not accepted. A pass over the two rows, 1 MiB for a
+// vocabulary of 128,256, takes the block about 8 us or more (predicted). The pass for the classes takes
+// longer if many tokens share a class, because the threads then add to one address.
 
 namespace speclab::cuda {
 
@@ -115,8 +115,8 @@ struct ChoiceLaw {
   LawRow p, q;
   const double* factors = nullptr;  ///< [kRatioClasses] q'/q; null: q' is q
 
-  /// The weights of token x that the functions below need. For a one-hot row, which has no weights, it loads
-  /// those of the other row.
+  /// Returns a function that loads the weights of a token in p and q for the functions below. A one-hot row
+  /// has no weights. In its place the function loads the other row.
   SPECLAB_DEVICE auto loader() const {
     return [mine = p.one_hot < 0 ? p.weights : q.weights, drawn = q.one_hot < 0 ? q.weights : p.weights](
                int x) { return TwoWeights{simt::load(mine + x), simt::load(drawn + x)}; };

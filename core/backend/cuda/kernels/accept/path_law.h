@@ -4,7 +4,7 @@
 
 // What the walk over whole paths (paths_kernel.h) knows of a node: rho, and the law (distribution) R that is
 // left after the children that failed. core/decoding/rules/rules_paths.cpp explains rho, R, S and the
-// notation (...)+. PathNode there is the host's counterpart.
+// notation (...)+. The host keeps the same facts in PathNode of that file.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {
@@ -19,7 +19,7 @@ class PathStates {
     double sum = 1;     ///< S of the last removal
     int removed = -1;   ///< the first child that was removed; -1: R is the target's row
     int slot = -1;      ///< where R is stored; -1: nowhere
-    int ahead = -1;     ///< level on the first path, if the chunk sums are known before the walk; else -1
+    int ahead = -1;     ///< level on the first path, if S was computed before the walk; else -1
   };
   /// `begin`: offset in the shared memory, a multiple of 8.
   SPECLAB_DEVICE explicit PathStates(int begin) : begin_(begin) {}
@@ -65,7 +65,7 @@ struct PathLaw {
   double p_factor = 1, q_factor = 1;  // kDifference
   const double* stored = nullptr;     // kStored
 
-  /// Makes this law (rho p - q)+, where rho is `rho_before` and q is `drawn_from`. Does not set `sum`.
+  /// Sets this law to (rho p - q)+, where rho is `rho_before` and q is `drawn_from`. Does not set `sum`.
   SPECLAB_DEVICE void take(double rho_before, const LawRow& drawn_from) {
     kind = Kind::kDifference;
     q = drawn_from;
@@ -73,14 +73,14 @@ struct PathLaw {
     p_factor = rho_before / p.sum;
     q_factor = 1 / drawn_from.sum;
   }
-  /// Weight of token x of a kDifference, if the weights of x in p and q are those of `of`.
+  /// Returns the weight of token x in a kDifference. `of` holds the weights of x in p and q.
   SPECLAB_DEVICE double weight_of(int x, const TwoWeights& of) const {
     const auto w = static_cast<double>(of.p);
     const double left = q.one_hot < 0 ? w * p_factor - static_cast<double>(of.q) * q_factor
                                       : before * (w / p.sum) - (x == q.one_hot ? 1 : 0);
     return left > 0 ? left : 0;
   }
-  /// The weights that weight_of() needs. A row that it does not need is replaced by p.
+  /// Returns a function that loads weight_of()'s argument `of`. If q is one-hot, it loads p instead of q.
   SPECLAB_DEVICE auto loader() const {
     return [mine = p.weights, other = q.one_hot < 0 ? q.weights : p.weights](int x) {
       return TwoWeights{simt::load(mine + x), simt::load(other + x)};

@@ -22,7 +22,7 @@ struct AcceptPaths {
   Accept of;
 };
 
-/// Number of nodes of the first path whose sums are computed before the walk.
+/// Largest number of nodes of the first path whose sums are computed before the walk.
 SPECLAB_BOTH constexpr int levels_ahead(int nodes) {
   constexpr int kLevelsAhead = 8;
   return nodes - 1 < kLevelsAhead ? nodes - 1 : kLevelsAhead;
@@ -65,7 +65,7 @@ struct AcceptPathsKernel {
            static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.vocab);
   }
   SPECLAB_DEVICE LawRow row_of(int node) const { return LawRow::of(a.p, a.p_laws, node, a.vocab, a.p_sums); }
-  /// Returns rho of a child. `rho` is that of its parent. `p_token` and `q_token` are the probabilities of
+  /// Returns rho of a child. `rho` is the rho of its parent. `p_token` and `q_token` are the probabilities of
   /// the child's token under the parent's R and under q.
   SPECLAB_DEVICE static double rho_of_child(double rho, double p_token, double q_token) {
     const double product = rho * p_token / q_token;
@@ -175,7 +175,7 @@ struct AcceptPathsKernel {
     }
     const bool changed = left > 0 && law.p.one_hot < 0;
     state.rho = left > 0 ? left / (left + (1 - rho)) : rho < 1 ? 0 : 1;
-    state.ahead = -1;  // the sums computed before the walk are those of the first removal
+    state.ahead = -1;  // the sums computed before the walk hold for the first removal only
     if (changed) {
       state.sum = left;
       if (state.removed < 0) {
@@ -189,8 +189,8 @@ struct AcceptPathsKernel {
     return changed;
   }
 
-  /// Draws the token after the last node of the path, whose children all failed. in_space: LawSpace holds the
-  /// sums of the chunks of its R (the result of remove()).
+  /// Draws the token after `node`, the last node of the path, whose children all failed. in_space: LawSpace
+  /// holds the sums of the chunks of R of this node (the result of remove()).
   SPECLAB_DEVICE int correction(const LawSpace& space, const TreeFacts& facts, const PathStates& states,
                                 int node, bool in_space, std::int64_t position) const {
     const PathLaw law = law_of(facts, node, states.get(node));

@@ -36,9 +36,9 @@ SPECLAB_DEVICE void write_test(Verdict* verdict, int number, int node, double p,
   simt::store(&verdict->tested_q[number], q);
 }
 
-/// Writes a verdict as write_path() does, and the tested nodes. The tested nodes are children of node 0 and
-/// of the nodes on the path: all children if `tests_all` is true, otherwise those up to the accepted child,
-/// in draw order.
+/// Writes a verdict as write_path() does, and the tested nodes. Every child of `last` is tested. Of the
+/// children of each node above `last`, all are tested if `tests_all` is true, otherwise those up to the
+/// accepted child, in draw order.
 SPECLAB_DEVICE void write_verdict(Verdict* verdict, const TreeFacts& facts, int nodes, int last, int next,
                                   int fault, bool tests_all) {
   write_path(verdict, facts, nodes, last, next, fault);
