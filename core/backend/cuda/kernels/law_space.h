@@ -23,8 +23,8 @@ inline constexpr int kRowLoads = 16;
 /// Number of chunks (kSumChunk) of a row of n entries.
 SPECLAB_BOTH constexpr int chunks_of(int n) { return (n + kSumChunk - 1) / kSumChunk; }
 
-/// Threads per block for rows of `vocab` tokens: one per partial sum, at most kLawThreads. No result depends
-/// on this number.
+/// Threads per block for rows of `vocab` tokens: one per lane of a chunk, rounded up to whole warps, at most
+/// kLawThreads. No result depends on this number.
 inline int law_threads(int vocab) {
   const int threads = chunks_of(vocab) * kSumLanes;
   return threads > kLawThreads ? kLawThreads : (threads + simt::kWarp - 1) / simt::kWarp * simt::kWarp;

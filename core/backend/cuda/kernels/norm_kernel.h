@@ -33,7 +33,7 @@ struct Moments {
   float mean = 0, scale = 1;
 };
 /// Computes the scale of one vector of d numbers and, for a layer norm, its mean. The first `threads` threads
-/// of the block read it. sum(value, i) returns the sum of the values of these threads. i is 0 or 1 and tells
+/// of the block read x. sum(value, i) returns the sum of the values of these threads. i is 0 or 1 and tells
 /// the two sums apart, so that they can use different shared memory.
 template <NormOf kKind, typename Sum>
 SPECLAB_DEVICE Moments moments_of(const float* x, int d, float eps, int threads, const Sum& sum) {

@@ -3,7 +3,7 @@
 #include "core/backend/cuda/kernels/law_space.h"
 
 // Lets several blocks work on one row over the vocabulary. Each block has a piece of kRowPiece entries and
-// stores what it found in global memory. The block that finishes last reads the results of all blocks of its
+// stores its result in global memory. The block that finishes last reads the results of all blocks of its
 // row and goes on alone. No block waits for another one, so the blocks need not run at the same time. A piece
 // consists of whole chunks (row_order.h), so the sums have the same bits as with one block per row.
 
@@ -18,8 +18,8 @@ SPECLAB_BOTH constexpr int row_pieces(int n) { return (n + kRowPiece - 1) / kRow
 /// because they touch it only after wait_for_previous().
 struct RowMeeting {
   /// Room for rows * (pieces of the longest row) keys. A launch stores the largest key of each piece as
-  /// [rows, pieces of its rows]. A key is that of a logit (key_of()) or a candidate of a race
-  /// (race_entries()). Null: one block works on each row.
+  /// [rows, pieces of its rows]. A key is made of a logit and its index (key_of()), or of a token and its
+  /// arrival time in a race (race_entries()). Null: one block works on each row.
   simt::u64* best = nullptr;
   simt::u32* arrivals = nullptr;  ///< [rows], zeros before and after each launch
 };

@@ -6,13 +6,13 @@
 // Turns logits into tokens. Standardise makes a law (a probability distribution, law.h) of each row of
 // logits, as Distribution::assign_logits() does on the host. Sample draws tokens from the laws.
 //
-// A row has one block, or several if there is memory through which they exchange results (RowMeeting). A
-// block then has a piece of kRowPiece entries, and each of its 256 threads loads sixteen of them before it
+// A row has one block or several (has_pieces()). Several blocks exchange results through a RowMeeting. Each
+// of them has a piece of kRowPiece entries, and each of its 256 threads loads sixteen of them before it
 // computes with the first. So a block has 16 KiB in flight. A row of 128,256 entries has 32 blocks, and all
-// of it is in flight at once. Two launches make a law: the first finds the largest logit, the second computes
-// weights and sums. The block of a row that finishes last adds up the chunks in order, so the bits are those
-// of one block. If top-k or top-p cuts the row, four more launches run between these two and find the
-// smallest entry that is kept (cut_kernel.h).
+// of it is in flight at once. At a temperature above 0, two launches make a law: the first finds the largest
+// logit, the second computes weights and sums. The block of a row that finishes last adds up the chunks in
+// order, so the bits are those of one block. If top-k or top-p cuts the row, four more launches run between
+// these two and find the smallest entry that is kept (cut_kernel.h).
 //
 // The memory of an H200 moves 4.3 TB/s, so the two launches take at least bytes / 4.3 TB/s. Logits are read
 // twice and weights are written once. For a vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32
@@ -22,7 +22,7 @@
 
 namespace speclab::cuda {
 
-/// What the blocks of a row find out about top-k and top-p, step by step (cut_kernel.h).
+/// What the blocks of a row find out about top-k and top-p, step by step. cut_kernel.h explains the codes.
 struct RowCut {
   static constexpr int kWords = 4096;
   simt::u64 above = 0;  ///< mass of the entries whose leading code bits are below `code`
@@ -132,10 +132,11 @@ SPECLAB_DEVICE float weight_of(const Standardise& a, float z, float max) {
   return exp_nonpositive((z - max) * a.scale);
 }
 
-/// Returns the key of the smallest entry that top-k and top-p keep. It must be one of the n entries given,
-/// which have the keys key(i, load(i)). `above`: mass of the other entries with larger keys; with top-k:
-/// their number. `total`: mass of all entries of the row. If it is 0, this function adds up the masses of the
-/// entries that top-k keeps; they must all be among the n.
+/// Returns the key of the smallest entry that top-k and top-p keep. This entry must be one of the n given
+/// entries, which have the keys key(i, load(i)). `above`: mass of the entries of the row that are not given
+/// and have larger keys, or their number with top-k. `total`: mass of all entries of the row, for top-p. If
+/// it is 0, the function adds up the masses of the entries that top-k keeps (without top-k, of all entries),
+/// and these must all be given. With both top-k and top-p, `above` and `total` must be 0.
 template <typename Load, typename Key>
 SPECLAB_DEVICE simt::u64 cut_of(const Standardise& a, const simt::Shared<simt::u64>& buckets, float max,
                                 int n, const Load& load, const Key& key, simt::u64 above, simt::u64 total) {

@@ -10,7 +10,7 @@ namespace speclab::cuda {
 /// Draws `count` tokens without replacement from each standardised row of a draft. Token j is drawn from the
 /// law (distribution) in which the j tokens drawn before have probability 0. If no mass is left, or if the
 /// temperature is 0, the kernel takes the next best token by logit instead, with a one-hot law. Token j of
-/// row i uses the coin (random number) with draw index draw + i * count + j.
+/// row i uses the coin (random number) with draw index draw + i * count + j, unless the draws are coupled.
 struct Siblings {
   const float* logits = nullptr;  ///< [rows, columns]
   const std::int32_t* ids =
@@ -25,7 +25,7 @@ struct Siblings {
   PhiloxKey key{};
   const PhiloxKey* key_at = nullptr;       ///< see PhiloxCoins
   const std::int64_t* position = nullptr;  ///< position of the coins; when coupled, of the drawn tokens
-  simt::u32 draw = 0;                      ///< draw index of the first token's coin
+  simt::u32 draw = 0;                      ///< draw index of the first token's coin; unused when coupled
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows, count]
 };
@@ -69,8 +69,8 @@ struct SiblingsKernel {
   }
 
  private:
-  /// Takes the token out of q: writes the remaining weights behind those of q, and makes q their law. Returns
-  /// false if no mass is left.
+  /// Takes the token out of the law q: writes the remaining weights behind the weights of q, and makes them
+  /// the weights of q. Returns false if no mass is left.
   SPECLAB_DEVICE bool leave_out(const LawSpace& space, int token, LawRow& q) const {
     if (q.one_hot >= 0) return false;
     const float* from = q.weights;

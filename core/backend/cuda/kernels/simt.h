@@ -44,14 +44,14 @@
 //   mma_wait) at the same place. All threads of a block call a barrier (block_sync) at the same place.
 //   Anything else fails. A thread that ends while others wait for it fails, too. So a thread may return
 //   before the others only if no collective of its warp and no barrier of its block comes after that.
-// - Kernels access shared memory through Shared<T> only, where sizeof(T) is at least 2. Its contents are
-//   undefined when a block starts, and reading an element that no thread has written fails. An index out of
-//   range fails. A race fails, too: two threads access the same element, at least one of them writes, and no
-//   block_sync separates the accesses (within a warp, warp_sync is enough).
+// - Kernels access shared memory through Shared<T> only, where sizeof(T) is at least 2. The contents of
+//   shared memory are undefined when a block starts, and reading an element that no thread has written fails.
+//   An index out of range fails. A race fails, too: two threads access the same element, at least one of them
+//   writes, and no block_sync separates the accesses (within a warp, warp_sync is enough).
 // - Kernels access global memory through the functions below only. Addresses must come from Machine::allocate
 //   (others fail) and must be aligned to the size of the access (16 bytes for load16). The Machine runs
 //   blocks one after the other in random order. So a block must not wait for another block. To find out which
-//   block finishes last, each block calls fence() after its results and then atomic_add on a counter.
+//   block finishes last, each block stores its results, calls fence() and then atomic_add on a counter.
 // - The blocks of a cooperative launch (Machine::run_together) run at the same time, with their warps in
 //   random order. They may wait for each other with add_release and load_acquire. A loop that waits calls
 //   pause(). In such a launch, races in global memory fail, too: two blocks access the same bytes, at least
@@ -62,8 +62,9 @@
 //   whole block, and use a part of the block's shared memory.
 // - mma() may finish after it returns. Reading an Accumulator before mma_wait() fails.
 // - async_copy16() may finish at any time before async_wait<N>() of the same thread returns. Until then no
-//   thread may access the 16 bytes that the copy writes, or change those that it reads. After the wait this
-//   thread sees the data. Other lanes of the warp see them after a warp_sync, other warps after a block_sync.
+//   thread may access the 16 bytes that the copy writes, or change the 16 bytes that it reads. After the wait
+//   this thread sees the data. Other lanes of the warp see them after a warp_sync, other warps after a
+//   block_sync.
 // - Launches of a stream may overlap: on sm_90 a launch may start while the one before it ends (programmatic
 //   dependent launch). So wait_for_previous() is called exactly once by every thread, and launch_next() only
 //   after it. By default both calls are made for the kernel, before its first line (as for Scale above). A
@@ -139,8 +140,8 @@ struct InnerBlock {
 //   int lane(), warp_index(), thread_index(), block_threads()   thread_index() is 32 * warp_index() + lane().
 //   int block_x(), block_y(), block_z(), grid_x(), grid_y(), grid_z()
 //   void enter_block(const InnerBlock&)      Called by all threads of the inner block. Waits until they have
-//                                            left the previous one. From here on all functions above,
-//                                            block_sync() and shared() refer to the inner block.
+//                                            left their previous inner block. From here on all functions
+//                                            above, block_sync() and shared() refer to the inner block.
 //   void leave_block()                       Leaves the inner block. Every thread must also call it once
 //                                            before its first enter_block().
 //
@@ -194,12 +195,13 @@ struct InnerBlock {
 //
 //   T shuffle(T v, int source_lane), shuffle_xor(T v, int mask)   T has 4 or 8 bytes.
 //   u32 ballot(bool); bool any(bool), all(bool)
-//   float warp_sum(float), warp_max(float)   Each step combines lane l with lane l^16, then l^8, ... l^1.
+//   float warp_sum(float), warp_max(float)   Combine lane l with lane l^16, then l^8, l^4, l^2 and l^1.
 //                                            Every lane gets the result.
 //   void warp_sync(), block_sync()
 //
-//   Accumulator c; c.clear(); float c[i]     A 16 x 8 matrix of floats over a warp. Lane 4 g + t has c[0],
-//                                            c[1] in row g, columns 2t, 2t+1, and c[2], c[3] in row g + 8.
+//   Accumulator c; c.clear(); float c[i]     A 16 x 8 matrix of floats over a warp. Lane 4 g + t (t < 4)
+//                                            has c[0], c[1] in row g, columns 2t, 2t+1, and c[2], c[3] in
+//                                            the same columns of row g + 8.
 //   mma(Accumulator& c, a, b)                c += A B, m16n8k16, bf16 in, float out. u32 a[4], b[2] hold
 //                                            pairs of bf16, the lower k in the lower half: a[0] = A(g, 2t),
 //                                            a[1] = A(g+8, 2t), a[2] = A(g, 2t+8), a[3] = A(g+8, 2t+8); b[0]

@@ -16,8 +16,8 @@ SPECLAB_DEVICE InnerBlock& own_block() {
   __shared__ InnerBlock of_warp[1024 / kWarp];
   return of_warp[threadIdx.x / kWarp];
 }
-// Returns the thread number. The assembly pretends to depend on the inner block. Otherwise the compiler would
-// compute all values that depend on the thread number alone before the loop over the tasks, and would keep
+// Returns the thread number. The assembly pretends to depend on the inner block. Otherwise, before the loop
+// over the tasks, the compiler would compute all values that depend only on the thread number. It would keep
 // them in registers that the kernels of other tasks need.
 SPECLAB_DEVICE int bound_thread() {
   int thread;

@@ -11,7 +11,7 @@ namespace speclab::cuda {
 
 inline constexpr int kSpeedThreads = 256;
 
-/// Reads all of `data` once, in pieces of 16 bytes, and combines the pieces by exclusive or.
+/// Reads all of `data` in pieces of 16 bytes, and combines the pieces that it has read by exclusive or.
 struct ReadAll {
   const simt::u32* data = nullptr;
   std::size_t pieces = 0;  ///< pieces of 16 bytes

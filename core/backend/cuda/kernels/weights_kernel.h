@@ -100,7 +100,7 @@ struct RoundRowsKernel {
 template <typename Visit>
 void with_kernel(const PackWeights& a, const Visit& visit) {
   if (a.first % kTileOut != 0 || (a.count % kTileOut != 0 && a.first + a.count != a.out))
-    fail_arguments("pack_weights", "the rows must be whole tiles of 16");
+    fail_arguments("pack_weights", "the rows must be whole tiles of 16, except at the end of the matrix");
   const long long pieces = static_cast<long long>(tiles_of(a.count, kTileOut)) * tiles_of(a.in, kTileIn) *
                            PackWeightsKernel::kPieces;
   visit(PackWeightsKernel{a},

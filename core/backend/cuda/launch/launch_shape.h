@@ -13,8 +13,8 @@ struct LaunchShape {
   int shared_bytes = 0;                    ///< dynamic shared memory of a block
 };
 
-/// Returns the launch for a device whose blocks have at most `most_shared_bytes` of shared memory: 163 KiB on
-/// sm_80, 227 KiB on sm_90, 99 KiB on sm_86 and sm_89. Some kernels can run in smaller blocks.
+/// Returns the shape for a device whose blocks have at most `most_shared_bytes` of shared memory: 163 KiB on
+/// sm_80, 227 KiB on sm_90, 99 KiB on sm_86 and sm_89. Only kernels with within() can run in smaller blocks.
 template <typename Kernel>
 LaunchShape fitted(const LaunchShape& shape, int most_shared_bytes) {
   if constexpr (requires { Kernel::within(shape, most_shared_bytes); })

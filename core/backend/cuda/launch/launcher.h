@@ -34,10 +34,10 @@ class Launcher {
   /// Throws Error for kPersistent on a device that cannot run persistent kernels.
   Launcher(Device& device, CudaKernels kernels);
 
-  /// Launches the kernel of `arguments`, or holds it back if it can become part of a persistent kernel or may
-  /// fuse with the next launch. A kernel that is held back is launched at the next submit() at the latest,
-  /// and before any kernel that cannot be held back. `kernel`: the name of the kernel, for error messages and
-  /// note_into().
+  /// Launches the kernel of `arguments`, or holds it back: with gathers(), if it can be a task of a
+  /// persistent kernel; otherwise, if it may fuse with the next launch. A kernel that is held back is
+  /// launched at the next submit() at the latest, and before any kernel that cannot be held back. `kernel`:
+  /// the name of the kernel, for error messages and note_into().
   template <typename Arguments>
   void start(const char* kernel, const Arguments& arguments) {
     const std::optional<Task> task = task_of(arguments);
@@ -63,9 +63,9 @@ class Launcher {
   void separate() { apart_ = true; }
   /// Handle of the loop that is being recorded, for the kernel that ends it.
   std::uint64_t loop_condition() const;
-  /// Number of tables of tasks that were made and copied to the device so far. The tables of the last
-  /// launches stay there, at most kMostTables tables. A launch whose tasks equal those of such a table uses
-  /// the table again.
+  /// Number of tables of tasks that were made and copied to the device so far. A recorded graph has its own
+  /// tables. Of all other tables, the kMostTables that were used last stay on the device. A launch with the
+  /// same tasks uses such a table again.
   std::uint64_t uploaded_tables() const { return uploaded_tables_; }
   static constexpr std::size_t kMostTables = 8;
   /// Makes the graph that is being recorded, if any, keep this memory.

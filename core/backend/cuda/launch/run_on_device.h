@@ -65,8 +65,8 @@ cudaError_t fit_device(LaunchShape& shape) {
   return cudaSuccess;
 }
 
-/// Throws Error if the launch returns an error. Does not ask cudaGetLastError(), which may report an error of
-/// an earlier call.
+/// Throws Error if a CUDA call of this function returns an error. Does not ask cudaGetLastError() whether the
+/// launch failed, because that may report an error of an earlier call.
 template <typename Kernel>
 void start_on_device(const Kernel& kernel, const LaunchShape& planned, const Stream& stream) {
   LaunchShape shape = planned;

@@ -57,8 +57,8 @@ class GridBarrier {
   }
 
  private:
-  /// Returns the first missing block. The count of a missing block is one less than that of this block. All
-  /// blocks that have arrived have the same count as this block.
+  /// Returns the first missing block, or -1 if that is not known. The count of a missing block is one less
+  /// than the count of this block. All blocks that have arrived have the same count as this block.
   SPECLAB_DEVICE int missing_block() const {
     if (counters_.of_blocks == nullptr) return -1;
     const simt::u32 own = simt::atomic_add(counters_.of_blocks + simt::block_x(), 0);

@@ -9,8 +9,8 @@
 // A persistent kernel: one launch that does the work of many. It stays on the device for a whole forward, or
 // for all forwards of a drafted chain.
 //
-// Launches dominate the time of a small model. SmolLM2-135M reads its weights in 0.09 ms on an H100, but it
-// has about 150 kernels that start more than a microsecond apart (Spector et al. 2025, "Look Ma, No
+// Launches dominate the time of a small model. SmolLM2-135M reads its weights in 0.09 ms on an H100, but a
+// forward has about 150 kernels that start more than a microsecond apart (Spector et al. 2025, "Look Ma, No
 // Bubbles!"). Here the launches become tasks in a table on the device. A cooperative launch with one block
 // per multiprocessor goes through the table. Each block runs its share of a task's blocks inside of itself
 // (inner blocks, simt.h), with the same code as the separate kernel and so with the same bits. Then it waits
@@ -36,7 +36,7 @@ struct alignas(16) Task {
   std::int32_t shared_bytes = 0;  ///< per inner block, a multiple of 16
   std::int32_t together = 1;      ///< inner blocks that a block runs at once
   std::int32_t prefetch_end =
-      0;  ///< end of this task's range in the list of prefetches; it begins at the end of the previous range
+      0;  ///< end of this task's range of the prefetches; the range begins where the previous one ends
   // The weights of a linear layer. The host plans prefetches with them.
   const void* weights = nullptr;
   simt::u64 weight_bytes = 0;

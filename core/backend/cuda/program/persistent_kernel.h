@@ -7,9 +7,10 @@
 #include "core/backend/cuda/program/grid_barrier.h"
 #include "core/backend/cuda/program/persistent_tasks.h"
 
-// The persistent kernel that persistent.h describes. An inner block is a group of warps of one of its blocks
-// that runs a block of a task as if it were a whole block (simt.h). Include this header only where simt.h is
-// compiled with inner blocks: on the host, and in core/backend/cuda/launch/device_persistent.cu.
+// The persistent kernel that persistent.h describes. An inner block is a group of warps within one of its
+// blocks. The group runs a block of a task as if the group were a whole block (simt.h). Include this header
+// only where simt.h is compiled with inner blocks: on the host, and in
+// core/backend/cuda/launch/device_persistent.cu.
 
 namespace speclab::cuda {
 inline namespace SPECLAB_SIDE {

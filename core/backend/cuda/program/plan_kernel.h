@@ -17,7 +17,7 @@ struct PlanState {
   std::int64_t position = 0;                  ///< position of the pending (last emitted) token
   std::int64_t draw_at[kMostPlanNodes] = {};  ///< [d]: position of drafted tokens of depth d + 1
   PhiloxKey key{};
-  std::int32_t nodes = 1;                    ///< nodes of this round: the pending token and the draft
+  std::int32_t nodes = 1;                    ///< number of nodes: the pending token and this round's draft
   std::int32_t previous = 0;                 ///< token at position - 1
   std::int32_t tokens[kMostPlanNodes] = {};  ///< by node: the pending token, the draft, then padding
   std::int32_t emitted = 0, max_tokens = 0;
@@ -26,7 +26,7 @@ struct PlanState {
   std::int32_t ends = 0, end_tokens[kMostPlanEnds] = {};
   simt::u64 stamp_ns[4] = {};
   // The tree. If the device drafts, this is the full tree of the PlanShape, the same in every round. If the
-  // host drafts, each call of DeviceProgram::start() passes one tree and runs one round with it.
+  // host drafts, each call of DeviceProgram::start() passes the tree of one round.
   std::int32_t parents[kMostPlanNodes] = {}, depths[kMostPlanNodes] = {};
   std::int32_t q_rows[kMostPlanNodes] = {};           ///< see Accept
   std::int32_t path_begin[kMostPlanNodes + 1] = {};   ///< RowsInFlight::path_begin of the target's forward

@@ -47,9 +47,9 @@ Standardise laws(const Memory& m, const PlanSampling& sampling, const float* log
   return a;
 }
 
-/// Returns the sums of the chunks (row_order.h) of the laws (distributions) from node `first` on, or null.
-/// With a reduced vocabulary the result is null: the sums are then of columns, not of tokens, and kernels
-/// that read the weights of tokens cannot use them.
+/// Returns the sums of the chunks (row_order.h) of the laws (distributions) from node `first` on. Returns
+/// null for a greedy draft, which has no sums. Returns null for a reduced vocabulary, too: its sums are of
+/// columns, not of tokens, and kernels that read the weights of tokens cannot use them.
 const double* draft_sums(const Plan& plan, int first) {
   const Memory& m = memory(plan);
   if (m.q_sums.empty() || !m.ids.empty()) return nullptr;

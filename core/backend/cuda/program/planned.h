@@ -24,7 +24,7 @@ Siblings draft_tokens_of(const Plan& plan, int depth);
 LayRows target_rows_of(const Plan& plan);
 Standardise target_laws_of(const Plan& plan);
 /// True if the rule looks at the target's rows at temperature 1 although the text is greedy. raw_laws_of()
-/// computes those rows.
+/// makes the arguments of the kernel that computes the laws of these rows.
 bool looks_at_raw(const PlanShape& shape);
 Standardise raw_laws_of(const Plan& plan);
 Accept accept_of(const Plan& plan);

@@ -11,7 +11,7 @@
 namespace speclab::cuda {
 namespace {
 
-// Sets the parent of a node. Call it for the parent before its children.
+// Sets the parent of a node, and where the next node's path begins. Call it for the nodes in ascending order.
 void set_parent(PlanState& state, int node, int parent) {
   state.parents[node] = parent;
   state.depths[node] = parent < 0 ? 0 : state.depths[parent] + 1;
@@ -69,8 +69,8 @@ void take_draft(Backend& backend, const Plan& plan, const PlanDraft& draft, Plan
   const std::size_t drafted = draft.tokens.size(), laws = draft.laws.size();
   SPECLAB_CHECK(drafted < static_cast<std::size_t>(shape.given) && draft.parents.size() == drafted &&
                     draft.law_of.size() == drafted,
-                "{} drafted tokens, {} parents, {} laws, room for {}", drafted, draft.parents.size(),
-                draft.law_of.size(), shape.given - 1);
+                "{} drafted tokens, {} parents, {} indices of laws, room for {}", drafted,
+                draft.parents.size(), draft.law_of.size(), shape.given - 1);
   SPECLAB_CHECK(laws <= drafted && (laws == 0 || shape.given_laws),
                 "{} laws for {} tokens, in a plan {} laws", laws, drafted,
                 shape.given_laws ? "with" : "without");

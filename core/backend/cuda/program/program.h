@@ -23,8 +23,8 @@ inline constexpr int kMostResident = 1;
 int persistent_blocks(const PersistentLimits& limits, const std::string& device);
 
 /// How far prefetches run in advance of the tasks, in bytes of weights. By Little's law (at the latency in
-/// linear.h) this is 2.4 times the bytes that must be in flight at 4.3 TB/s, and 3.5 times those at 3 TB/s.
-/// It is a fifth of the L2 of an A100.
+/// linear.h) this is 2.4 times the bytes that must be in flight at 4.3 TB/s, and 3.5 times the bytes that
+/// must be in flight at 3 TB/s. It is a fifth of the L2 of an A100.
 inline constexpr std::size_t kPrefetchAhead = std::size_t{8} << 20;
 
 /// A table of tasks. In memory the prefetches follow the tasks.
@@ -44,9 +44,10 @@ struct TaskTable {
 /// did not arrive at a barrier. Otherwise does nothing.
 void check_late(const LateBlock& late, int blocks);
 
-/// Makes the table and plans its prefetches. The kernel prefetches before the first task and after each task.
-/// Each time it prefetches the weights of later tasks, up to `ahead` bytes from the start of the next task's
-/// weights. If several tasks read the same weights, the kernel prefetches them for each of these tasks.
+/// Makes the table and plans its prefetches. The kernel prefetches before the first task and between tasks.
+/// Each time it prefetches the weights of the tasks to come, up to `ahead` bytes from the start of the next
+/// task's weights. If several tasks read the same weights, the kernel prefetches them for each of these
+/// tasks.
 TaskTable make_table(std::vector<Task> tasks, std::size_t ahead = kPrefetchAhead);
 
 /// Fuses neighbouring tasks where possible: RopeStore with the product before it, AttentionSum with the

@@ -25,18 +25,19 @@ struct PlainProduct {
   bool accumulate = false;
 };
 
-/// Computes the product on the host. A simulated GPU uses it instead of the library. It sums in float with
-/// descending k, so its bits differ from those of linear(), as the bits of cuBLASLt do.
+/// Computes the product on the host. A simulated GPU calls this function instead of the library. It sums in
+/// float with descending k, so its bits can differ from the bits of linear(). The same is true of cuBLASLt.
 void plain_product(const PlainProduct& a);
 
 /// Loads the first of these libraries that is found. Throws Error that names them if there is none.
 void* load_library(const std::vector<std::string>& files);
 /// Loads libcublasLt, if possible the version of the toolkit that this program was built with. Throws Error
-/// if the program was built without a toolkit, or if no libcublasLt is found.
+/// if the program was built without the header cublasLt.h, or if no libcublasLt is found.
 void* load_cublaslt();
 
 /// cuBLASLt on one GPU: bf16 input, float sums in the library's own order, which may depend on the number of
-/// rows. Products of equal shape use the same algorithm, so equal products have equal bits.
+/// rows. Until choose() is called, products of equal shape use the same algorithm, so equal products have
+/// equal bits.
 class CublasLt {
  public:
   static constexpr std::size_t kWorkspace = std::size_t{32} << 20;
@@ -48,8 +49,8 @@ class CublasLt {
 
   /// Queues the product in the GPU's stream. Throws Error if the library refuses it.
   void product(const PlainProduct& a);
-  /// Number of algorithms that the library proposes for a shape, at most 8. It expects proposal 0 to be the
-  /// fastest.
+  /// Number of algorithms that the library proposes for a shape: 1 to 8. The library expects proposal 0 to be
+  /// the fastest. Throws Error if it proposes none.
   int proposals(int out, int in, int rows);
   /// Makes product() use proposal `which` for this shape; 0 is the default.
   void choose(int out, int in, int rows, int which);

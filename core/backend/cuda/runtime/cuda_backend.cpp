@@ -31,8 +31,8 @@ KvLayer layer_of(const KvStore& kv, int layer) {
   return of;
 }
 
-/// A timer of a backend's operations. It first launches the operations that are held back
-/// (Launcher::start()), so that they are on the right side of begin() and stop().
+/// A timer of a backend's operations. begin() and stop() first launch the operations that are held back
+/// (Launcher::start()). So the timer counts just the operations that are started between these two calls.
 class BackendTimer final : public DeviceTimer {
  public:
   BackendTimer(Launcher& launcher, std::unique_ptr<DeviceTimer> timer)

@@ -50,7 +50,7 @@ Linear CudaBackend::linear_of(const PackedMatrix& w, int rows) const {
   return product;
 }
 
-// Starts the product y (+)= W activations_.
+// Starts the product y (+)= W activations_. If norm.x is not null, the normed row replaces activations_.
 void CudaBackend::product(const PackedMatrix& w, int rows, float* y, bool accumulate, const NormedRow& norm) {
   Linear product = linear_of(w, rows);
   product.norm = norm;
@@ -81,8 +81,8 @@ void CudaBackend::linear(const PackedMatrix& w, const float* x, int n, float* y,
 }
 
 void CudaBackend::prompt_linear(const PackedMatrix& w, const float* x, int n, float* y, bool accumulate) {
-  SPECLAB_CHECK(n <= prompt_rows_.most && !launcher_.recording(), "{} rows of a prompt, at most {}", n,
-                prompt_rows_.most);
+  SPECLAB_CHECK(n <= prompt_rows_.most && !launcher_.recording(),
+                "{} rows of a prompt, at most {} and not in a recording", n, prompt_rows_.most);
   if (n == 0) return;
   simt::u16* weights = room(plain_weights_, at(w.out, w.in));
   simt::u16* plain = room(plain_, at(n, w.in));

@@ -93,7 +93,7 @@ class Device {
   /// Error unless the recording is a chain of `kernels` launches.
   virtual std::shared_ptr<void> end_capture(std::size_t kernels) = 0;
   virtual void drop_capture() = 0;
-  /// Why the device cannot run a capture that is a loop; "" if it can. Finds out by running a tiny one.
+  /// Why the device cannot run a capture that is a loop; "" if it can. Finds out by running a tiny loop.
   /// `cooperative`: the loop holds cooperative launches. Queued work is not disturbed.
   virtual std::string loop_problem(bool cooperative) const = 0;
   /// Queues what end_capture() returned.

@@ -43,7 +43,7 @@ class Gpu final : public Device {
   std::string description() const override { return name_; }
   PersistentLimits persistent_limits() const override;
   /// True on sm_90 and later, if the program has code for sm_90 or later, and with a driver that records
-  /// overlapping launches in graphs (CUDA 12.3).
+  /// overlapping launches in graphs (CUDA 12.3 or newer).
   bool overlaps() const override;
   int most_shared_bytes() const override;
   std::unique_ptr<DeviceStatus> make_status() const override;

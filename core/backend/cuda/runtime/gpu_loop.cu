@@ -5,10 +5,10 @@
 #include "core/backend/cuda/runtime/gpu.h"
 
 // A trial of loops in graphs. A loop is a conditional node, and the graph that it repeats is its body.
-// Drivers before CUDA 12.3 have no conditional nodes. Newer drivers may refuse cooperative launches in a body
-// (NVIDIA Technical Blog, "Dynamic Control Flow in CUDA Graphs with Conditional Nodes", of CUDA 12.4:
-// cooperative kernels are not supported). So the version of the driver does not tell enough, and the trial
-// runs a tiny loop.
+// Drivers before CUDA 12.3 have no conditional nodes. Newer drivers may refuse cooperative launches in a
+// body: the NVIDIA Technical Blog, "Dynamic Control Flow in CUDA Graphs with Conditional Nodes", says that
+// CUDA 12.4 supports no cooperative kernels there. So the version of the driver does not tell enough, and the
+// trial runs a tiny loop.
 
 namespace speclab::cuda {
 namespace {
@@ -23,7 +23,7 @@ __global__ void try_again(cudaGraphConditionalHandle handle, unsigned* rounds) {
   cudaGraphSetConditional(handle, done < kRounds ? 1 : 0);
 }
 
-/// Makes, runs and checks the loop. problem() names the first call that fails.
+/// Makes, runs and checks the loop. Stops at the first call that fails.
 class LoopTrial {
  public:
   ~LoopTrial() {

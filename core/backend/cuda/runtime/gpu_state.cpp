@@ -49,7 +49,7 @@ json mps_state(int processes) {
 }
 
 /// The number of processes that a function of NVML lists; -1: unknown. If the array is too small, NVML says
-/// how long it must be. The array is then made a little longer, for processes that start before the retry.
+/// how long it must be. The array then gets 16 entries more, for processes that start before the retry.
 int listed_processes(const Library& library, const char* function, Device device) {
   std::vector<Process> processes(64);
   for (int calls = 0; calls < 5; ++calls) {

@@ -10,9 +10,9 @@
 // the lanes. So a warp loads 512 contiguous bytes straight into the registers of mma.m16n8k16.
 //
 // A tile has 32 inputs k, which the matrix unit adds in two steps of 16. The inputs of a tile may be assigned
-// to lanes in any way that is the same for both operands. Here lane 4 g + t takes the inputs 8 t .. 8 t + 7
-// of the tile: four in the first step and four in the second. So eight neighbouring numbers of an activation
-// row form one piece, and a kernel writes them with one store.
+// to lanes in any way that is the same for both operands. Here lane 4 g + t (t = 0 .. 3) takes the inputs 8 t
+// to 8 t + 7 of the tile: four in the first step and four in the second. So eight neighbouring numbers of an
+// activation row form one piece, and a kernel writes them with one store.
 
 namespace speclab::cuda {
 

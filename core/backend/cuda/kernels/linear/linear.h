@@ -18,20 +18,22 @@
 // Few rows (linear_few.h): the slices of a tile of outputs are warps of one block. Their sums are added up in
 // shared memory, so no second launch or other block is needed. Every warp reads the activations of its slice
 // itself. A group is the warps of one tile. The groups of a block read the same activations at about the same
-// time, so L1 serves all but one. A block multiplies 16 * groups * `in` weights, and for them it reads
-// n * `in` activations from L2. The activations grow with n, so this kernel gets at most 16 rows (plan_of()).
+// time, so one group reads them from L2 and the other groups find them in L1. For each group a block
+// multiplies 16 * `in` weights. For all groups together it reads n * `in` activations from L2. This number
+// grows with n, so this kernel gets at most 16 rows (plan_of()).
 //
 // Many rows (linear_many.h): a block has one slice and up to 256 outputs. It copies the activations of its
-// slice to shared memory, once for all its warps. Each slice has blocks of its own. Their warps write sums to
-// global memory (L2). Of the warps with the same outputs, the one that finishes last adds the sums in order.
+// slice to shared memory, once for all its warps. Each slice has blocks of its own. If there are several
+// slices, the warps write their sums to global memory (L2). Of the warps with the same outputs, the one that
+// finishes last adds the sums in order.
 //
 // For n rows, the table shows the traffic of all products of a forward as multiples of the bytes of the
-// weights (269 MB, 2.47 GB, 15.0 GB for the three models), and their time as a multiple of the time to read
-// the weights from memory. It is calculated from the plans below, not measured (cuda_linear_plan_test.cpp
-// calculates it again). It assumes an H100 with 3.0 TB/s from memory, 5.5 TB/s from L2, 128 bytes per clock
-// and SM from shared memory (28 TB/s) and 600 TFLOP/s with mma.sync. It also assumes that the slowest of
-// these four sets the time of each product. Launches, the start and end of each kernel, and the wait for the
-// last slice are not counted.
+// weights (269 MB, 2.47 GB, 15.0 GB for the three models), and the products' time as a multiple of the time
+// to read the weights from memory. It is calculated from the plans below, not measured
+// (cuda_linear_plan_test.cpp calculates it again). It assumes an H100 with 3.0 TB/s from memory, 5.5 TB/s
+// from L2, 128 bytes per clock and SM from shared memory (28 TB/s) and 600 TFLOP/s with mma.sync. It also
+// assumes that the slowest of these four sets the time of each product. Launches, the start and end of each
+// kernel, and the wait for the last slice are not counted.
 //
 //                              SmolLM2-135M          Llama-3.2-1B            Llama-3.1-8B
 //   n                       1    16    64   128      1    16    64   128      1    16    64   128

@@ -68,7 +68,7 @@ struct LinearFewKernel {
         ring.copy(slot, 1, weights + kTileOut * kTileIn / 2);
         weights += kTileOut * kTileIn;
       }
-      simt::async_commit();  // past the end the group is empty; wait() counts the groups of copies
+      simt::async_commit();  // past the end the group of copies is empty; wait() counts these groups
     };
     SPECLAB_UNROLL
     for (int ahead = 0; ahead < kFewAhead; ++ahead) copy(begin + ahead, ahead);

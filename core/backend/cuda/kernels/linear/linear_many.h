@@ -34,8 +34,8 @@ struct LinearManyKernel {
   static constexpr int kStagePieces = kSteps * kRowTiles * simt::kWarp;
   static constexpr int kStagesBytes = kStages * kStagePieces * 16;
   static constexpr int shared_bytes(int warps) { return kStagesBytes + warps * Ring::kBytes; }
-  /// Returns a launch with blocks of fewer warps, so that a block needs at most `most` bytes of shared memory
-  /// if possible. The bits are the same.
+  /// Halves the warps of a block until the block needs at most `most` bytes of shared memory or has one warp.
+  /// The number of warps changes no bit of the result.
   static LaunchShape within(LaunchShape shape, int most) {
     while (shape.shared_bytes > most && shape.threads > simt::kWarp) {
       shape.threads /= 2;
@@ -100,8 +100,8 @@ struct LinearManyKernel {
       }
     };
     // The first stage comes through registers. As a group of copies it would arrive only after all weights
-    // above, because groups complete in order. Every other stage is copied in the last group that arrives
-    // before the stage is needed.
+    // above, because groups complete in order. Every other stage is copied in a group that arrives before
+    // the stage is needed.
     load_stage(staged, activations, simt::min(kStagePieces, pieces));
     SPECLAB_UNROLL
     for (int ahead = kSteps; ahead < kManyAhead; ++ahead) {
@@ -132,7 +132,7 @@ struct LinearManyKernel {
           for (int step = 0; step < 2; ++step) w[m][step] = ring.read(slot, 2 * m + step);
         }
         copy(k + at + kManyAhead, slot);
-        simt::async_commit();  // at the end the group is empty; it keeps the count of groups right
+        simt::async_commit();  // at the end the group of copies is empty; wait() counts these groups
         slot = Ring::after(slot);
         SPECLAB_UNROLL
         for (int n = 0; n < kRowTiles; ++n) {

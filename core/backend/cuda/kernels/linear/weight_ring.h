@@ -32,7 +32,7 @@ class WeightRing {
   }
   SPECLAB_DEVICE simt::Bytes16 read(int slot, int piece) const { return ring_.get16(at(slot, piece)); }
   /// Waits until at most `kSlots - 1` groups are in flight. If a group holds the weights for one block of
-  /// kTileIn inputs, the oldest unread weights have then arrived, and the others stay in flight.
+  /// kTileIn inputs, the oldest unread weights have then arrived, and the others may still be in flight.
   SPECLAB_DEVICE static void wait() { simt::async_wait<kSlots - 1>(); }
   SPECLAB_DEVICE static int after(int slot) { return slot + 1 < kSlots ? slot + 1 : 0; }
 
