@@ -38,7 +38,7 @@ from head_training.target_file import require_writable, write_target
 from head_training.text import States
 from safetensors.torch import save_file
 from target import Gguf, Target
-from train import Text, choose_vocabulary
+from train import Text, choose_vocabulary, find_shards
 
 
 def training_key(args, sha256, shards):
@@ -51,9 +51,9 @@ def training_key(args, sha256, shards):
 def run(parser, args):
     file = Gguf(args.target)
     sha256 = file.sha256()
-    shards = sorted(args.cache.glob("text-?????.npz"))
+    shards = find_shards(args.cache, args.writers)
     if not shards:
-        raise SystemExit(f"{args.cache} has no text; run scripts/train/generate.py first")
+        raise SystemExit(f"{args.cache} has no text; run scripts/train/generate.py first, or other_text.py")
     require_target(shards, sha256)
     embedding = file.tensor("token_embd.weight")
     fit_to_target(parser, args, int(file.field("llama.block_count")), len(embedding))
@@ -82,6 +82,7 @@ def run(parser, args):
         text=[s.name for s in shards],
         text_tokens=states.text.tokens,
         text_used=args.text,
+        writers=args.writers,
         seed=args.seed,
         steps=at["step"],
         tokens=at["tokens"],

@@ -56,6 +56,10 @@ class Heads(nn.Module):
         """(features [m, D], rows [V, D]): the target's logits at these positions are features @ rows.T."""
         return batch.states.features_at(batch.shard, place).to(self.vocab.device), self.target_embedding
 
+    def groups(self, rate):
+        """The weights to train, as groups of an optimizer with their largest learning rates."""
+        return [dict(params=[p for p in self.parameters() if p.requires_grad], largest=rate)]
+
     @torch.no_grad()
     def round(self):
         """Rounds the weights to bf16, as the file has them."""

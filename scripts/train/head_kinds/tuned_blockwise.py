@@ -18,9 +18,14 @@ class TunedBlockwise(BlockwiseHeads):
     def __init__(self, embedding, vocab, target, options):
         super().__init__(embedding, vocab, options)
         object.__setattr__(self, "target", target)
+        self.target_rate = options.target_rate
         target.layers = [tuple(nn.Parameter(w.detach().clone()) for w in layer) for layer in target.layers]
         target.embed, target.norm = nn.Parameter(embedding.clone()), nn.Parameter(target.norm.detach().clone())
         self.of_target = nn.ParameterList([target.embed, target.norm, *(w for layer in target.layers for w in layer)])
+
+    def groups(self, rate):
+        own = [*self.inner.parameters(), *self.outer.parameters()]
+        return [dict(params=own, largest=rate), dict(params=list(self.of_target), largest=self.target_rate)]
 
     def output(self, head):
         return self.target.embed[self.vocab]

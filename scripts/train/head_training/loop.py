@@ -34,8 +34,8 @@ def train(heads, states, args, path, watch=lambda at: None):
     shards over all epochs, and alpha on held-out text during the training. Saves to `path` after each shard, then calls watch(state).
     A training that goes on from `path` gives the weights of one without a break, as long as the minutes do not decide about the rate."""
     device = args.device
-    parameters = [p for p in heads.parameters() if p.requires_grad]
-    adam = torch.optim.AdamW(parameters, lr=args.rate, betas=(0.9, 0.98), weight_decay=0.0)
+    adam = torch.optim.AdamW(heads.groups(args.rate), betas=(0.9, 0.98), weight_decay=0.0)
+    parameters = [p for group in adam.param_groups for p in group["params"]]
     at = dict(step=0, tokens=0, seconds=0.0, done=0, curve=[])
     if path.exists():
         saved = torch.load(path, weights_only=True)
@@ -46,6 +46,8 @@ def train(heads, states, args, path, watch=lambda at: None):
     begin, shards = time.time() - at["seconds"], len(states.shards)
     whole = args.epochs * shards
     positions = args.epochs * sum(states.size(heads.reads_text, shard) for shard in range(shards))
+    if not positions:
+        raise SystemExit("no position of the text can be trained on; write more text")
     spent = lambda: (time.time() - begin) / (60 * args.minutes)
     progress = lambda: max(at["tokens"] / positions, spent())
 
@@ -74,7 +76,8 @@ def train(heads, states, args, path, watch=lambda at: None):
             if heads.clip is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, heads.clip)
             now = min(1, progress())
-            adam.param_groups[0]["lr"] = args.rate * min(1, (at["step"] + 1) / 20) * min(1, (1 - now) / 0.6)
+            for group in adam.param_groups:
+                group["lr"] = group["largest"] * min(1, (at["step"] + 1) / 20) * min(1, (1 - now) / 0.6)
             adam.step()
             losses.append(loss.item())
             at["step"] += 1

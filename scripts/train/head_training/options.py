@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from head_kinds import KINDS, OF_STATES
 from head_objectives import OBJECTIVES
-from train import TOP
+from train import TOP, WRITERS
 
 from head_training.measure import RANKS
 
@@ -27,6 +27,7 @@ OF_KINDS = {
     "anchors": (("pass", "block_draft"), lambda kind: 16),
     "mask_token": (("block_draft",), lambda kind: None),
     "mode": (("blockwise",), lambda kind: "frozen"),
+    "target_rate": (("blockwise",), lambda kind: 1e-5),
 }
 
 
@@ -50,6 +51,7 @@ def make_parser(text):
     add("--inner", type=int, help="blockwise, mlp_speculator: width inside (default: 512)")
     add("--objective", choices=OBJECTIVES, default="forward_kl")
     add("--vocab", type=int, default=4096, help="tokens that the heads can draft, or that the loss sees")
+    add("--writers", nargs="+", choices=WRITERS, default=["target"], help="whose text to train on (other_text.py)")
     add("--text", choices=("all", "greedy"), default="all", help="greedy: only text written at temperature 0")
     add("--unroll", type=int, help="eagle, eagle3: steps of training-time test (default: 1; eagle3: 3)")
     add("--feature-loss", type=float, help="eagle: weight of the smooth L1 loss of features (default: 10)")
@@ -61,6 +63,7 @@ def make_parser(text):
     add("--anchors", type=int, help="pass, block: places of a sequence at which a step drafts (default: 16)")
     add("--mask-token", type=int, help="block: token at the masked positions (default: the rarest one)")
     add("--mode", choices=("frozen", "fine_tuned"), help="blockwise: fine_tuned trains the target too")
+    add("--target-rate", type=float, help="--mode fine_tuned: largest learning rate of the target (default: 1e-5)")
     add("--nodes", type=int, default=15, help="nodes of the tree in the card")
     add("--epochs", type=int, default=4)
     add("--minutes", type=float, default=30.0, help="stop after this time")
@@ -96,7 +99,7 @@ def complete(parser, args):
         value = getattr(args, name)
         if value is not None and value < 1:
             parser.error(f"{flag(name)}: {value}, expected a number of at least 1")
-    for name in ("batch", "rate", "minutes"):
+    for name in ("batch", "rate", "target_rate", "minutes"):
         if not getattr(args, name) > 0:
             parser.error(f"{flag(name)}: {getattr(args, name)}, expected a positive number")
     if args.heads > MOST_HEADS:

@@ -7,7 +7,6 @@ import random
 
 import numpy as np
 import torch
-from train import HELD_OUT
 
 
 class Positions:
@@ -89,14 +88,15 @@ class States:
                 used += (z["temperature"] == 0).tolist() if greedy else [True] * len(z["lengths"])
             self.numbers.append(range(first, len(used)))
         if not any(used):
-            raise SystemExit("--text greedy: the target wrote no sequence at temperature 0; write more text")
+            raise SystemExit("--text greedy: no sequence was written at temperature 0; write more text")
         self.used = used
         for i, (tokens, start, offset) in enumerate(text.sequences):
             n = len(tokens) - start
             self.ids[offset : offset + n] = tokens[start:]
+            used[i] = used[i] and text.held_out(i) is not None
             if used[i]:
                 self.left[offset : offset + n] = torch.arange(n - 1, -1, -1)
-            self.held_out[offset : offset + n] = i % HELD_OUT == 0
+            self.held_out[offset : offset + n] = bool(text.held_out(i))
         self._features = None, None
 
     def features(self, shard):
@@ -123,7 +123,7 @@ class States:
 
     def sequences(self, shard, held_out):
         """Numbers of the sequences of a shard that have a label."""
-        numbers = [i for i in self.numbers[shard] if self.used[i] and (i % HELD_OUT == 0) == held_out]
+        numbers = [i for i in self.numbers[shard] if self.used[i] and self.text.held_out(i) == held_out]
         return [i for i in numbers if len(self.text.sequences[i][0]) > self.text.sequences[i][1]]
 
     def size(self, whole, shard):
