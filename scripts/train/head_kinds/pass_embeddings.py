@@ -18,7 +18,7 @@ class PassEmbeddings(TargetOutput, Heads):
 
     def __init__(self, embedding, vocab, target, options):
         super().__init__(embedding, vocab, options.heads)
-        # Not modules of this one: their weights are not trained, and belong into no checkpoint.
+        # No module of this one: its weights are not trained, so checkpoints do not have them.
         object.__setattr__(self, "target", target)
         self.anchors = options.anchors
         self.table = nn.Parameter(embedding[vocab].mean(0).repeat(self.count, 1))
