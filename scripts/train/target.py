@@ -86,11 +86,11 @@ class Target:
         f = lambda key: file.field("llama." + key)
         self.n_layers, self.H, self.G = f("block_count"), f("attention.head_count"), f("attention.head_count_kv")
         self.D, self.eps = f("embedding_length"), f("attention.layer_norm_rms_epsilon")
-        self.E, self.device = self.D // self.H, torch.device(device)
+        self.E, self.device, self.theta = self.D // self.H, torch.device(device), f("rope.freq_base")
         load = lambda name: file.tensor(name).to(self.device)
         self.embed = load("token_embd.weight")  # [V, D], also the head
         self.norm = load("output_norm.weight")
-        self.cos, self.sin = (t.to(self.device) for t in rope_tables(f("rope.freq_base"), self.E, positions))
+        self.cos, self.sin = (t.to(self.device) for t in rope_tables(self.theta, self.E, positions))
         unpermute = lambda w: w.view(-1, self.E // 2, 2, self.D).transpose(1, 2).reshape(-1, self.D)
         self.layers = []
         for i in range(self.n_layers):
@@ -106,15 +106,18 @@ class Target:
                     w("ffn_down"),
                 )
             )
+        self.ffn = self.layers[0][5].shape[1]
 
     def allocate(self, slots, positions):
         shape = (self.n_layers, slots, self.G, positions, self.E)
         self.keys, self.values = (torch.zeros(shape, device=self.device) for _ in range(2))
 
-    def _blocks(self, x, cos, sin, attend):
-        """Runs x [n, D] through all layers; attend(layer, q [n, H, E], k, v [n, G, E]) -> [n, H * E]. Returns features [n, D]."""
+    def _blocks(self, x, cos, sin, attend, below=lambda layers, x: None):
+        """Runs x [n, D] through all layers; attend(layer, q [n, H, E], k, v [n, G, E]) -> [n, H * E]. Returns features [n, D]. Calls
+        below(l, x) with the residual stream x after the first l layers, for each l from 0 to the number of layers."""
         n = len(x)
         for i, (norm1, qkv, out, norm2, gate_up, down) in enumerate(self.layers):
+            below(i, x)
             q, k, v = F.linear(rms(x, norm1, self.eps), qkv).split(
                 (self.H * self.E, self.G * self.E, self.G * self.E), 1
             )
@@ -122,6 +125,7 @@ class Target:
             x = x + F.linear(attend(i, q, k, v.reshape(n, -1, self.E)), out)
             gate, up = F.linear(rms(x, norm2, self.eps), gate_up).chunk(2, 1)
             x = x + F.linear(F.silu(gate) * up, down)
+        below(self.n_layers, x)
         return rms(x, self.norm, self.eps)
 
     def prefill(self, ids, slots, start=0):
@@ -141,6 +145,25 @@ class Target:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).reshape(b * L, -1)
 
         return self._blocks(self.embed[ids.flatten()], cos, sin, attend).view(b, L, -1)
+
+    def states(self, ids, taps=("final_norm",)):
+        """Hidden states of whole texts, ids [b, L], one tap after the other: [b, L, taps * D]. A tap is "final_norm", or the number of layers
+        below the state. Rows may be padded on the right. Uses no cache, and gradients flow if they are enabled."""
+        b, L = ids.shape
+        cos, sin = (t[:L, None].repeat(b, 1, 1) for t in (self.cos, self.sin))
+        found = {}
+
+        def attend(i, q, k, v):
+            q, k, v = (t.reshape(b, L, -1, self.E).transpose(1, 2) for t in (q, k, v))
+            k, v = (t.repeat_interleave(self.H // self.G, 1) for t in (k, v))
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b * L, -1)
+
+        def below(layers, x):
+            if layers in taps:
+                found[layers] = x
+
+        found["final_norm"] = self._blocks(self.embed[ids.flatten()], cos, sin, attend, below)
+        return torch.cat([found[tap] for tap in taps], -1).view(b, L, -1)
 
     def step(self, ids, positions):
         """Decodes one token for each of the first n slots: ids, positions [n]. Returns features [n, D] (head not applied)."""

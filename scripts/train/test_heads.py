@@ -8,9 +8,12 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from head_modules import KINDS, make_heads
+from head_kinds import OF_STATES, make_heads
 from head_objectives import OBJECTIVES, head_loss
-from heads import States, card, measure, train
+from head_training.card import card
+from head_training.loop import train
+from head_training.measure import check, measure
+from head_training.text import Positions, States
 from train import Text
 
 V, D, N = 80, 16, 60  # tokens of the vocabulary, width of a state, tokens of a sequence
@@ -39,6 +42,7 @@ def write_text(folder, sequences=80):
             starts=np.zeros(len(ids), np.int32),
             features=features.numpy(),
             lse=lse.numpy(),
+            temperature=np.arange(len(ids), dtype=np.float32) % 2,
         )
     return shards, embedding
 
@@ -58,15 +62,22 @@ class HeadsTest(unittest.TestCase):
         )
 
     def make(self, kind, vocab=None):
-        return make_heads(kind, self.embedding, torch.arange(V) if vocab is None else vocab, 2, 64)
+        options = types.SimpleNamespace(heads=2, inner=64)
+        return make_heads(kind, self.embedding, torch.arange(V) if vocab is None else vocab, options)
+
+    def at(self, place):
+        """Places of the second shard as a batch."""
+        features = self.states.features_at(1, place)
+        return Positions(self.states, 1, place, features)
 
     def test_a_label_is_the_distribution_some_positions_later(self):
         begin = self.states.text.begins[1]
         place = begin + torch.tensor([0, N - 3, N - 2])  # the last two positions have less after them
-        keep, index, p = self.states.labels(place, 0, "cpu")
-        self.assertEqual(keep.tolist(), [0, 1])
+        predicted = {head: at for head, _, at in self.heads.predictions(self.at(place))}
+        self.assertEqual(predicted[0].tolist(), (place[:2] + 1).tolist())
+        self.assertEqual(predicted[1].tolist(), [begin + 2])
+        index, p = self.states.labels_at(predicted[0], "cpu")
         self.assertTrue(torch.equal(index, self.states.text.index[place[:2] + 1].long()))
-        self.assertEqual(self.states.labels(place, 1, "cpu")[0].tolist(), [0])
         self.assertTrue((p.sum(1) < 1.01).all())
 
     def test_sequential_heads_read_the_tokens_up_to_the_label(self):
@@ -74,13 +85,13 @@ class HeadsTest(unittest.TestCase):
         place = begin + torch.tensor([0, 5, N - 3, N - 2])
         with np.load(self.shards[1]) as z:
             tokens = z["ids"][:N].tolist()
-        self.assertEqual(
-            self.states.between(place, 0, "cpu").tolist(), [tokens[1:2], tokens[6:7], tokens[N - 2 : N - 1]]
-        )
-        self.assertEqual(self.states.between(place, 1, "cpu").tolist(), [tokens[1:3], tokens[6:8]])
+        batch = self.at(place)
+        one, two = batch.with_label(0), batch.with_label(1)
+        self.assertEqual(batch.after(one, 1).tolist(), [tokens[1:2], tokens[6:7], tokens[N - 2 : N - 1]])
+        self.assertEqual(batch.after(two, 2).tolist(), [tokens[1:3], tokens[6:8]])
         # The label is the law of the token after those.
-        keep, index, _ = self.states.labels(place, 1, "cpu")
-        self.assertEqual(keep.tolist(), [0, 1])
+        self.assertEqual(two.tolist(), [0, 1])
+        index, _ = self.states.labels_at(place[two] + 2, "cpu")
         self.assertEqual(index[:, 0].tolist(), [tokens[3], tokens[8]])
 
     def test_held_out_sequences_are_not_trained_on(self):
@@ -89,21 +100,38 @@ class HeadsTest(unittest.TestCase):
             self.assertFalse(a & b)
         self.assertTrue(len(self.states.rows(0, True)) > 0)
 
+    def test_greedy_text_is_that_of_temperature_0(self):
+        greedy = States(self.states.text, self.shards, greedy=True)
+        for shard in range(2):
+            places = self.states.text.begins[shard] + greedy.rows(shard, held_out=False)
+            self.assertEqual({place // (N - 1) % 2 for place in places.tolist()}, {0})
+            self.assertTrue(all(i % 2 == 0 for i in greedy.sequences(shard, held_out=False)))
+        self.assertTrue(len(greedy.rows(0, False)) > 0)
+        for shard in self.shards:
+            with np.load(shard) as z:
+                arrays = dict(z) | dict(temperature=np.ones(len(z["lengths"]), np.float32))
+            np.savez(shard, **arrays)
+        with self.assertRaisesRegex(SystemExit, "temperature 0"):
+            States(self.states.text, self.shards, greedy=True)
+
     def test_heads_learn_and_go_on_where_they_stopped(self):
         before, _ = measure(self.heads, self.states, "cpu")
         state = self.folder / "state.pt"
-        _, tokens, _ = train(self.heads, self.states, self.options, state)
+        tokens = train(self.heads, self.states, self.options, state)["tokens"]
         alpha, accuracy = measure(self.heads, self.states, "cpu")
         self.assertTrue((alpha > before + 0.1).all(), (before, alpha))
         self.assertGreater(accuracy[0, 0], 0.3)
         self.assertTrue((accuracy.sum(1) <= 1 + 1e-6).all())
         again = self.make("medusa")
-        steps = train(again, self.states, self.options, state)  # nothing is left to do
-        self.assertEqual(steps[1], tokens)
+        at = train(again, self.states, self.options, state)  # nothing is left to do
+        self.assertEqual(at["tokens"], tokens)
+        self.assertEqual(at["curve"][0]["tokens"], 0)
+        self.assertEqual(at["curve"][-1]["tokens"], tokens)
+        self.assertGreater(at["curve"][-1]["alpha"][0], at["curve"][0]["alpha"][0] + 0.1)
         self.assertTrue(torch.equal(again.outputs[1], self.heads.outputs[1]))
 
     def test_heads_of_every_kind_learn_by_every_objective(self):
-        for number, kind in enumerate(KINDS):
+        for number, kind in enumerate(OF_STATES):
             for objective in ("forward_kl", OBJECTIVES[1 + number]):
                 with self.subTest(kind=kind, objective=objective):
                     torch.manual_seed(1)
@@ -113,6 +141,20 @@ class HeadsTest(unittest.TestCase):
                     train(heads, self.states, self.options, self.folder / f"{kind}-{objective}.pt")
                     alpha, _ = measure(heads, self.states, "cpu")
                     self.assertTrue((alpha > before + 0.05).all(), (before, alpha))
+
+    def test_acceptance_is_1_minus_the_total_variation(self):
+        for kind in OF_STATES:
+            with self.subTest(kind=kind):
+                torch.manual_seed(1)
+                heads = self.make(kind, torch.arange(0, V, 2) if kind != "blockwise" else None)
+                found = check(heads, self.states, "cpu", 40)
+                self.assertLess(found["largest_difference"], 1e-12)
+                self.assertEqual(found["positions"], [40, 40])
+                self.assertTrue(all(0 < alpha < 1 for alpha in found["alpha"]))
+        output = self.heads.outputs
+        self.heads.law_output = lambda head: (output[head], torch.zeros(V, dtype=torch.long))  # a wrong vocabulary map
+        with self.assertRaisesRegex(RuntimeError, "vocabulary map"):
+            check(self.heads, self.states, "cpu", 40)
 
     def test_tensors_have_the_published_names(self):
         tensors = self.heads.tensors()
@@ -174,10 +216,11 @@ class HeadsTest(unittest.TestCase):
             tokenizer_sha256=lambda: "b" * 64,
         )
         accuracy = torch.tensor([[0.6, 0.2], [0.3, 0.2]])
-        for kind in KINDS:
+        for kind in OF_STATES:
             made = card(self.make(kind), file, accuracy, 3, {})
             self.assertEqual((made["kind"], made["shape"]["heads"], made["target"]["hidden"]), (kind, 2, D))
             self.assertEqual("vocabulary_map" in made, kind != "blockwise")
+            self.assertEqual(made["taps"], ["final_norm"])
             self.assertEqual(made.get("tree"), None if kind == "blockwise" else [[0], [1], [0, 0]])
 
 

@@ -31,6 +31,8 @@ from target import Gguf
 
 TOP = 64  # entries of p that are kept
 HELD_OUT = 40  # every 40th sequence is kept for validation
+# Who wrote a shard, by the beginning of its name (other_text.py).
+WRITERS = {"target": "text", "draft": "draft", "file": "file"}
 
 
 class DistillationLoss(torch.autograd.Function):
@@ -80,6 +82,11 @@ class Muon:
             for (p, u), o in zip(group, x):
                 p.mul_(1 - rate * self.decay)
                 p.add_(o if u.shape[0] <= u.shape[1] else o.T, alpha=-rate * max(1, p.shape[0] / p.shape[1]) ** 0.5)
+
+
+def find_shards(cache, writers):
+    """The shards of these writers, the target's first."""
+    return [s for writer, name in WRITERS.items() if writer in writers for s in sorted(cache.glob(f"{name}-?????.npz"))]
 
 
 def choose_vocabulary(shards, embedding, size, device):
@@ -156,6 +163,8 @@ class Text:
     """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]. weight float [M]
     holds the weight of each position in the loss, which is 1 unless the draft is boost-tuned."""
 
+    own = 0  # sequences that the target wrote; they come first
+
     def __init__(self, shards, embedding, vocab, device):
         rows = embedding[vocab].to(device)
         index, p, self.sequences, self.begins, offset = [], [], [], [], 0
@@ -171,13 +180,23 @@ class Text:
                 for e, n, s in zip(ends, z["lengths"], z["starts"]):
                     self.sequences.append((torch.from_numpy(z["ids"][e - n : e - 1].astype(np.int64)), int(s), offset))
                     offset += int(n) - 1 - int(s)
+            if path.name.startswith(WRITERS["target"]):
+                self.own = len(self.sequences)
         self.index, self.p, self.tokens = torch.cat(index), torch.cat(p), offset
         self.weight = torch.ones(offset)
+
+    def held_out(self, i):
+        """Whether sequence i is kept for validation: True, False, or None if it is not used at all. If the target wrote some of the text, only
+        its sequences are kept; every 40th one of the others is left out."""
+        if i % HELD_OUT:
+            return False
+        return True if self.own == 0 or i < self.own else None
 
     def split(self):
         """(training, held-out) sequence numbers. Training leaves out sequences without a position that counts."""
         numbers = range(len(self.sequences))
-        return [i for i in numbers if i % HELD_OUT and self.counts(i)], [i for i in numbers if i % HELD_OUT == 0]
+        training = [i for i in numbers if self.held_out(i) is False and self.counts(i)]
+        return training, [i for i in numbers if self.held_out(i)]
 
     def counts(self, i):
         """True if a position of sequence i has a weight in the loss."""
@@ -353,6 +372,9 @@ def main():
     )
     parser.add_argument("--shards", type=int, default=None, help="use only the first N shards (default: all)")
     parser.add_argument(
+        "--writers", nargs="+", choices=WRITERS, default=["target"], help="whose text to train on (other_text.py)"
+    )
+    parser.add_argument(
         "--plain", action="store_true", help="random weights in the blocks instead of the induction circuit"
     )
     parser.add_argument(
@@ -376,7 +398,7 @@ def main():
     gpu = args.device != "cpu"
     workers, worker = args.workers or (1 if gpu else min(4, len(os.sched_getaffinity(0)))), args.worker or 0
     meeting = args.cache.resolve() / "meeting"
-    shards = sorted(args.cache.glob("text-?????.npz"))[: args.shards]
+    shards = find_shards(args.cache, args.writers)[: args.shards]
     file = Gguf(args.target)
     target = file.sha256()
     require_target(shards, target)
@@ -496,6 +518,7 @@ def main():
                 alpha=final[1],
                 agreement=final[2],
                 step_bytes=draft.step_bytes(),
+                writers=args.writers,
                 **boosted,
             )
         )

@@ -1,0 +1,1 @@
+"""Parts of the training of heads, see heads.py."""

@@ -1,0 +1,118 @@
+"""What heads are worth on held-out text: their acceptance and accuracy, and a check of both with the total variation of the laws."""
+
+import torch
+
+RANKS = 10  # ranks of a head whose accuracy is measured
+CHECKED = 256  # positions of each head whose whole laws are compared
+LARGEST_DIFFERENCE = 1e-6
+
+
+def held_out(heads, states, device):
+    """Batches of held-out text, the same ones at each call."""
+    for shard in range(len(states.shards)):
+        yield from states.batches(heads.reads_text, shard, True, 2048, 0, device)
+
+
+@torch.no_grad()
+def measure(heads, states, device, enough=None):
+    """(alpha [heads], accuracy [heads, RANKS]) on held-out sequences, teacher-forced: the tokens before a guess are those of the text.
+    alpha: mean of sum_v min(p, q) over the target's most probable tokens. accuracy: how often the head's token of each rank is the
+    target's best token. `enough`: positions of each head after which to stop."""
+    count = heads.count
+    alpha, hits, seen = torch.zeros(count), torch.zeros(count, RANKS), torch.zeros(count)
+    heads.eval()
+    for batch in held_out(heads, states, device):
+        for i, hidden, place in heads.predictions(batch):
+            (index, p), output = heads.labels(batch, place), heads.output(i)
+            for h, k, w in zip(hidden.split(512), index.split(512), p.split(512)):
+                logits = h @ output.T
+                q = logits.log_softmax(1).gather(1, k).exp()
+                alpha[i] += torch.minimum(q, w).sum().item()
+                hits[i] += (logits.topk(RANKS).indices == k[:, :1]).sum(0).cpu()
+                seen[i] += len(k)
+        if enough is not None and seen.min() >= enough:
+            break
+    heads.train()
+    require_seen(seen)
+    return alpha / seen, hits / seen[:, None]
+
+
+def require_seen(seen):
+    if not seen.all():
+        missing = (seen == 0).nonzero()[:, 0].tolist()
+        raise SystemExit(f"no held-out position has a label for the heads {missing}; write more or longer text")
+
+
+def acceptance(p, q, ids):
+    """The probability [n] that a token drawn from q is accepted: sum_v q min(1, p / q) over the head's tokens. p [n, V]; q [n, R]."""
+    of_head = p if ids is None else p[:, ids]
+    return torch.where(q > 0, q * (of_head / q).clamp(max=1), 0.0).sum(1)
+
+
+def total_variation(p, q, ids):
+    """Half of the sum over all tokens of |p - q|. The head's law is 0 at the tokens that it does not cover."""
+    if ids is not None:
+        q = torch.zeros_like(p).index_copy(1, ids, q)
+    return (p - q).abs().sum(1) / 2
+
+
+@torch.no_grad()
+def check(heads, states, device, enough=CHECKED):
+    """Compares E[alpha] with 1 - E[TV] on held-out positions, by head, in float64 and over all tokens of the target. They are equal if p and
+    q are laws over the same tokens, so a wrong vocabulary map or a row that does not sum to 1 shows here. Returns what the card says.
+    Throws RuntimeError if a head differs by more than LARGEST_DIFFERENCE."""
+    sums, seen = torch.zeros(heads.count, 2, dtype=torch.float64), torch.zeros(heads.count)
+    heads.eval()
+    for batch in held_out(heads, states, device):
+        for i, hidden, place in heads.predictions(batch):
+            left = enough - int(seen[i])
+            if left <= 0:
+                continue
+            features, rows = heads.target_law(batch, place)
+            output, ids = heads.law_output(i)
+            rows, output = rows.double(), output.double()
+            for f, h in zip(features[:left].split(64), hidden[:left].split(64)):
+                p, q = (f.double() @ rows.T).softmax(1), (h.double() @ output.T).softmax(1)
+                sums[i, 0] += acceptance(p, q, ids).sum().item()
+                sums[i, 1] += total_variation(p, q, ids).sum().item()
+                seen[i] += len(f)
+        if seen.min() >= enough:
+            break
+    heads.train()
+    require_seen(seen)
+    alpha, distance = (sums / seen[:, None]).T
+    difference = (alpha + distance - 1).abs().max().item()
+    if not difference <= LARGEST_DIFFERENCE:
+        raise RuntimeError(
+            f"E[alpha] {alpha.tolist()} and 1 - E[TV] {(1 - distance).tolist()} differ by {difference:.3g}, expected at most "
+            f"{LARGEST_DIFFERENCE}: p or q is no law, or the vocabulary map is wrong"
+        )
+    return {
+        "alpha": alpha.tolist(),
+        "total_variation": distance.tolist(),
+        "largest_difference": difference,
+        "positions": [int(n) for n in seen],
+    }
+
+
+@torch.no_grad()
+def moved(heads, states, device, enough=CHECKED):
+    """Mean total variation between the laws of a fine-tuned target as it was and as it is, on held-out positions."""
+    total, seen = 0.0, 0
+    heads.eval()
+    for batch in held_out(heads, states, device):
+        for _ in heads.predictions(batch):
+            pass
+        for place in heads.places[: enough - seen].split(64):
+            total, seen = total + heads.distance(batch, place).sum().item(), seen + len(place)
+        if seen >= enough:
+            break
+    heads.train()
+    return total / seen
+
+
+def report(when, alpha, accuracy):
+    print(
+        f"{when}: held-out alpha by head {[round(a, 3) for a in alpha.tolist()]}, best token right {[round(a, 3) for a in accuracy[:, 0].tolist()]}",
+        flush=True,
+    )
