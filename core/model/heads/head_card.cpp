@@ -22,10 +22,15 @@ constexpr int kMostBlocks = 8, kMostInner = 1 << 17;
 constexpr const char* kOther = "Use the target that this head was trained for.";
 constexpr const char* kWriteCard = "Write the head's card again.";
 
-constexpr std::pair<HeadKind, std::string_view> kKinds[] = {
-    {HeadKind::kBlockwise, "blockwise"},          {HeadKind::kMedusa, "medusa"}, {HeadKind::kHydra, "hydra"},
-    {HeadKind::kMlpSpeculator, "mlp_speculator"}, {HeadKind::kEagle, "eagle"},   {HeadKind::kPass, "pass"},
-    {HeadKind::kBlockDraft, "block_draft"}};
+constexpr std::pair<HeadKind, std::string_view> kKinds[] = {{HeadKind::kBlockwise, "blockwise"},
+                                                            {HeadKind::kMedusa, "medusa"},
+                                                            {HeadKind::kHydra, "hydra"},
+                                                            {HeadKind::kMlpSpeculator, "mlp_speculator"},
+                                                            {HeadKind::kEagle, "eagle"},
+                                                            {HeadKind::kParallelEagle, "parallel_eagle"},
+                                                            {HeadKind::kMtp, "mtp"},
+                                                            {HeadKind::kPass, "pass"},
+                                                            {HeadKind::kBlockDraft, "block_draft"}};
 
 bool is_pickle(const fs::path& file) {
   const std::string extension = file.extension().string();
@@ -103,6 +108,14 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   if (weights.empty() || weights != weights.filename())
     card.refuse("weights", "the name of a safetensors file in the folder of the card", kWriteCard);
   out.weights = folder / weights;
+  if (out.kind == HeadKind::kMtp) {
+    out.mtp = read_mtp_form(card, target);
+    return out;
+  }
+  if (out.kind == HeadKind::kParallelEagle) {
+    out.eagle = read_parallel_eagle_form(card, target);
+    return out;
+  }
   if (out.kind == HeadKind::kEagle) {
     out.eagle = read_eagle_form(card, target);
     if (!out.vocabulary_map.empty() && out.eagle.version == 1) {
@@ -138,17 +151,17 @@ fs::path weights_in(const fs::path& folder, std::initializer_list<const char*> n
                "The folder is incomplete, or the weights are in several files; join them into one."});
 }
 
-/// The config.json of a head of EAGLE describes its one decoder layer, in the form of a Llama model.
+/// The config.json of a head of EAGLE or P-EAGLE describes its decoder layers, in the form of a Llama model.
 HeadCard read_published_eagle_card(const ConfigValues& config, const fs::path& folder, const Model& target) {
   HeadCard out;
-  out.kind = HeadKind::kEagle;
   out.published = true;
   const ModelConfig& of = target.config();
   require_number(config, "vocab_size", of.vocab, of.tokens(), target);
   out.eagle = read_published_eagle(config, target);
-  if (out.eagle.version == 3 && config.integer("draft_vocab_size", 1, INT32_MAX) != of.vocab &&
-      config.integer("draft_vocab_size", 1, INT32_MAX) != of.tokens())
-    out.vocabulary_map = "d2t";
+  out.kind = out.eagle.parallel > 0 ? HeadKind::kParallelEagle : HeadKind::kEagle;
+  // Without the key, the output head has a row for each token.
+  const int rows = config.integer_or("draft_vocab_size", of.vocab, 1, INT32_MAX);
+  if (out.eagle.version == 3 && rows != of.vocab && rows != of.tokens()) out.vocabulary_map = "d2t";
   out.weights = weights_in(folder, {"model.safetensors"});
   return out;
 }
@@ -158,7 +171,12 @@ HeadCard read_published(const ConfigValues& config, const fs::path& folder, Head
                         const Model& target) {
   const bool other = config.has("medusa_num_heads") || config.has("hydra_num_heads") ||
                      config.has("n_predict") || config.has("dflash_config");
-  if (wanted == HeadKind::kEagle && !other) return read_published_eagle_card(config, folder, target);
+  if (wanted == HeadKind::kMtp && !other) {
+    throw Error({config.where(), "a config.json", "a head.json, because modules of a checkpoint need a card",
+                 "scripts/models/convert_head.py takes the modules out of a checkpoint."});
+  }
+  if ((wanted == HeadKind::kEagle || wanted == HeadKind::kParallelEagle) && !other)
+    return read_published_eagle_card(config, folder, target);
   HeadCard out;
   out.published = true;
   if (config.has("dflash_config")) {
