@@ -7,7 +7,9 @@ attention (zankner/Hydra), the MLP speculator (foundation-model-stack/fms-extras
 own config.json and file name. All heads are for the tiny target tests/golden/families/llama, whose embedding Hydra and EAGLE read. bf16
 holds all weights exactly. A head of EAGLE reads a text of POSITIONS states, and then drafts two chains below it from its own features.
 tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. Two more folders have a block draft in the layout of
-DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout; block_oracle_test.cpp compares them.
+DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout; block_oracle_test.cpp compares them. Three
+folders have modules for multi-token prediction in the order of DeepSeek-V3 and in that of MiMo, and a head of P-EAGLE in the layout
+that vLLM reads; module_oracle_test.cpp compares them.
 --check writes nothing and exits 1 if a golden file differs by more than rounding.
 """
 
@@ -390,7 +392,127 @@ def make_pass(target):
     return golden, PASS, "head.safetensors", {"look_ahead.weight": lookahead}
 
 
-SPECIAL = {"block_draft": make_block, "pass": make_pass}
+class MtpModules(nn.Module):
+    """Modules for multi-token prediction: two norms, a projection, a decoder layer and the norm before the output head."""
+
+    def __init__(self, decoders, width, eps, normed):
+        super().__init__()
+        self.normed = normed  # state first, and outputs are passed on after their norm
+        self.layers = nn.ModuleList(decoder.layers[0] for decoder in decoders)
+        for decoder, layer in zip(decoders, self.layers):
+            decoder.norm = nn.Identity()
+            for name in ("enorm", "hnorm"):
+                setattr(layer, name, nn.RMSNorm(width, eps))
+            layer.eh_proj = nn.Linear(2 * width, width, bias=False)
+            layer.shared_head = nn.ModuleDict({"norm": nn.RMSNorm(width, eps)})
+        object.__setattr__(self, "decoders", decoders)  # no modules of their own: their layers are in the file already
+
+    def forward(self, k, states, embedded):
+        layer = self.layers[k]
+        inputs = [layer.enorm(embedded), layer.hnorm(states)]
+        x = layer.eh_proj(torch.cat(inputs[::-1] if self.normed else inputs, dim=-1))
+        x = self.decoders[k](inputs_embeds=x[None]).last_hidden_state[0]
+        return layer.shared_head["norm"](x) if self.normed else x
+
+    def logits(self, k, outputs, target):
+        return target.get_output_embeddings()(outputs if self.normed else self.layers[k].shared_head["norm"](outputs))
+
+
+def mtp_card(shape):
+    target = {"name": "tiny", "hidden": 32, "layers": 2, "vocab": 112}
+    return {"format": "speclab head 1", "kind": "mtp", "weights": "head.safetensors", "target": target, "shape": shape}
+
+
+def make_mtp(target):
+    """Two modules, as in DeepSeek-V3, on a text of POSITIONS states. Each module reads the token after the one before it."""
+    config, embed = target.config, target.get_input_embeddings()
+    decoders = [transformers.LlamaModel(one_layer(config)) for _ in range(2)]
+    modules = MtpModules(decoders, config.hidden_size, config.rms_norm_eps, normed=False).eval()
+    randomise(modules)
+    states = torch.randn(POSITIONS, config.hidden_size).bfloat16().float()
+    tokens = torch.randint(config.vocab_size, (POSITIONS + 1,))
+    with torch.inference_mode():
+        outputs, logits = states, []
+        for k in range(2):
+            outputs = modules(k, outputs, embed(tokens[k : k + POSITIONS]))
+            logits.append(modules.logits(k, outputs, target))
+    golden = {"states": states.tolist(), "tokens": tokens.tolist(), "logits": rounded(logits)}
+    return golden, mtp_card({"modules": 2}), "head.safetensors", tensors_of(modules, "")
+
+
+MTP_LAYER = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 40,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 20000.0,
+    "attention_bias": True,
+}
+
+
+def make_mtp_normed(target):
+    """One module in the order of MiMo, with the layer of Qwen3. It reads a text, and then one token on its own output."""
+    config, embed = target.config, target.get_input_embeddings()
+    layer = transformers.Qwen3Config(hidden_size=config.hidden_size, num_hidden_layers=1, vocab_size=4, **MTP_LAYER)
+    modules = MtpModules(
+        [transformers.Qwen3Model(layer)], config.hidden_size, MTP_LAYER["rms_norm_eps"], normed=True
+    ).eval()
+    randomise(modules)
+    states = torch.randn(POSITIONS, config.hidden_size).bfloat16().float()
+    tokens = torch.randint(config.vocab_size, (POSITIONS + 1,))
+    with torch.inference_mode():
+        outputs = modules(0, states, embed(tokens[:POSITIONS]))
+        longer = modules(0, torch.cat((states, outputs[-1:])), embed(tokens))
+        logits = [modules.logits(0, rows, target) for rows in (outputs, longer[-1:])]
+    golden = {"states": states.tolist(), "tokens": tokens.tolist(), "logits": rounded(logits)}
+    shape = {"modules": 1, "first": "state", "passes_on": "normed", "layer": {**MTP_LAYER, "qk_norm": True}}
+    return golden, mtp_card(shape), "head.safetensors", tensors_of(modules, "")
+
+
+class ParallelEagle(Eagle3):
+    """A head of EAGLE-3 with a second layer, an embedding of its own, and the state that stands at masked places."""
+
+    def __init__(self, config, rows):
+        super().__init__(config, rows)
+        decoder = transformers.LlamaModel(one_layer(config))
+        decoder.norm = nn.Identity()
+        self.layers = nn.ModuleList([self.midlayer, *decoder.layers])
+        del self.midlayer
+        object.__setattr__(self, "decoder", decoder)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.mask_hidden = nn.Parameter(torch.zeros(1, 3 * config.hidden_size))
+
+    def forward(self, features, tokens):
+        x = self.layers[0](self.embed_tokens(tokens), features)
+        return self.decoder(inputs_embeds=x[None]).last_hidden_state[0]
+
+
+PARALLEL = {**LLAMA, "num_hidden_layers": 2, "draft_vocab_size": 40, "ptd_token_id": 111, "para_num": 4}
+
+
+def make_parallel_eagle(target):
+    """Logits of the last of POSITIONS pairs and of the masks after it."""
+    head = ParallelEagle(target.config, PARALLEL["draft_vocab_size"]).eval()
+    randomise(head)
+    states = torch.randn(POSITIONS, 3 * target.config.hidden_size).bfloat16().float()
+    tokens = torch.randint(target.config.vocab_size, (POSITIONS,))
+    masks = PARALLEL["para_num"] - 1
+    with torch.inference_mode():
+        features = head.features(torch.cat((states, head.mask_hidden.expand(masks, -1))))
+        read = torch.cat((tokens, torch.full((masks,), PARALLEL["ptd_token_id"])))
+        logits = head.logits(head(features, read)[-masks - 1 :], target)
+    golden = {"states": states.tolist(), "tokens": tokens.tolist(), "logits": rounded([logits])}
+    return golden, PARALLEL, "model.safetensors", tensors_of(head, "")
+
+
+SPECIAL = {
+    "block_draft": make_block,
+    "pass": make_pass,
+    "mtp": make_mtp,
+    "mtp_normed": make_mtp_normed,
+    "parallel_eagle": make_parallel_eagle,
+}
 
 
 def randomise(module):

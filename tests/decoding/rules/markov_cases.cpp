@@ -43,10 +43,11 @@ std::string some_ngrams() {
 }
 
 /// Random heads for the chains: the state after a token is the token, as a one-hot vector.
-std::string some_head(const std::string& kind) {
-  const std::string path = file(kind);
+std::string some_head(const std::string& kind, int blocks = 1) {
+  const std::string path = file(kind + std::to_string(blocks));
   if (!std::filesystem::exists(path))
-    write_random_head(path, kind, random_markov(kVocab, 11, 1.5)->config(), {.heads = 2, .inner = 4});
+    write_random_head(path, kind, random_markov(kVocab, 11, 1.5)->config(),
+                      {.heads = 2, .blocks = blocks, .inner = 4});
   return path;
 }
 
@@ -282,7 +283,28 @@ std::vector<Case> small_cases() {
                      "eagle", {{"shape", "fixed"}, {"widths", {2, 1}}, {"children", "without_replacement"}}),
                  .patient = false,
                  .divides = false});
+  all.push_back(
+      of_chains({.name = "one module for all tokens, drawn",
+                 .strategy = heads("mtp", {{"widths", {1, 1}}, {"children", "without_replacement"}}),
+                 .patient = false,
+                 .divides = false}));
+  all.push_back(
+      {.name = "one module for each token, a drawn tree",
+       .strategy = choose(
+           "mtp", {{"head", some_head("mtp", 2)}, {"widths", {2, 1}}, {"children", "without_replacement"}}),
+       .patient = false,
+       .divides = false});
   // Each guess has a law of its own, whatever was drawn before it: q is the product of these laws.
+  all.push_back(of_chains(
+      {.name = "masks, drawn",
+       .strategy = heads("parallel_eagle", {{"widths", {1, 1}}, {"children", "without_replacement"}}),
+       .patient = false,
+       .divides = false}));
+  all.push_back(
+      {.name = "masks, a drawn tree",
+       .strategy = heads("parallel_eagle", {{"widths", {2, 1}}, {"children", "without_replacement"}}),
+       .patient = false,
+       .divides = false});
   all.push_back(
       of_chains({.name = "block, drawn",
                  .strategy = heads("block_draft", {{"widths", {1, 1}}, {"children", "without_replacement"}}),

@@ -59,6 +59,8 @@ ALLOWED = {
     ("core/model/heads/head_card.cpp", "hydra"),
     ("core/model/heads/head_card.cpp", "mlp_speculator"),
     ("core/model/heads/head_card.cpp", "eagle"),
+    ("core/model/heads/head_card.cpp", "parallel_eagle"),
+    ("core/model/heads/head_card.cpp", "mtp"),
     ("core/model/heads/head_card.cpp", "pass"),
     ("core/model/heads/head_card.cpp", "block_draft"),
 }
