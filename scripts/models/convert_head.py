@@ -129,6 +129,8 @@ def kind_of(config):
             return kind, read
     if "dflash_config" in config:
         fail("a DFlash draft: save its tensors as model.safetensors beside config.json; it needs no card")
+    if "k_mask" in config:
+        fail("a head of Falcon: published ones are not read, see core/model/heads/falcon/falcon_head.h")
     if "ptd_token_id" in config:
         fail("a head of P-EAGLE: save its tensors as model.safetensors beside config.json; it needs no card")
     if "num_attention_heads" in config:

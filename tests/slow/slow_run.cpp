@@ -50,8 +50,8 @@ void make_heads(const fs::path& folder, const std::vector<std::string>& texts) {
   for (std::size_t i = 0; i < order.size() && i < 64; ++i) shape.ids.push_back(order[i].second);
   std::sort(shape.ids.begin(), shape.ids.end());
   shape.version = 3;
-  for (const char* kind :
-       {"medusa", "hydra", "mlp_speculator", "eagle", "parallel_eagle", "mtp", "block_draft", "pass"}) {
+  for (const char* kind : {"medusa", "hydra", "mlp_speculator", "eagle", "parallel_eagle", "mtp", "falcon",
+                           "block_draft", "pass"}) {
     shape.prefix = std::string(kind) == "hydra";
     if (std::string(kind) == "pass") shape.ids.clear();  // it has the output head of the target
     write_random_head(folder / kind, kind, target.config(), shape);

@@ -29,6 +29,7 @@ constexpr std::pair<HeadKind, std::string_view> kKinds[] = {{HeadKind::kBlockwis
                                                             {HeadKind::kEagle, "eagle"},
                                                             {HeadKind::kParallelEagle, "parallel_eagle"},
                                                             {HeadKind::kMtp, "mtp"},
+                                                            {HeadKind::kFalcon, "falcon"},
                                                             {HeadKind::kPass, "pass"},
                                                             {HeadKind::kBlockDraft, "block_draft"}};
 
@@ -108,6 +109,10 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   if (weights.empty() || weights != weights.filename())
     card.refuse("weights", "the name of a safetensors file in the folder of the card", kWriteCard);
   out.weights = folder / weights;
+  if (out.kind == HeadKind::kFalcon) {
+    out.falcon = read_falcon_form(card, target);
+    return out;
+  }
   if (out.kind == HeadKind::kMtp) {
     out.mtp = read_mtp_form(card, target);
     return out;
@@ -175,6 +180,9 @@ HeadCard read_published(const ConfigValues& config, const fs::path& folder, Head
     throw Error({config.where(), "a config.json", "a head.json, because modules of a checkpoint need a card",
                  "scripts/models/convert_head.py takes the modules out of a checkpoint."});
   }
+  if (wanted == HeadKind::kFalcon && !other)
+    throw Error({config.where(), "a config.json", "a head.json, the card of this project",
+                 "The published heads of Falcon are not read."});
   if ((wanted == HeadKind::kEagle || wanted == HeadKind::kParallelEagle) && !other)
     return read_published_eagle_card(config, folder, target);
   HeadCard out;

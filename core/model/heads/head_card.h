@@ -7,6 +7,7 @@
 
 #include "core/model/heads/block_form.h"
 #include "core/model/heads/eagle_form.h"
+#include "core/model/heads/falcon/falcon_form.h"
 #include "core/model/heads/index_paths.h"
 #include "core/model/heads/mtp_form.h"
 #include "core/model/net/model.h"
@@ -23,6 +24,7 @@ enum class HeadKind : std::uint8_t {
   kEagle,          ///< EagleHead (eagle_head.h)
   kParallelEagle,  ///< ParallelEagleHead (parallel_eagle_head.h)
   kMtp,            ///< MtpHead (mtp_head.h)
+  kFalcon,         ///< FalconHead (falcon/falcon_head.h)
   kPass,           ///< PassEmbeddings (pass_embeddings.h)
   kBlockDraft,     ///< BlockHead (block_head.h)
 };
@@ -47,8 +49,8 @@ std::string_view to_string(HeadKind kind);
 /// - "shape": "heads", and by kind "blocks" (Medusa, Hydra: residual blocks of a head; default 1),
 ///   "prefix_attention" (Hydra), "inner" (MLP speculator, blockwise), "tied" and "scale_input" (MLP
 ///   speculator). PaSS: "heads" is the number of look-ahead embeddings. EAGLE, P-EAGLE, modules for
-///   multi-token prediction and block drafts have other members, see read_eagle_form(),
-///   read_parallel_eagle_form(), read_mtp_form() and read_block_form().
+///   multi-token prediction, Falcon and block drafts have other members, see read_eagle_form(),
+///   read_parallel_eagle_form(), read_mtp_form(), read_falcon_form() and read_block_form().
 /// - "training" tells people about the data and the training. It is not read.
 ///
 /// The tensors have the names of the published code, see the classes of the kinds. Without head.json, the
@@ -69,6 +71,7 @@ struct HeadCard {
   IndexPaths tree;             ///< empty: none
   EagleForm eagle;             ///< EAGLE, P-EAGLE; the members from `tap` to `scale_input` then say nothing
   MtpForm mtp;                 ///< modules for multi-token prediction; these members then say nothing either
+  FalconForm falcon;           ///< Falcon; these members then say nothing either
   BlockForm block;             ///< of a block draft; `heads` is then the number of masked positions
 };
 

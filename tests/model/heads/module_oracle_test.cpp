@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/model/heads/falcon/falcon_head.h"
 #include "core/model/heads/mtp_head.h"
 #include "core/model/heads/parallel_eagle_head.h"
 #include "core/model/net/session.h"
@@ -16,9 +17,9 @@
 #include "tests/model/heads/golden_logits.h"
 #include "tests/model/net/family_logits.h"
 
-// Modules for multi-token prediction, and a head of P-EAGLE in the layout that vLLM reads, against PyTorch in
-// float32 (scripts/oracle/heads.py wrote the folders): within 1e-4 of the largest logit on the CPU. The
-// simulated GPU rounds inputs of linear layers to bf16, so it is within 6e-2.
+// Modules for multi-token prediction, a head of P-EAGLE in the layout that vLLM reads, and one of Falcon,
+// against PyTorch in float32 (scripts/oracle/heads.py wrote the folders): within 1e-4 of the largest logit on
+// the CPU. The simulated GPU rounds inputs of linear layers to bf16, so it is within 6e-2.
 
 namespace speclab::module_oracle_test {
 namespace {
@@ -122,6 +123,34 @@ TEST_P(ModuleOracle, MasksEqualPyTorch) {
   head.draft(*run_, *session, states_.data(), tokens_, 4, logits);
   expect_golden(0, logits);
   EXPECT_EQ(session->length(), count_);
+}
+
+TEST_P(ModuleOracle, BlocksOfFalconEqualPyTorch) {
+  load("falcon");
+  FalconHead head(read_head_card(folder_, HeadKind::kFalcon, *target_), target_, 16, 3);
+  ASSERT_EQ(head.block(), 2);
+  FalconHead::Context context;
+  head.clear(*run_, context);
+  head.extend(*run_, context, states_.data(), tokens_);
+  ASSERT_EQ(context.length(), count_);
+  FalconHead::Level first, below;
+  HeadRows logits, of_block;
+  head.first(*run_, context, first);
+  head.logits(*run_, first.outputs, logits);
+  expect_golden(0, logits);
+  std::vector<Token> drafted;
+  for (const auto& block : golden_["drafted"]) {
+    const auto tokens = block.get<std::vector<Token>>();
+    drafted.insert(drafted.end(), tokens.begin(), tokens.end());
+  }
+  const std::vector<std::int32_t> parents{0, 0};
+  head.next(*run_, context, first, parents, drafted, below);
+  head.logits(*run_, below.outputs, logits);
+  for (std::int32_t block = 0; block < 2; ++block) {
+    const std::vector<std::int32_t> rows{2 * block, 2 * block + 1};
+    run_->select(logits, rows, of_block);
+    expect_golden(static_cast<std::size_t>(block) + 1, of_block);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, ModuleOracle, testing::Values("f32", "host-simt"), [](const auto& info) {

@@ -85,6 +85,8 @@ class Cards(unittest.TestCase):
             self.card({"architectures": []}, {})
         with self.assertRaisesRegex(SystemExit, "a DFlash draft"):
             self.card({"dflash_config": {}, "num_attention_heads": 4}, {"fc.weight": (8, 16)})
+        with self.assertRaisesRegex(SystemExit, "a head of Falcon"):
+            self.card({"k_mask": 2, "num_attention_heads": 4}, {"lstm.weight_ih_l0": (32, 16)})
         with self.assertRaisesRegex(SystemExit, "a head of P-EAGLE"):
             self.card({"ptd_token_id": 3, "num_attention_heads": 4}, {"fc.weight": (8, 24)})
 

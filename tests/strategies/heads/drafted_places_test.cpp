@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/model/heads/block_head.h"
+#include "core/model/heads/falcon/falcon_head.h"
 #include "core/model/heads/mtp_head.h"
 #include "core/model/heads/parallel_eagle_head.h"
 #include "core/model/heads/pass_embeddings.h"
@@ -14,9 +15,9 @@
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/model/heads/random_heads.h"
 
-// PaSS, P-EAGLE and block drafts guess all places of a draft in one forward, and modules for multi-token
-// prediction guess one place after the other. The token at each place is the best token of the row of this
-// place, computed here without the strategy.
+// PaSS, P-EAGLE and block drafts guess all places of a draft in one forward, Falcon guesses several places in
+// one, and modules for multi-token prediction guess one place after the other. The token at each place is the
+// best token of the row of this place, computed here without the strategy.
 
 namespace speclab::drafted_places_test {
 namespace {
@@ -121,6 +122,34 @@ TEST_F(DraftedPlaces, OfMasks) {
   head.draft(run_, *session, states.data(), std::vector<Token>{2, 3, pending_}, kPlaces, rows);
   std::vector<float> logits = row_space();
   run_.get(rows, logits.data());
+  expect_best(drafted, logits);
+}
+
+// A block of two tokens comes from the newest two positions, and the next one from the drafted tokens.
+TEST_F(DraftedPlaces, OfBlocksInOrder) {
+  FalconHead head(write("falcon", HeadKind::kFalcon, {.heads = 2, .seed = 1}), target_, 32, 2);
+  const std::vector<Token> drafted = draft("falcon");
+  ASSERT_EQ(drafted.size(), static_cast<std::size_t>(kPlaces));
+  const std::vector<int> layers{kFinalNorm};
+  FalconHead::Context context;
+  head.clear(run_, context);
+  const std::vector<Token> after{2, 3, pending_};
+  const PromptTaps taps{
+      layers, [&](const PromptStates& chunk) { head.extend(run_, context, chunk.layers[0], after); }};
+  target_->open(32, 8)->prefill(prompt_, nullptr, &taps);
+  ASSERT_EQ(context.length(), 3);
+  FalconHead::Level first, second;
+  HeadRows rows;
+  head.first(run_, context, first);
+  const std::vector<std::int32_t> parents{0};
+  head.next(run_, context, first, parents, TokenSpan(drafted).first(2), second);
+  std::vector<float> logits, of_block(2 * static_cast<std::size_t>(head.rows()));
+  for (const FalconHead::Level* level : {&first, &second}) {
+    head.logits(run_, level->outputs, rows);
+    run_.get(rows, of_block.data());
+    logits.insert(logits.end(), of_block.begin(), of_block.end());
+  }
+  logits.resize(row_space().size());  // the last token of the second block is not drafted
   expect_best(drafted, logits);
 }
 
