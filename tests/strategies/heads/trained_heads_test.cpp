@@ -211,9 +211,9 @@ TEST_F(HeadStrategies, MedusaDraftsACartesianTree) {
   EXPECT_GE(drafted[2].confidence, drafted[3].confidence);
 }
 
-// So do a block draft, P-EAGLE and PaSS, whose guesses do not know each other either.
+// So do a block draft, P-EAGLE, a block of Falcon and PaSS, whose guesses do not know each other either.
 TEST_F(HeadStrategies, GuessesOfOneForwardAreACartesianTree) {
-  for (const char* kind : {"block_draft", "parallel_eagle", "pass"}) {
+  for (const char* kind : {"block_draft", "parallel_eagle", "falcon", "pass"}) {
     const Decode decode{
         .target = target,
         .strategy = choose(kind, {{"head", head(kind)}, {"widths", {2, 3}}, {"children", "best"}}),
