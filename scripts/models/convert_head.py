@@ -2,11 +2,17 @@
 """Converts a trained head of PyTorch to the format that the engine reads: head.safetensors and its card head.json.
 
     scripts/models/convert_head.py FOLDER OUT --layers N
+    scripts/models/convert_head.py CHECKPOINT OUT
 
 FOLDER is a published head of Medusa, Hydra, EAGLE, EAGLE-3 or an MLP speculator: config.json and one .pt, .pth or .bin
 file of weights. --layers is the number of layers of the target, which these files do not contain. A file of PyTorch is
 a pickle and may contain code. It is read with weights_only=True, so a file with anything but tensors is refused and
-nothing of it runs. Needs torch and safetensors (scripts/train/requirements.txt). The card is described in
+nothing of it runs.
+
+CHECKPOINT is a model with modules for multi-token prediction: config.json and safetensors. The script takes the modules
+out (scripts/models/mtp_modules.py says which ones).
+
+Needs torch and safetensors (scripts/train/requirements.txt). The card is described in
 core/model/heads/head_card.h.
 """
 
@@ -15,6 +21,8 @@ import json
 import pathlib
 import pickle
 import sys
+
+import mtp_modules
 
 
 def fail(message):
@@ -125,6 +133,10 @@ def kind_of(config):
             return kind, read
     if "dflash_config" in config:
         fail("a DFlash draft: save its tensors as model.safetensors beside config.json; it needs no card")
+    if "k_mask" in config:
+        fail("a head of Falcon: published ones are not read, see core/model/heads/falcon/falcon_head.h")
+    if "ptd_token_id" in config:
+        fail("a head of P-EAGLE: save its tensors as model.safetensors beside config.json; it needs no card")
     if "num_attention_heads" in config:
         return "eagle", eagle
     fail("config.json has neither medusa_num_heads, hydra_num_heads, n_predict nor num_attention_heads")
@@ -184,31 +196,52 @@ def load(file):
     return tensors, state.get("d2t")
 
 
+def write(out, card, tensors):
+    from safetensors.torch import save_file
+
+    out.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, out / card["weights"], metadata={"format": "pt"})
+    (out / "head.json").write_text(json.dumps(card, indent=1) + "\n")
+
+
+def convert_modules(folder, out, config, layers):
+    """Takes the modules for multi-token prediction out of a checkpoint."""
+    if layers not in (None, config.get("num_hidden_layers")):
+        fail(f"--layers {layers}, but the checkpoint has {config.get('num_hidden_layers')} layers")
+    try:
+        card, tensors = mtp_modules.read(folder, config)
+    except ValueError as error:
+        fail(error)
+    write(out, card, tensors)
+    print(f"{out}: mtp, modules: {card['shape']['modules']}")
+
+
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", type=pathlib.Path)
     arguments.add_argument("out", type=pathlib.Path)
-    arguments.add_argument("--layers", type=int, required=True, help="number of layers of the target")
+    arguments.add_argument("--layers", type=int, help="number of layers of the target, for a head; needed")
     options = arguments.parse_args()
     config_file = options.folder / "config.json"
     if not config_file.exists():
         fail(f"{config_file} is missing")
     config = json.loads(config_file.read_text())
+    if mtp_modules.has_modules(config):
+        convert_modules(options.folder, options.out, config, options.layers)
+        return
+    if options.layers is None:
+        fail("--layers is missing, the number of layers of the target")
     file = weights_in(options.folder)
     tensors, offsets = load(file)
     card = card_of(config, {name: tuple(t.shape) for name, t in tensors.items()}, options.layers, file.name)
-    import torch
-    from safetensors.torch import save_file
-
     if "vocabulary_map" in card:
+        import torch
+
         if offsets is None:
             fail("no tensor d2t, the tokens of the reduced output head")
         ids = draft_vocabulary(offsets.tolist())
         tensors[card["vocabulary_map"]] = torch.tensor(ids, dtype=torch.int32)
-
-    options.out.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, options.out / card["weights"], metadata={"format": "pt"})
-    (options.out / "head.json").write_text(json.dumps(card, indent=1) + "\n")
+    write(options.out, card, tensors)
     print(f"{options.out}: {card['kind']}, {card['shape'].get('heads', 1)} heads")
 
 

@@ -9,7 +9,9 @@ tests/golden/families/llama, whose embedding Hydra and EAGLE read. bf16 holds al
 a text of POSITIONS states. Then it drafts two chains after the text from its own features.
 tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. Two more folders have a block draft in
 the layout of DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout;
-block_oracle_test.cpp compares them. --check writes nothing and exits 1 if a golden file differs by more than rounding.
+block_oracle_test.cpp compares them. Four
+folders have modules for multi-token prediction in the order of DeepSeek-V3 and in that of MiMo, a head of P-EAGLE in the
+layout that vLLM reads, and a head of Falcon in a layout of this project; module_oracle_test.cpp compares them. --check writes nothing and exits 1 if a golden file differs by more than rounding.
 """
 
 import argparse
@@ -391,7 +393,205 @@ def make_pass(target):
     return golden, PASS, "head.safetensors", {"look_ahead.weight": lookahead}
 
 
-SPECIAL = {"block_draft": make_block, "pass": make_pass}
+class MtpModules(nn.Module):
+    """Modules for multi-token prediction: two norms, a projection, a decoder layer and the norm before the output head."""
+
+    def __init__(self, decoders, width, eps, normed):
+        super().__init__()
+        self.normed = normed  # state first, and outputs are passed on after their norm
+        self.layers = nn.ModuleList(decoder.layers[0] for decoder in decoders)
+        for decoder, layer in zip(decoders, self.layers):
+            decoder.norm = nn.Identity()
+            for name in ("enorm", "hnorm"):
+                setattr(layer, name, nn.RMSNorm(width, eps))
+            layer.eh_proj = nn.Linear(2 * width, width, bias=False)
+            layer.shared_head = nn.ModuleDict({"norm": nn.RMSNorm(width, eps)})
+        object.__setattr__(self, "decoders", decoders)  # no modules of their own: their layers are in the file already
+
+    def forward(self, k, states, embedded):
+        layer = self.layers[k]
+        inputs = [layer.enorm(embedded), layer.hnorm(states)]
+        x = layer.eh_proj(torch.cat(inputs[::-1] if self.normed else inputs, dim=-1))
+        x = self.decoders[k](inputs_embeds=x[None]).last_hidden_state[0]
+        return layer.shared_head["norm"](x) if self.normed else x
+
+    def logits(self, k, outputs, target):
+        return target.get_output_embeddings()(outputs if self.normed else self.layers[k].shared_head["norm"](outputs))
+
+
+def own_card(kind, shape):
+    target = {"name": "tiny", "hidden": 32, "layers": 2, "vocab": 112}
+    return {"format": "speclab head 1", "kind": kind, "weights": "head.safetensors", "target": target, "shape": shape}
+
+
+def make_mtp(target):
+    """Two modules, as in DeepSeek-V3, on a text of POSITIONS states. Each module reads the token after the one before it."""
+    config, embed = target.config, target.get_input_embeddings()
+    decoders = [transformers.LlamaModel(one_layer(config)) for _ in range(2)]
+    modules = MtpModules(decoders, config.hidden_size, config.rms_norm_eps, normed=False).eval()
+    randomise(modules)
+    states = torch.randn(POSITIONS, config.hidden_size).bfloat16().float()
+    tokens = torch.randint(config.vocab_size, (POSITIONS + 1,))
+    with torch.inference_mode():
+        outputs, logits = states, []
+        for k in range(2):
+            outputs = modules(k, outputs, embed(tokens[k : k + POSITIONS]))
+            logits.append(modules.logits(k, outputs, target))
+    golden = {"states": states.tolist(), "tokens": tokens.tolist(), "logits": rounded(logits)}
+    return golden, own_card("mtp", {"modules": 2}), "head.safetensors", tensors_of(modules, "")
+
+
+MTP_LAYER = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 40,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 20000.0,
+    "attention_bias": True,
+}
+
+
+def make_mtp_normed(target):
+    """One module in the order of MiMo, with the layer of Qwen3. It reads a text, and then one token on its own output."""
+    config, embed = target.config, target.get_input_embeddings()
+    layer = transformers.Qwen3Config(hidden_size=config.hidden_size, num_hidden_layers=1, vocab_size=4, **MTP_LAYER)
+    modules = MtpModules(
+        [transformers.Qwen3Model(layer)], config.hidden_size, MTP_LAYER["rms_norm_eps"], normed=True
+    ).eval()
+    randomise(modules)
+    states = torch.randn(POSITIONS, config.hidden_size).bfloat16().float()
+    tokens = torch.randint(config.vocab_size, (POSITIONS + 1,))
+    with torch.inference_mode():
+        outputs = modules(0, states, embed(tokens[:POSITIONS]))
+        longer = modules(0, torch.cat((states, outputs[-1:])), embed(tokens))
+        logits = [modules.logits(0, rows, target) for rows in (outputs, longer[-1:])]
+    golden = {"states": states.tolist(), "tokens": tokens.tolist(), "logits": rounded(logits)}
+    shape = {"modules": 1, "first": "state", "passes_on": "normed", "layer": {**MTP_LAYER, "qk_norm": True}}
+    return golden, own_card("mtp", shape), "head.safetensors", tensors_of(modules, "")
+
+
+class ParallelEagle(Eagle3):
+    """A head of EAGLE-3 with a second layer, an embedding of its own, and the state that stands at masked places."""
+
+    def __init__(self, config, rows):
+        super().__init__(config, rows)
+        decoder = transformers.LlamaModel(one_layer(config))
+        decoder.norm = nn.Identity()
+        self.layers = nn.ModuleList([self.midlayer, *decoder.layers])
+        del self.midlayer
+        object.__setattr__(self, "decoder", decoder)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.mask_hidden = nn.Parameter(torch.zeros(1, 3 * config.hidden_size))
+
+    def forward(self, features, tokens):
+        x = self.layers[0](self.embed_tokens(tokens), features)
+        return self.decoder(inputs_embeds=x[None]).last_hidden_state[0]
+
+
+PARALLEL = {**LLAMA, "num_hidden_layers": 2, "draft_vocab_size": 40, "ptd_token_id": 111, "para_num": 4}
+
+
+def make_parallel_eagle(target):
+    """Logits of the last of POSITIONS pairs and of the masks after it."""
+    head = ParallelEagle(target.config, PARALLEL["draft_vocab_size"]).eval()
+    randomise(head)
+    states = torch.randn(POSITIONS, 3 * target.config.hidden_size).bfloat16().float()
+    tokens = torch.randint(target.config.vocab_size, (POSITIONS,))
+    masks = PARALLEL["para_num"] - 1
+    with torch.inference_mode():
+        features = head.features(torch.cat((states, head.mask_hidden.expand(masks, -1))))
+        read = torch.cat((tokens, torch.full((masks,), PARALLEL["ptd_token_id"])))
+        logits = head.logits(head(features, read)[-masks - 1 :], target)
+    golden = {"states": states.tolist(), "tokens": tokens.tolist(), "logits": rounded([logits])}
+    return golden, PARALLEL, "model.safetensors", tensors_of(head, "")
+
+
+FALCON_LAYER = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 40,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+}
+FALCON_BLOCK = 2
+
+
+class Falcon(nn.Module):
+    """An LSTM over pairs, and the decoder layer of EAGLE with a mask of its own; outputs of FALCON_BLOCK positions at a time."""
+
+    def __init__(self, width):
+        super().__init__()
+        config = transformers.LlamaConfig(hidden_size=width, num_hidden_layers=1, vocab_size=4, **FALCON_LAYER)
+        config._attn_implementation = "eager"
+        self.lstm = nn.LSTM(2 * width, width, num_layers=2, batch_first=True)
+        decoder = transformers.LlamaModel(config)
+        decoder.layers[0].input_layernorm = nn.Identity()
+        self.layers = decoder.layers
+        object.__setattr__(self, "rotary", decoder.rotary_emb)  # it has no weights
+
+    def forward(self, features, embedded, visible):
+        x = self.lstm(torch.cat((embedded, features), dim=-1)[None])[0]
+        mask = torch.zeros(visible.shape).masked_fill(~visible, float("-inf"))[None, None]
+        rotation = self.rotary(x, torch.arange(x.shape[1])[None])
+        y = self.layers[0](x, attention_mask=mask, position_embeddings=rotation)
+        return (y[0] if isinstance(y, tuple) else y).reshape(x.shape[1], -1)
+
+
+def falcon_tensors(head):
+    """The tensors with the names of LstmLayers: one matrix for each gate, over the input and the output before it."""
+    tensors = {name: value for name, value in tensors_of(head, "").items() if not name.startswith("lstm.")}
+    for layer in range(2):
+        parts = [getattr(head.lstm, f"{kind}_l{layer}").detach() for kind in ("weight_ih", "weight_hh", "bias_ih")]
+        for gate, w, u, b in zip("ifgo", *(part.chunk(4) for part in parts)):
+            tensors[f"lstm.{layer}.{gate}.weight"] = torch.cat((w, u), dim=1).contiguous()
+            tensors[f"lstm.{layer}.{gate}.bias"] = b.clone().contiguous()
+    return tensors
+
+
+def make_falcon(target):
+    """The first block after a text of POSITIONS pairs, and the blocks below it for two drafted pairs of tokens."""
+    embed, k = target.get_input_embeddings(), FALCON_BLOCK
+    head = Falcon(target.config.hidden_size).eval()
+    randomise(head)
+    for layer in range(2):
+        getattr(head.lstm, f"bias_hh_l{layer}").data.zero_()  # the file has the sum of both
+    states = torch.randn(POSITIONS, target.config.hidden_size).bfloat16().float()
+    tokens, drafted = torch.randint(target.config.vocab_size, (POSITIONS,)), torch.randint(112, (2, k))
+
+    def visible(length):
+        """Every position sees those before it, and a block of k from the end of the text on sees itself."""
+        seen = torch.ones(length, length).tril().bool()
+        for first in range(POSITIONS - k, length, k):
+            seen[first : first + k, first : first + k] = True
+        return seen
+
+    with torch.inference_mode():
+        outputs = head(states, embed(tokens), visible(POSITIONS))[-k:]
+        logits = [target.get_output_embeddings()(outputs)]
+        for block in drafted:
+            features, read = torch.cat((states, outputs)), torch.cat((tokens, block))
+            below = head(features, embed(read), visible(POSITIONS + k))[-k:]
+            logits.append(target.get_output_embeddings()(below))
+    golden = {
+        "states": states.tolist(),
+        "tokens": tokens.tolist(),
+        "drafted": drafted.tolist(),  # by block: its tokens
+        "logits": rounded(logits),  # of the first block, and of each block below it
+    }
+    card = own_card("falcon", {"block": k, "layer": FALCON_LAYER})
+    return golden, card, "head.safetensors", falcon_tensors(head)
+
+
+SPECIAL = {
+    "block_draft": make_block,
+    "pass": make_pass,
+    "mtp": make_mtp,
+    "mtp_normed": make_mtp_normed,
+    "parallel_eagle": make_parallel_eagle,
+    "falcon": make_falcon,
+}
 
 
 def randomise(module):

@@ -53,10 +53,15 @@ void make_heads(const fs::path& folder, const std::vector<std::string>& texts) {
   RandomHead queries = shape;
   queries.queries = true;
   write_random_head(folder / "block_draft_queries", "block_draft", target.config(), queries);
-  for (const char* kind : {"medusa", "hydra", "mlp_speculator", "eagle", "block_draft", "pass"}) {
+  for (const char* kind : {"medusa", "hydra", "mlp_speculator", "eagle", "parallel_eagle", "mtp", "falcon",
+                           "block_draft", "pass"}) {
     shape.prefix = std::string(kind) == "hydra";
     if (std::string(kind) == "pass") shape.ids.clear();  // it has the output head of the target
     write_random_head(folder / kind, kind, target.config(), shape);
+    if (std::string(kind) != "mtp") continue;
+    RandomHead several = shape;
+    several.blocks = 3;
+    write_random_head(folder / "mtp_modules", kind, target.config(), several);
   }
   // These use the target's output layer, so they have no vocabulary map.
   write_random_head(folder / "blockwise", "blockwise", target.config(), {.inner = 32});

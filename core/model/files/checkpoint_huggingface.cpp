@@ -203,8 +203,8 @@ CheckpointParts open_layers_file(MappedFile file, const ModelConfig& config, con
   }
   TensorNames names = family->names;
   names.layer = layer_names.c_str();
-  // With a second input, files use the usual name for the norm of that input.
-  if (config.beside > 0) names.attn_norm = "hidden_norm";
+  // With a second input, which only layer 0 reads, files use the usual name for the norm of that input.
+  if (config.beside > 0) names.first_attn_norm = "hidden_norm";
   CheckpointParts parts;
   parts.config = config;
   std::vector<StoredTensor> stored = read_safetensors(file.bytes(), name);

@@ -73,7 +73,8 @@ std::vector<ExpectedTensor> expected_tensors(const ModelConfig& config, const Te
       add(name, names.qkv == TensorNames::Fused::kNo ? file_name : names.q, rows,
           hidden + (layer == 0 ? config.beside : 0), config.qkv_bias, rope_heads, slice);
     };
-    if (config.has_attn_norm(layer)) norm("attn_norm", names.attn_norm);
+    const bool own_name = layer == 0 && names.first_attn_norm != nullptr;
+    if (config.has_attn_norm(layer)) norm("attn_norm", own_name ? names.first_attn_norm : names.attn_norm);
     add_qkv("attn_q", names.q, q, config.heads, 0, 0);
     add_qkv("attn_k", names.k, kv, config.kv_heads, q, 1);
     add_qkv("attn_v", names.v, kv, 0, q + kv, 2);

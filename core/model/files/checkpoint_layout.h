@@ -64,8 +64,9 @@ struct TensorNames {
   const char *gate, *up;  ///< if fused, only `up` is read: the name of the one stored tensor
   const char* down;
   Fused qkv = Fused::kNo;
-  bool fused_gate_up = false;  ///< gate and up below each other in one matrix
-  bool transposed = false;     ///< matrices of the layers are [in, out] in the file (GPT-2)
+  bool fused_gate_up = false;             ///< gate and up below each other in one matrix
+  bool transposed = false;                ///< matrices of the layers are [in, out] in the file (GPT-2)
+  const char* first_attn_norm = nullptr;  ///< attn_norm of layer 0, if it has a name of its own
 };
 
 /// All tensors of a decoder with this configuration, in the order of the forward

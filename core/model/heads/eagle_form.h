@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "core/base/token.h"
 #include "core/model/net/model.h"
 
 namespace speclab {
@@ -13,7 +14,9 @@ struct EagleForm {
   int version = 1;        ///< 1: EAGLE and EAGLE-2, which are the same head; 3: EAGLE-3
   std::vector<int> taps;  ///< the states that it reads, as Tap::layer: one, or three for EAGLE-3
   bool fc_bias = true;    ///< whether the module "fc" has a bias; never in EAGLE-3
-  ModelConfig layer;      ///< its decoder layer, see HeadFile::decoder_layers()
+  ModelConfig layer;      ///< its decoder layers, see HeadFile::decoder_layers(); one, except in P-EAGLE
+  int parallel = 0;       ///< P-EAGLE (ParallelEagleHead): most tokens of one forward; 0: not P-EAGLE
+  Token mask = 0;         ///< P-EAGLE: the token that stands for the drafted ones, which are not known yet
 };
 
 /// Reads head.json: "taps" and the members of "shape",
@@ -25,9 +28,20 @@ struct EagleForm {
 /// values.
 EagleForm read_eagle_form(const ConfigValues& card, const Model& target);
 
+/// Reads head.json of P-EAGLE: "taps", three states, and the members of "shape",
+///
+///     {"heads": 8, "mask_token_id": 5, "layers": 2, "layer": {...}}
+///
+/// "heads" is the largest number of tokens of one forward, and "layers" the number of decoder layers (default
+/// 1), which all have the shape "layer". There, "attention_bias" means biases of q, k, v and of the output of
+/// attention. Throws Error like read_eagle_form().
+EagleForm read_parallel_eagle_form(const ConfigValues& card, const Model& target);
+
 /// Reads the config.json of a published head. The key "draft_vocab_size" marks EAGLE-3. Then the head reads
-/// the states after 2, L / 2 and L - 3 of the target's L layers, as the published code does. Throws Error if
-/// the head has another form or does not fit the target.
+/// the states after 2, L / 2 and L - 3 of the target's L layers, as the published code does. The key "ptd_token_id" marks
+/// P-EAGLE. Its value is the mask token, and the number of tokens is "para_num" of the training code
+/// (vllm-project/speculators), or else 8, which is the default there. Throws Error if the head has another
+/// form or does not fit the target.
 EagleForm read_published_eagle(const ConfigValues& config, const Model& target);
 
 }  // namespace speclab

@@ -1,6 +1,7 @@
 #include "core/model/heads/eagle_head.h"
 
 #include <numeric>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/model/heads/output_tokens.h"
@@ -25,10 +26,14 @@ EagleHead::EagleHead(const HeadCard& card, const std::shared_ptr<const Model>& t
   ids_ = output_tokens(file, card, config);
   rows_ = ids_.empty() ? config.vocab : static_cast<int>(ids_.size());
   fc_ = file.linear(backend, "fc", {state_width_}, hidden, Bias::kNone);
-  layer_ = file.decoder_layers(target->shared_backend(), layer, "midlayer.");
-  embedding_norm_ = file.norm(backend, "midlayer.input_layernorm", layer.norm, hidden, layer.norm_eps);
+  const bool numbered = layer.layers > 1 || file.has("layers.0.hidden_norm.weight");
+  layer_ = file.decoder_layers(target->shared_backend(), layer, numbered ? "layers.{}." : "midlayer.");
+  const std::string first = numbered ? "layers.0." : "midlayer.";
+  embedding_norm_ = file.norm(backend, first + "input_layernorm", layer.norm, hidden, layer.norm_eps);
   norm_ = file.norm(backend, "norm", layer.norm, hidden, layer.norm_eps);
   out_ = file.linear(backend, "lm_head", {hidden}, rows_, Bias::kNone);
+  if (card.eagle.parallel > 0 && file.has("embed_tokens.weight"))
+    embedding_ = file.linear(backend, "embed_tokens", {hidden}, config.vocab, Bias::kNone).parts;
 }
 
 void EagleHead::features(HeadRunner& runner, const HeadRows& states, HeadRows& to) {
@@ -46,7 +51,8 @@ void EagleHead::forward(HeadRunner& runner, const Pairs& pairs, HeadRows& to) {
   const int hidden = runner.target().config().hidden;
   SPECLAB_CHECK(static_cast<int>(pairs.tokens.size()) == pairs.features.rows() && &pairs.features != &to,
                 "{} tokens with {} features", pairs.tokens.size(), pairs.features.rows());
-  runner.embed(pairs.tokens, embedded_);
+  if (embedding_.empty()) runner.embed(pairs.tokens, embedded_);
+  else runner.gather(embedding_.front(), pairs.tokens, embedded_);
   Feed feed;
   feed.session = &pairs.session;
   feed.parents = pairs.parents;

@@ -31,9 +31,11 @@ namespace speclab {
 /// E is the target's embedding and f' the predicted feature, which replaces f at drafted positions.
 ///
 /// Tensors, as in the published files: fc.weight [d, 2 d], fc.bias, and layers.0.* without input_layernorm;
-/// or fc.weight [d, 3 d], midlayer.* with hidden_norm and input_layernorm, whose q, k and v are [., 2 d],
-/// norm.weight, lm_head.weight [rows, d], and d2t and t2d (HeadFile::token_offsets). A copy of the embedding
-/// (embed_tokens.weight) is not read.
+/// or fc.weight [d, 3 d], midlayer.* (or layers.0.*) with hidden_norm and input_layernorm, whose q, k and v
+/// are [., 2 d], norm.weight, lm_head.weight [rows, d], and d2t and t2d (HeadFile::token_offsets). A copy of
+/// the embedding (embed_tokens.weight) is not read. A head of P-EAGLE (parallel_eagle_head.h) may have
+/// further layers, layers.1.* and so on, which are those of Llama. Its training changes the embedding, so
+/// its embed_tokens.weight [vocab, d] is read if the file has one.
 class EagleHead {
  public:
   /// Loads the weights on the backend of the target. Throws Error like HeadFile.
@@ -66,8 +68,9 @@ class EagleHead {
   int version_, rows_, state_width_;
   std::vector<Token> ids_;
   std::shared_ptr<const Model> layer_;
-  HeadLinear fc_, out_;             // out_ only in EAGLE-3
-  HeadNorm embedding_norm_, norm_;  // only in EAGLE-3
+  HeadLinear fc_, out_;                  // out_ only in EAGLE-3
+  HeadNorm embedding_norm_, norm_;       // only in EAGLE-3
+  std::vector<PackedMatrix> embedding_;  // the head's own, one matrix; none: that of the target
   HeadRows embedded_, input_, scratch_;
   std::vector<std::int32_t> all_;
 };

@@ -22,10 +22,16 @@ constexpr int kMostBlocks = 8, kMostInner = 1 << 17;
 constexpr const char* kOther = "Use the target that this head was trained for.";
 constexpr const char* kWriteCard = "Write the head's card again.";
 
-constexpr std::pair<HeadKind, std::string_view> kKinds[] = {
-    {HeadKind::kBlockwise, "blockwise"},          {HeadKind::kMedusa, "medusa"}, {HeadKind::kHydra, "hydra"},
-    {HeadKind::kMlpSpeculator, "mlp_speculator"}, {HeadKind::kEagle, "eagle"},   {HeadKind::kPass, "pass"},
-    {HeadKind::kBlockDraft, "block_draft"}};
+constexpr std::pair<HeadKind, std::string_view> kKinds[] = {{HeadKind::kBlockwise, "blockwise"},
+                                                            {HeadKind::kMedusa, "medusa"},
+                                                            {HeadKind::kHydra, "hydra"},
+                                                            {HeadKind::kMlpSpeculator, "mlp_speculator"},
+                                                            {HeadKind::kEagle, "eagle"},
+                                                            {HeadKind::kParallelEagle, "parallel_eagle"},
+                                                            {HeadKind::kMtp, "mtp"},
+                                                            {HeadKind::kFalcon, "falcon"},
+                                                            {HeadKind::kPass, "pass"},
+                                                            {HeadKind::kBlockDraft, "block_draft"}};
 
 bool is_pickle(const fs::path& file) {
   const std::string extension = file.extension().string();
@@ -104,6 +110,18 @@ HeadCard read_own(const ConfigValues& card, const fs::path& folder, const Model&
   if (weights.empty() || weights != weights.filename())
     card.refuse("weights", "the name of a safetensors file in the folder of the card", kWriteCard);
   out.weights = folder / weights;
+  if (out.kind == HeadKind::kFalcon) {
+    out.falcon = read_falcon_form(card, target);
+    return out;
+  }
+  if (out.kind == HeadKind::kMtp) {
+    out.mtp = read_mtp_form(card, target);
+    return out;
+  }
+  if (out.kind == HeadKind::kParallelEagle) {
+    out.eagle = read_parallel_eagle_form(card, target);
+    return out;
+  }
   if (out.kind == HeadKind::kEagle) {
     out.eagle = read_eagle_form(card, target);
     if (!out.vocabulary_map.empty() && out.eagle.version == 1) {
@@ -144,17 +162,18 @@ int published_vocab(const ConfigValues& config, const Model& target) {
   return config.integer_or("vocab_size", target.config().tokens(), 0, INT32_MAX);
 }
 
-/// The config.json of a head of EAGLE describes its one decoder layer, in the form of a Llama model.
+/// The config.json of a head of EAGLE or P-EAGLE describes its decoder layers, in the form of a Llama model.
 HeadCard read_published_eagle_card(const ConfigValues& config, const fs::path& folder, const Model& target) {
   HeadCard out;
-  out.kind = HeadKind::kEagle;
   out.published = true;
   const ModelConfig& of = target.config();
   require_number(config, "vocab_size", of.vocab, of.tokens(), target);
   out.vocab = published_vocab(config, target);
   out.eagle = read_published_eagle(config, target);
-  if (out.eagle.version == 3 && config.integer("draft_vocab_size", 1, INT32_MAX) != out.vocab)
-    out.vocabulary_map = "d2t";
+  out.kind = out.eagle.parallel > 0 ? HeadKind::kParallelEagle : HeadKind::kEagle;
+  // Without the key, the output head has a row for each token.
+  const int rows = config.integer_or("draft_vocab_size", out.vocab, 1, INT32_MAX);
+  if (out.eagle.version == 3 && rows != out.vocab) out.vocabulary_map = "d2t";
   out.weights = weights_in(folder, {"model.safetensors"});
   return out;
 }
@@ -164,7 +183,15 @@ HeadCard read_published(const ConfigValues& config, const fs::path& folder, Head
                         const Model& target) {
   const bool other = config.has("medusa_num_heads") || config.has("hydra_num_heads") ||
                      config.has("n_predict") || config.has("dflash_config");
-  if (wanted == HeadKind::kEagle && !other) return read_published_eagle_card(config, folder, target);
+  if (wanted == HeadKind::kMtp && !other) {
+    throw Error({config.where(), "a config.json", "a head.json, because modules of a checkpoint need a card",
+                 "scripts/models/convert_head.py takes the modules out of a checkpoint."});
+  }
+  if (wanted == HeadKind::kFalcon && !other)
+    throw Error({config.where(), "a config.json", "a head.json, the card of this project",
+                 "The published heads of Falcon are not read."});
+  if ((wanted == HeadKind::kEagle || wanted == HeadKind::kParallelEagle) && !other)
+    return read_published_eagle_card(config, folder, target);
   HeadCard out;
   out.published = true;
   out.vocab = published_vocab(config, target);

@@ -7,7 +7,9 @@
 
 #include "core/model/heads/block_form.h"
 #include "core/model/heads/eagle_form.h"
+#include "core/model/heads/falcon/falcon_form.h"
 #include "core/model/heads/index_paths.h"
+#include "core/model/heads/mtp_form.h"
 #include "core/model/net/model.h"
 
 namespace speclab {
@@ -20,6 +22,9 @@ enum class HeadKind : std::uint8_t {
   kHydra,          ///< HydraHeads (hydra_heads.h)
   kMlpSpeculator,  ///< MlpSpeculatorHeads (mlp_speculator_heads.h)
   kEagle,          ///< EagleHead (eagle_head.h)
+  kParallelEagle,  ///< ParallelEagleHead (parallel_eagle_head.h)
+  kMtp,            ///< MtpHead (mtp_head.h)
+  kFalcon,         ///< FalconHead (falcon/falcon_head.h)
   kPass,           ///< PassEmbeddings (pass_embeddings.h)
   kBlockDraft,     ///< BlockHead (block_head.h)
 };
@@ -37,20 +42,21 @@ std::string_view to_string(HeadKind kind);
 ///
 /// - "target" binds the head to its target. The two hashes and the name may be missing.
 /// - "taps" is the state that the head reads: "final_norm", or a number of layers as in Tap::layer. PaSS
-///   reads none, EAGLE-3 three, and a block draft several.
+///   reads none, EAGLE-3 and P-EAGLE three, and a block draft several.
 /// - "vocabulary_map" names the tensor with the tokens of a reduced output head (HeadFile::token_ids).
 ///   Without it, the output heads have a row for each token of the target.
 /// - "tree" is the tree to draft by default (IndexPaths); without it, a chain.
 /// - "shape": "heads", and by kind "blocks" (Medusa, Hydra: residual blocks of a head; default 1),
 ///   "prefix_attention" (Hydra), "inner" (MLP speculator, blockwise), "tied" and "scale_input" (MLP
-///   speculator). PaSS: "heads" is the number of look-ahead embeddings. EAGLE and block drafts have other
-///   members, see read_eagle_form() and read_block_form().
+///   speculator). PaSS: "heads" is the number of look-ahead embeddings. EAGLE, P-EAGLE, modules for
+///   multi-token prediction, Falcon and block drafts have other members, see read_eagle_form(),
+///   read_parallel_eagle_form(), read_mtp_form(), read_falcon_form() and read_block_form().
 /// - "training" tells people about the data and the training. It is not read.
 ///
 /// The tensors have the names of the published code, see the classes of the kinds. Without head.json, the
 /// config.json of a published head is read: Medusa ("medusa_num_heads"), Hydra ("hydra_num_heads"), the
-/// accelerators of the MLP speculator ("n_predict"), DFlash ("dflash_config"), and EAGLE (without one of
-/// these keys). Such a head says little about its target, so only the shapes bind it.
+/// accelerators of the MLP speculator ("n_predict"), DFlash ("dflash_config"), and EAGLE and P-EAGLE (without
+/// one of these keys). Such a head says little about its target, so only the shapes bind it.
 struct HeadCard {
   HeadKind kind = HeadKind::kMedusa;
   std::filesystem::path weights;  ///< the safetensors file
@@ -66,7 +72,9 @@ struct HeadCard {
   bool tied = false, scale_input = false;
   std::string vocabulary_map;  ///< name of a tensor; empty: all tokens of the target
   IndexPaths tree;             ///< empty: none
-  EagleForm eagle;             ///< EAGLE; the members from `tap` to `scale_input` then say nothing
+  EagleForm eagle;             ///< EAGLE, P-EAGLE; the members from `tap` to `scale_input` then say nothing
+  MtpForm mtp;                 ///< modules for multi-token prediction; these members then say nothing either
+  FalconForm falcon;           ///< Falcon; these members then say nothing either
   BlockForm block;             ///< of a block draft; `heads` is then the number of masked positions
 };
 

@@ -37,8 +37,11 @@ bool HeadFile::has(const std::string& tensor) const {
                      [&](const StoredTensor& stored) { return stored.name == tensor; });
 }
 
-std::vector<float> HeadFile::vector(const std::string& tensor, int size) const {
-  const CheckpointTensor stored = take(tensors_, path().string(), tensor, {size});
+// The numbers of a tensor, in its order.
+std::vector<float> HeadFile::numbers(const std::string& tensor, std::vector<std::int64_t> shape) const {
+  std::int64_t size = 1;
+  for (const std::int64_t extent : shape) size *= extent;
+  const CheckpointTensor stored = take(tensors_, path().string(), tensor, std::move(shape));
   std::vector<Bf16> rounded(static_cast<std::size_t>(size));
   dequantize_to_bf16(stored.type, stored.data, size, rounded.data());
   require_finite_weights(path().string(), tensor, rounded);
@@ -110,6 +113,12 @@ HeadNorm HeadFile::norm(Backend& backend, const std::string& name, NormKind kind
     norm.bias = backend.keep(vector(name + ".bias", width));
   file_.require_unchanged();
   return norm;
+}
+
+std::vector<float> HeadFile::row(const std::string& tensor, int width) const {
+  std::vector<float> out = numbers(tensor, {1, width});
+  file_.require_unchanged();
+  return out;
 }
 
 // The tensor of a vocabulary map: a list of whole numbers of this type.

@@ -40,9 +40,9 @@ enum class Bias : std::uint8_t { kNone, kPresent };
 /// Reads the weights of a trained head from a safetensors file, by name. Types are F32, F16 or BF16, and all
 /// numbers are rounded to bf16, like those of models.
 ///
-/// linear(), stacked(), norm(), token_ids(), token_offsets() and decoder_layers() throw Error for a tensor
-/// that is missing, has an unexpected shape, or contains a number that is not finite. The error names the
-/// file and the tensor. Other tensors in the file are ignored.
+/// linear(), stacked(), norm(), row(), token_ids(), token_offsets() and decoder_layers() throw Error for a
+/// tensor that is missing, has an unexpected shape, or contains a number that is not finite. The error names
+/// the file and the tensor. Other tensors in the file are ignored.
 class HeadFile {
  public:
   /// Throws Error when the file is missing or not a safetensors file.
@@ -61,6 +61,8 @@ class HeadFile {
   /// Reads NAME.weight [width], and for a layer norm or with Bias::kPresent NAME.bias [width].
   HeadNorm norm(Backend& backend, const std::string& name, NormKind kind, int width, float eps,
                 Bias bias = Bias::kNone) const;
+  /// Reads the numbers of a tensor [1, width], whose whole name is `tensor`.
+  std::vector<float> row(const std::string& tensor, int width) const;
   /// Reads the vocabulary map of a reduced output head, I32 [rows]: the target's token of each row. Throws
   /// Error unless the tokens ascend and are below `vocab`.
   std::vector<Token> token_ids(const std::string& tensor, int vocab) const;
@@ -81,7 +83,8 @@ class HeadFile {
   const StoredTensor& map_of(const std::string& tensor, std::string_view type,
                              const std::string& expected) const;
   void require_tokens(const std::string& tensor, std::span<const std::int64_t> ids, int vocab) const;
-  std::vector<float> vector(const std::string& tensor, int size) const;
+  std::vector<float> numbers(const std::string& tensor, std::vector<std::int64_t> shape) const;
+  std::vector<float> vector(const std::string& tensor, int size) const { return numbers(tensor, {size}); }
   MappedFile file_;
   std::vector<StoredTensor> tensors_;
 };

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/base/error.h"
+#include "core/model/files/huggingface_family.h"
 
 namespace speclab {
 namespace {
@@ -36,6 +37,25 @@ void read_head_layer_shape(const ConfigValues& config, ModelConfig& layer) {
                   "");
   layer.ffn = config.integer("intermediate_size", 1, kMostHeadLayerWidth);
   layer.norm_eps = config.positive("rms_norm_eps");
+}
+
+ModelConfig read_head_layers(const ConfigValues& config, const ModelConfig& target, int count) {
+  ModelConfig layers;
+  layers.family = "llama";
+  layers.name = target.name + " head";
+  layers.hidden = layers.embedding_dim = target.hidden;
+  layers.layers = count;
+  layers.bare = true;
+  layers.final_norm = false;
+  read_head_layer_shape(config, layers);
+  layers.qkv_bias = config.flag_or("qkv_bias", false);
+  layers.context = config.integer_or("max_position_embeddings", target.context, 1, INT32_MAX);
+  layers.ropes.push_back(read_huggingface_rope(config, layers));
+  layers.rope_of.assign(static_cast<std::size_t>(count), 0);
+  layers.rope_theta = layers.ropes.front().theta;
+  // The stated context is that of the training texts. The published code goes on beyond it.
+  layers.context = target.context;
+  return layers;
 }
 
 }  // namespace speclab

@@ -11,4 +11,10 @@ namespace speclab {
 /// than SiLU, and for biases in the feed-forward.
 void read_head_layer_shape(const ConfigValues& config, ModelConfig& layer);
 
+/// Reads `count` decoder layers of Llama's form for a head, from the keys of a config.json of Llama: what
+/// read_head_layer_shape() reads, biases of q, k and v ("qkv_bias"), and the rotary embedding, whose base
+/// must be stated. The layers are as wide as the target, and have neither an embedding nor a final norm.
+/// Throws Error like read_head_layer_shape(). The caller reads "attention_bias" or refuses it.
+ModelConfig read_head_layers(const ConfigValues& config, const ModelConfig& target, int count);
+
 }  // namespace speclab

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/datastore.h"
@@ -11,7 +12,6 @@
 #include "core/measure/run_result.h"
 #include "tests/decoding/drafting/small_controller.h"
 #include "tests/decoding/rules/independent_tree.h"
-#include "tests/model/heads/random_heads.h"
 
 namespace speclab::markov {
 
@@ -39,14 +39,6 @@ std::string some_ngrams() {
   builder.add(std::vector<Token>{0, 1, 2, 0, 1, 1, 2});
   const std::string path = file("ngrams");
   if (!std::filesystem::exists(path)) builder.write(path, 3);
-  return path;
-}
-
-/// Random heads for the chains: the state after a token is the token, as a one-hot vector.
-std::string some_head(const std::string& kind) {
-  const std::string path = file(kind);
-  if (!std::filesystem::exists(path))
-    write_random_head(path, kind, random_markov(kVocab, 11, 1.5)->config(), {.heads = 2, .inner = 4});
   return path;
 }
 
@@ -253,65 +245,7 @@ std::vector<Case> small_cases() {
   all.push_back(
       {"retrieved tree",
        choose("retrieval", {{"datastore", datastore}, {"ngram_min", 1}, {"length", 2}, {"nodes", 5}})});
-  const auto heads = [](const char* kind, json options) {
-    options["head"] = some_head(kind);
-    return choose(kind, options);
-  };
-  all.push_back(of_chains({.name = "a block of heads in two phases, drawn",
-                           .strategy = heads("blockwise", {{"phases", "two_phase"},
-                                                           {"widths", {1, 1}},
-                                                           {"children", "without_replacement"},
-                                                           {"budget", "fixed"}}),
-                           .patient = false,
-                           .divides = false}));
-  all.push_back({.name = "a block of heads",
-                 .strategy = heads("blockwise", {{"widths", {2, 1}}}),
-                 .patient = false,
-                 .divides = false});
-  all.push_back({.name = "independent heads",
-                 .strategy = heads("medusa", {{"widths", {2, 1}}}),
-                 .patient = false,
-                 .divides = false});
-  all.push_back({.name = "independent heads, drawn",
-                 .strategy = heads("medusa", {{"widths", {2, 1}}, {"children", "without_replacement"}}),
-                 .patient = false,
-                 .divides = false});
-  all.push_back(
-      of_chains({.name = "sequential heads, drawn",
-                 .strategy = heads("hydra", {{"widths", {1, 1}}, {"children", "without_replacement"}}),
-                 .patient = false,
-                 .divides = false}));
-  all.push_back({.name = "layers of a speculator with a budget",
-                 .strategy = heads("mlp_speculator", {{"widths", {2, 1}}, {"budget", "auto"}}),
-                 .patient = false,
-                 .divides = false});
-  all.push_back({.name = "likely tree of a head with its own layer",
-                 .strategy = heads("eagle", {{"depth", 2}, {"branches", 2}, {"expand", 1}, {"nodes", 3}}),
-                 .patient = false,
-                 .divides = false});
-  all.push_back({.name = "fixed tree of a head with its own layer, drawn",
-                 .strategy = heads(
-                     "eagle", {{"shape", "fixed"}, {"widths", {2, 1}}, {"children", "without_replacement"}}),
-                 .patient = false,
-                 .divides = false});
-  // Each guess has a law of its own, whatever was drawn before it: q is the product of these laws.
-  all.push_back(
-      of_chains({.name = "block, drawn",
-                 .strategy = heads("block_draft", {{"widths", {1, 1}}, {"children", "without_replacement"}}),
-                 .patient = false,
-                 .divides = false}));
-  all.push_back({.name = "block, a drawn tree",
-                 .strategy = heads("block_draft", {{"widths", {2, 1}}, {"children", "without_replacement"}}),
-                 .patient = false,
-                 .divides = false});
-  all.push_back(of_chains({.name = "look-ahead embeddings",
-                           .strategy = heads("pass", {{"widths", {1, 1}}}),
-                           .patient = false,
-                           .divides = false}));
-  all.push_back({.name = "look-ahead embeddings, a tree",
-                 .strategy = heads("pass", {{"widths", {2, 1}}}),
-                 .patient = false,
-                 .divides = false});
+  for (Case& c : head_cases()) all.push_back(std::move(c));
   const std::string ngrams = some_ngrams();
   all.push_back(of_chains({"n-grams of the text, Katz",
                            choose("ngram_model", {{"gamma", 2}, {"smoothing", "katz"}, {"known", 0}}),

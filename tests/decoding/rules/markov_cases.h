@@ -36,6 +36,8 @@ std::vector<fixtures::ModelPtr> drafts_of(
 bool takes(const AcceptanceRule& rule, const Case& c);
 /// Every strategy, with drafts small enough for enumeration.
 std::vector<Case> small_cases();
+/// Those of them whose strategy has a trained head.
+std::vector<Case> head_cases();
 /// Trees whose children are drawn independently, small enough for enumeration.
 std::vector<Case> independent_cases();
 /// A drawn chain of two tokens of each kind of trained head, small enough for enumeration.

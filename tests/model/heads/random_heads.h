@@ -12,9 +12,10 @@
 namespace speclab::fixtures {
 
 struct RandomHead {
-  int heads = 3;        // look-ahead embeddings of PaSS; masked positions of a block draft
-  int blocks = 1;       // layers of a block draft
-  int inner = 16;       // of an MLP speculator and of blockwise heads
+  int heads = 3;   // look-ahead embeddings of PaSS; masked positions of a block draft; tokens of P-EAGLE;
+                   // block of Falcon
+  int blocks = 1;  // layers of a block draft and of P-EAGLE; modules for multi-token prediction
+  int inner = 16;  // of an MLP speculator and of blockwise heads
   bool prefix = false;  // prefix attention of Hydra
   bool tied = false, scale_input = false;
   int version = 1;           // of EAGLE
@@ -65,6 +66,77 @@ inline Tensors random_eagle_tensors(const ModelConfig& target, const RandomHead&
   return tensors;
 }
 
+/// The tensors of a head of P-EAGLE: those of EAGLE-3, further layers, the mask's states, and an embedding of
+/// its own.
+inline Tensors random_parallel_eagle_tensors(const ModelConfig& target, const RandomHead& of) {
+  RandomHead third = of;
+  third.version = 3;
+  Tensors tensors;
+  for (auto& [name, tensor] : random_eagle_tensors(target, third)) {
+    const std::string old = "midlayer.";
+    tensors[name.starts_with(old) ? "layers.0." + name.substr(old.size()) : name] = tensor;
+  }
+  ModelConfig layers = target;
+  layers.layers = of.blocks;
+  layers.vocab = 1;  // its embedding is not used
+  layers.head_ids.clear();
+  if (target.layers == 0) layers.heads = layers.kv_heads = 1, layers.head_dim = layers.ffn = 8;
+  for (auto& [name, tensor] : layer_tensors(random_llama(layers, of.seed + 2)))
+    if (!name.starts_with("layers.0.")) tensors[name] = tensor;
+  std::mt19937_64 random(of.seed + 3);
+  tensors["mask_hidden"] = random_tensor(random, {1, 3 * target.hidden}, 0, 1);
+  tensors["embed_tokens.weight"] = random_tensor(random, {target.vocab, target.hidden}, 0, 1);
+  return tensors;
+}
+
+/// The tensors of modules for multi-token prediction.
+inline Tensors random_mtp_tensors(const ModelConfig& target, const RandomHead& of) {
+  std::mt19937_64 random(of.seed);
+  ModelConfig layers = target;
+  layers.layers = of.blocks;
+  layers.vocab = 1;  // its embedding is not used
+  layers.head_ids.clear();
+  if (target.layers == 0) layers.heads = layers.kv_heads = 1, layers.head_dim = layers.ffn = 8;
+  Tensors tensors = layer_tensors(random_llama(layers, of.seed + 1));
+  const std::int64_t d = target.hidden;
+  for (int module = 0; module < of.blocks; ++module) {
+    const std::string at = "layers." + std::to_string(module) + ".";
+    for (const char* norm : {"enorm", "hnorm", "shared_head.norm"})
+      tensors[at + norm + ".weight"] = random_tensor(random, {d}, 1, .1);
+    tensors[at + "eh_proj.weight"] =
+        random_tensor(random, {d, 2 * d}, 0, 1 / std::sqrt(static_cast<double>(2 * d)));
+  }
+  if (!of.ids.empty())
+    tensors["lm_head.weight"] = random_tensor(random, {static_cast<std::int64_t>(of.ids.size()), d}, 0,
+                                              4 / std::sqrt(static_cast<double>(d)));
+  return tensors;
+}
+
+/// The tensors of a head of Falcon with two layers of LSTM. Its decoder layer is that of layer_of_eagle().
+inline Tensors random_falcon_tensors(const ModelConfig& target, const RandomHead& of) {
+  std::mt19937_64 random(of.seed);
+  ModelConfig layer = target;
+  layer.layers = layer.vocab = layer.heads = layer.kv_heads = 1;  // its embedding is not used
+  layer.head_dim = layer.ffn = 8;
+  layer.head_ids.clear();
+  Tensors tensors = layer_tensors(random_llama(layer, of.seed + 1));
+  tensors.erase("layers.0.input_layernorm.weight");
+  const std::int64_t d = target.hidden;
+  for (int i = 0; i < 2; ++i) {
+    const std::int64_t inputs = i == 0 ? 3 * d : 2 * d;
+    for (const char* gate : {"i", "f", "g", "o"}) {
+      const std::string name = "lstm." + std::to_string(i) + "." + gate;
+      tensors[name + ".weight"] =
+          random_tensor(random, {d, inputs}, 0, 2 / std::sqrt(static_cast<double>(inputs)));
+      tensors[name + ".bias"] = random_tensor(random, {d}, 0, .1);
+    }
+  }
+  if (!of.ids.empty())
+    tensors["lm_head.weight"] = random_tensor(random, {static_cast<std::int64_t>(of.ids.size()), d}, 0,
+                                              4 / std::sqrt(static_cast<double>(d)));
+  return tensors;
+}
+
 /// The attention of a random block draft: 2 query heads and 1 key/value head of 8, all with norms.
 inline constexpr int kBlockHeads = 2, kBlockHeadDim = 8;
 
@@ -106,6 +178,9 @@ inline Tensors random_block_tensors(const ModelConfig& target, const RandomHead&
 /// vocabulary map.
 inline Tensors random_head_tensors(const std::string& kind, const ModelConfig& target, const RandomHead& of) {
   if (kind == "eagle") return random_eagle_tensors(target, of);
+  if (kind == "parallel_eagle") return random_parallel_eagle_tensors(target, of);
+  if (kind == "mtp") return random_mtp_tensors(target, of);
+  if (kind == "falcon") return random_falcon_tensors(target, of);
   if (kind == "block_draft") return random_block_tensors(target, of);
   std::mt19937_64 random(of.seed);
   Tensors tensors;
@@ -183,6 +258,16 @@ inline Json head_card(const std::string& kind, const ModelConfig& target, const 
     if (target.layers == 0) card["shape"]["layer"] = layer_of_eagle();
     const int below = target.layers >= 7 ? 2 : 0, above = target.layers >= 7 ? 3 : 0;
     if (of.version == 3) card["taps"] = {below, target.layers / 2, target.layers - above};
+  }
+  if (kind == "parallel_eagle") {
+    card["shape"] = {{"heads", of.heads}, {"mask_token_id", 0}, {"layers", of.blocks}};
+    if (target.layers == 0) card["shape"]["layer"] = layer_of_eagle();
+    card["taps"] = {0, target.layers / 2, target.layers};
+  }
+  if (kind == "falcon") card["shape"] = {{"block", of.heads}, {"layer", layer_of_eagle()}};
+  if (kind == "mtp") {
+    card["shape"] = {{"modules", of.blocks}};
+    if (target.layers == 0) card["shape"]["layer"] = layer_of_eagle();
   }
   if (kind == "block_draft") {
     card["taps"] = target.layers > 0 ? Json::array({1, "final_norm"}) : Json::array({"final_norm"});

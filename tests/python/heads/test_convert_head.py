@@ -85,6 +85,10 @@ class Cards(unittest.TestCase):
             self.card({"architectures": []}, {})
         with self.assertRaisesRegex(SystemExit, "a DFlash draft"):
             self.card({"dflash_config": {}, "num_attention_heads": 4}, {"fc.weight": (8, 16)})
+        with self.assertRaisesRegex(SystemExit, "a head of Falcon"):
+            self.card({"k_mask": 2, "num_attention_heads": 4}, {"lstm.weight_ih_l0": (32, 16)})
+        with self.assertRaisesRegex(SystemExit, "a head of P-EAGLE"):
+            self.card({"ptd_token_id": 3, "num_attention_heads": 4}, {"fc.weight": (8, 24)})
 
     def test_prefixes_of_whole_models_are_dropped(self):
         self.assertEqual(convert_head.plain_name("medusa_head.0.0.linear.weight"), "0.0.linear.weight")
@@ -109,14 +113,16 @@ class Files(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         (self.folder / "head").mkdir()
 
-    def convert(self):
-        command = [sys.executable, str(SCRIPT), str(self.folder / "head"), str(self.folder / "out"), "--layers", "2"]
+    def convert(self, *more):
+        more = more or ("--layers", "2")
+        command = [sys.executable, str(SCRIPT), str(self.folder / "head"), str(self.folder / "out"), *more]
         return subprocess.run(command, check=False, capture_output=True, text=True)
 
     def test_a_folder_without_a_head_is_refused(self):
         self.assertIn("config.json is missing", self.convert().stderr)
         (self.folder / "head/config.json").write_text("{}")
         self.assertIn("0 files of PyTorch", self.convert().stderr)
+        self.assertIn("--layers is missing", self.convert("--").stderr)
 
     @unittest.skipUnless(HAS_TORCH, "needs torch and safetensors (scripts/train/requirements.txt)")
     def test_a_file_with_code_is_refused_and_the_code_does_not_run(self):

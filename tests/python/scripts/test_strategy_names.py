@@ -53,12 +53,16 @@ ALLOWED = {
     ("experiments/cli/command_optimize.cpp", "lookahead-rows"),  # an option
     *(("experiments/optimize/searched_strategies.h", name) for name in SEARCHED),
     ("experiments/simulate/replay/search.cpp", "simulated"),  # a device that is simulated
+    ("core/model/text/gguf_tokenizer_rules.cpp", "falcon-h1"),  # a model with this name
     # The format of a head has the name of the strategy that drafts with it.
     ("core/model/heads/head_card.cpp", "blockwise"),
     ("core/model/heads/head_card.cpp", "medusa"),
     ("core/model/heads/head_card.cpp", "hydra"),
     ("core/model/heads/head_card.cpp", "mlp_speculator"),
     ("core/model/heads/head_card.cpp", "eagle"),
+    ("core/model/heads/head_card.cpp", "parallel_eagle"),
+    ("core/model/heads/head_card.cpp", "mtp"),
+    ("core/model/heads/head_card.cpp", "falcon"),
     ("core/model/heads/head_card.cpp", "pass"),
     ("core/model/heads/head_card.cpp", "block_draft"),
 }

@@ -1,16 +1,23 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <string>
 #include <vector>
 
 #include "core/model/heads/block_head.h"
+#include "core/model/heads/falcon/falcon_head.h"
+#include "core/model/heads/mtp_head.h"
+#include "core/model/heads/parallel_eagle_head.h"
 #include "core/model/heads/pass_embeddings.h"
 #include "core/model/net/session.h"
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/model/heads/random_heads.h"
 
-// PaSS and block drafts guess all places of a draft in one forward. The token at each place is the best token
-// of the row of this place, computed here without the strategy.
+// PaSS, P-EAGLE and block drafts guess all places of a draft in one forward, Falcon guesses several places in
+// one, and modules for multi-token prediction guess one place after the other. The token at each place is the
+// best token of the row of this place, computed here without the strategy.
 
 namespace speclab::drafted_places_test {
 namespace {
@@ -93,6 +100,129 @@ TEST_F(DraftedPlaces, OfABlockDraft) {
   head.logits(run_, context, pending_, kPlaces, rows);
   std::vector<float> logits = row_space();
   run_.get(rows, logits.data());
+  expect_best(drafted, logits);
+}
+
+TEST_F(DraftedPlaces, OfMasks) {
+  ParallelEagleHead head(
+      write("parallel_eagle", HeadKind::kParallelEagle, {.heads = kPlaces, .blocks = 2, .seed = 1}), target_);
+  const std::vector<Token> drafted = draft("parallel_eagle");
+  const std::vector<int> layers{0, target_->config().layers / 2, target_->config().layers};
+  std::vector<float> states;  // by position, one tap after the other
+  const PromptTaps taps{layers, [&](const PromptStates& chunk) {
+                          const int width = target_->config().hidden;
+                          for (int position = 0; position < chunk.count; ++position)
+                            for (const float* of_tap : chunk.layers)
+                              states.insert(states.end(), of_tap + position * width,
+                                            of_tap + (position + 1) * width);
+                        }};
+  target_->open(32, 8)->prefill(prompt_, nullptr, &taps);
+  const auto session = head.layers().open(32, 8);
+  HeadRows rows;
+  head.draft(run_, *session, states.data(), std::vector<Token>{2, 3, pending_}, kPlaces, rows);
+  std::vector<float> logits = row_space();
+  run_.get(rows, logits.data());
+  expect_best(drafted, logits);
+}
+
+// A block of two tokens comes from the newest two positions, and the next one from the drafted tokens.
+TEST_F(DraftedPlaces, OfBlocksInOrder) {
+  FalconHead head(write("falcon", HeadKind::kFalcon, {.heads = 2, .seed = 1}), target_, 32, 2);
+  const std::vector<Token> drafted = draft("falcon");
+  ASSERT_EQ(drafted.size(), static_cast<std::size_t>(kPlaces));
+  const std::vector<int> layers{kFinalNorm};
+  FalconHead::Context context;
+  head.clear(run_, context);
+  const std::vector<Token> after{2, 3, pending_};
+  const PromptTaps taps{
+      layers, [&](const PromptStates& chunk) { head.extend(run_, context, chunk.layers[0], after); }};
+  target_->open(32, 8)->prefill(prompt_, nullptr, &taps);
+  ASSERT_EQ(context.length(), 3);
+  FalconHead::Level first, second;
+  HeadRows rows;
+  head.first(run_, context, first);
+  const std::vector<std::int32_t> parents{0};
+  head.next(run_, context, first, parents, TokenSpan(drafted).first(2), second);
+  std::vector<float> logits, of_block(2 * static_cast<std::size_t>(head.rows()));
+  for (const FalconHead::Level* level : {&first, &second}) {
+    head.logits(run_, level->outputs, rows);
+    run_.get(rows, of_block.data());
+    logits.insert(logits.end(), of_block.begin(), of_block.end());
+  }
+  logits.resize(row_space().size());  // the last token of the second block is not drafted
+  expect_best(drafted, logits);
+}
+
+// The definition of DeepSeek-V3: module k reads at every position i the output of module k - 1 at i and the
+// token i + k. Here each module reads the whole text afresh, with the tokens that were drafted so far.
+TEST_F(DraftedPlaces, OfModulesInOrder) {
+  MtpHead head(write("mtp", HeadKind::kMtp, {.blocks = kPlaces, .seed = 1}), target_);
+  ASSERT_EQ(head.modules(), kPlaces);
+  const std::vector<Token> drafted = draft("mtp");
+  ASSERT_EQ(drafted.size(), static_cast<std::size_t>(kPlaces));
+  std::vector<Token> text = prompt_;
+  text.push_back(pending_);
+  const std::vector<int> layers{kFinalNorm};
+  HeadRows states, outputs, newest, row;
+  const PromptTaps taps{layers, [&](const PromptStates& chunk) {
+                          run_.put(chunk.layers[0], chunk.count, target_->config().hidden, states);
+                        }};
+  target_->open(32, 8)->prefill(prompt_, nullptr, &taps);
+  const int count = static_cast<int>(prompt_.size());
+  std::vector<std::int32_t> parents(prompt_.size());
+  std::iota(parents.begin(), parents.end(), -1);
+  const std::vector<std::int32_t> last{count - 1}, all{0, 1, 2};
+  ASSERT_EQ(all.size(), prompt_.size());
+  std::vector<float> logits;
+  for (int module = 0; module < kPlaces; ++module) {
+    const auto session = head.layer(module).open(32, 8);
+    const TokenSpan after =
+        TokenSpan(text).subspan(static_cast<std::size_t>(module) + 1, static_cast<std::size_t>(count));
+    head.forward(run_, module, {*session, after, states, parents}, outputs);
+    run_.select(outputs, last, newest);
+    head.logits(run_, module, newest, row);
+    std::vector<float> place(static_cast<std::size_t>(target_->config().vocab));
+    run_.get(row, place.data());
+    logits.insert(logits.end(), place.begin(), place.end());
+    text.push_back(drafted[static_cast<std::size_t>(module)]);
+    run_.select(outputs, all, states);
+  }
+  expect_best(drafted, logits);
+}
+
+// One module drafts on its own outputs: its output at the newest position takes the place of the next state.
+TEST_F(DraftedPlaces, OfOneModule) {
+  MtpHead head(write("mtp", HeadKind::kMtp, {.seed = 1}), target_);
+  const std::vector<Token> drafted = draft("mtp");
+  ASSERT_EQ(drafted.size(), static_cast<std::size_t>(kPlaces));
+  std::vector<Token> text = prompt_;
+  text.push_back(pending_);
+  const std::vector<int> layers{kFinalNorm};
+  HeadRows states, newest, row, longer;
+  const PromptTaps taps{layers, [&](const PromptStates& chunk) {
+                          run_.put(chunk.layers[0], chunk.count, target_->config().hidden, states);
+                        }};
+  target_->open(32, 8)->prefill(prompt_, nullptr, &taps);
+  std::vector<float> logits;
+  for (int place = 0; place < kPlaces; ++place) {
+    const auto session = head.layer(0).open(32, 8);
+    const int count = states.rows();
+    std::vector<std::int32_t> parents(static_cast<std::size_t>(count));
+    std::iota(parents.begin(), parents.end(), -1);
+    const std::vector<std::int32_t> last{count - 1};
+    const TokenSpan after = TokenSpan(text).subspan(1, static_cast<std::size_t>(count));
+    head.forward(run_, 0, {*session, after, states, parents, false, last}, newest);
+    head.logits(run_, 0, newest, row);
+    std::vector<float> of_place(static_cast<std::size_t>(target_->config().vocab));
+    run_.get(row, of_place.data());
+    logits.insert(logits.end(), of_place.begin(), of_place.end());
+    text.push_back(drafted[static_cast<std::size_t>(place)]);
+    const HeadRows* const parts[] = {&states, &newest};
+    run_.stack(parts, longer);
+    std::vector<std::int32_t> all(static_cast<std::size_t>(longer.rows()));
+    std::iota(all.begin(), all.end(), 0);
+    run_.select(longer, all, states);
+  }
   expect_best(drafted, logits);
 }
 

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/model/files/inflate.h"
@@ -60,6 +63,16 @@ std::vector<Form> forms() {
            "eagle",
            {.version = 3, .ids = most},
            {{"branches", 36}, {"expand", 4}, {"depth", 3}, {"nodes", 60}}},
+          {"mtp", "mtp", {}, {{"widths", {40, 1, 1}}}},
+          {"mtp_reduced", "mtp", {.ids = most}, {{"widths", {36, 2, 1}}}},
+          {"mtp_three_modules", "mtp", {.blocks = 3}, {{"widths", {40, 2, 1}}}},
+          {"mtp_two_modules_drawn", "mtp", {.blocks = 2, .ids = most}, drawn},
+          {"parallel_eagle", "parallel_eagle", {.blocks = 2}, {{"widths", {40, 1, 1}}}},
+          {"parallel_eagle_reduced", "parallel_eagle", {.heads = 2, .ids = most}, {{"widths", {36, 2}}}},
+          {"parallel_eagle_drawn", "parallel_eagle", {.heads = 2}, drawn},
+          {"falcon", "falcon", {.heads = 2}, {{"widths", {40, 1, 1}}}},
+          {"falcon_reduced", "falcon", {.heads = 2, .ids = most}, {{"widths", {36, 2, 1}}}},
+          {"falcon_of_one_drawn", "falcon", {.heads = 1}, drawn},
           {"block_draft", "block_draft", {.blocks = 2}, {{"widths", {40, 1, 1}}}},
           {"block_draft_reduced", "block_draft", {.heads = 2, .ids = most}, {{"widths", {36, 2}}}},
           {"block_draft_drawn", "block_draft", {}, drawn},
@@ -259,9 +272,9 @@ TEST_F(HeadStrategies, MedusaDraftsACartesianTree) {
   EXPECT_GE(drafted[2].confidence, drafted[3].confidence);
 }
 
-// A block draft and PaSS draft such trees too, because their guesses do not know each other either.
+// A block draft, P-EAGLE, a block of Falcon and PaSS draft such trees too: their guesses do not know each other.
 TEST_F(HeadStrategies, GuessesOfOneForwardAreACartesianTree) {
-  for (const char* kind : {"block_draft", "pass"}) {
+  for (const char* kind : {"block_draft", "parallel_eagle", "falcon", "pass"}) {
     const Decode decode{
         .target = target,
         .strategy = choose(kind, {{"head", head(kind)}, {"widths", {2, 3}}, {"children", "best"}}),
@@ -303,12 +316,15 @@ TEST_F(HeadStrategies, TheFirstTokenOfPassIsTheTargets) {
   }
 }
 
-// In Hydra and in an MLP speculator, the children depend on the token above them.
+// In Hydra, in an MLP speculator and in modules for multi-token prediction, the children depend on the token
+// above them.
 TEST_F(HeadStrategies, SequentialHeadsReadTheDraftedTokens) {
-  for (const char* kind : {"hydra", "mlp_speculator"}) {
-    const Decode decode{.target = target,
-                        .strategy = choose(kind, {{"head", head(kind)}, {"widths", {4, 3}}}),
-                        .options = {{"max_tokens", 12}}};
+  for (const auto& [kind, blocks] : std::vector<std::pair<std::string, int>>{
+           {"hydra", 1}, {"mlp_speculator", 1}, {"mtp", 1}, {"mtp", 2}}) {
+    const Decode decode{
+        .target = target,
+        .strategy = choose(kind, {{"head", head(kind, {.blocks = blocks})}, {"widths", {4, 3}}}),
+        .options = {{"max_tokens", 12}}};
     const GenerationRecord record = decode.run();
     const std::vector<DraftedToken>& drafted = record.steps.at(0).drafted;
     ASSERT_EQ(drafted.size(), 16u) << kind;
@@ -431,6 +447,21 @@ TEST_F(HeadStrategies, SpecDecIsABlockDraftUnderItsRule) {
   EXPECT_GT(not_best, 0);
   decode.options.update({{"gap", 0}});  // only the best token is within this limit
   EXPECT_EQ(decode.run().tokens, plain.run().tokens);
+}
+
+TEST_F(HeadStrategies, ModulesAndMasksSayWhatDoesNotFit) {
+  EXPECT_EQ(message("mtp", {{"head", head("mtp")}, {"widths", {1, 1, 1, 1, 1}}}), "no error");
+  const std::string two = head("mtp", {.blocks = 2});
+  EXPECT_EQ(message("mtp", {{"head", two}}), "no error");
+  EXPECT_THAT(message("mtp", {{"head", two}, {"widths", {1, 1, 1}}}),
+              AllOf(HasSubstr("mtp: widths"), HasSubstr("3 levels"), HasSubstr("at most 2")));
+  EXPECT_THAT(message("mtp", {{"head", two}, {"children", "without_replacement"}, {"budget", "auto"}}),
+              AllOf(HasSubstr("mtp: children, budget"), HasSubstr("fixed")));
+  EXPECT_THAT(message("mtp", {{"head", head("eagle")}}), AllOf(HasSubstr("eagle"), HasSubstr("mtp")));
+  const std::string parallel = head("parallel_eagle");
+  EXPECT_THAT(message("parallel_eagle", {{"head", parallel}, {"widths", {1, 1, 1, 1}}}),
+              AllOf(HasSubstr("parallel_eagle: widths"), HasSubstr("4 levels"), HasSubstr("at most 3")));
+  EXPECT_THAT(message("eagle", {{"head", parallel}}), AllOf(HasSubstr("parallel_eagle"), HasSubstr("eagle")));
 }
 
 // Typical acceptance as in Medusa's code (Cai et al. 2024) judges the tree; it is lossy above temperature 0.
