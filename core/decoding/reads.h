@@ -9,12 +9,13 @@
 namespace speclab {
 
 /// The results of the target that a strategy reads (Strategy::reads()). The decode loop fetches exactly
-/// these. If a device verifies a step, the results stay on the device. So for a strategy that reads results
-/// of its steps, the loop chooses an executor that brings them to the host.
+/// these. If a device verifies a step, the results stay on the device. The hidden states that a strategy
+/// reads come to the host after the verdict. For a strategy that reads rows, the loop chooses an executor
+/// that brings the rows to the host and verifies there.
 struct Reads {
   /// The nodes of a draft whose hidden states are fetched.
   enum class Nodes : std::uint8_t {
-    kAll,        ///< all nodes; their states come with the forward
+    kAll,        ///< all nodes; their states come with the forward, or after the verdict of a device
     kCommitted,  ///< the pending token and the accepted nodes that the step commits; fetched after the
                  ///< verdict
   };

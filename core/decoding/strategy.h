@@ -144,7 +144,8 @@ class Strategy {
   virtual int max_nodes() const { return 0; }
   /// Says which results of the target the strategy reads. Called once. By default a strategy reads
   /// none; rows and hidden states can then stay on a device, which verifies the drafts
-  /// (core/decoding/loop/device_verifier.h). If the strategy reads rows, each forward also computes the block
+  /// (core/decoding/loop/device_verifier.h). A device also verifies if the strategy reads hidden states: the
+  /// loop then fetches these states alone. If the strategy reads rows, each forward also computes the block
   /// maxima of these rows (StepRows::maxima), provided that the model can.
   virtual Reads reads() const { return {}; }
   /// Says whether the strategy drafts on the target's own sessions. Called once. By default it does not.

@@ -3,6 +3,7 @@
 
 #include "core/backend/cuda/runtime/gpu.h"
 #include "core/decoding/registry.h"
+#include "tests/model/heads/random_heads.h"
 #include "tests/model/net/family_logits.h"
 #include "tests/model/net/part_life.h"
 #include "tests/model/net/session_life.h"
@@ -199,6 +200,41 @@ TEST_F(OnDeviceDecoding, RulesJudgeAsOnTheHost) {
       EXPECT_EQ(record.steps.size(), expected.steps.size());
       EXPECT_EQ(verifies ? record.verified_steps : record.planned_steps,
                 static_cast<int>(record.steps.size()));
+    }
+  }
+}
+
+// The device verifies the drafts of random heads. The hidden states that the heads read come after the
+// verdict.
+TEST_F(OnDeviceDecoding, DraftsOfHeadsAreVerifiedAsOnTheHost) {
+  const Models& tiny = models().front();
+  const std::vector<std::string> kinds =
+      on_gpu() ? std::vector<std::string>{"blockwise", "medusa",      "hydra", "mlp_speculator",
+                                          "eagle",     "block_draft", "pass"}
+               : std::vector<std::string>{"block_draft"};
+  TempDir dir;
+  for (const std::string& kind : kinds) {
+    const std::string head = write_random_head(dir.path() / kind, kind, tiny.target->config());
+    for (const char* rule : {"rejection", "block", "traversal"}) {
+      if (!on_gpu() && std::string(rule) != "traversal") continue;  // tests/strategies/heads covers them
+      SCOPED_TRACE(kind + ", " + rule);
+      const std::vector<int> widths =
+          std::string(rule) == "block" ? std::vector<int>{1, 1, 1} : std::vector<int>{4, 2};
+      json options = {{"head", head}, {"widths", widths}, {"children", "without_replacement"}};
+      if (kind == "eagle") options["shape"] = "fixed";
+      Decode decoding{.target = tiny.target,
+                      .strategy = choose(kind, options),
+                      .options = {{"temperature", 1}, {"rule", rule}, {"max_tokens", size(8, 24)}},
+                      .prompt = tiny.prompt};
+      const GenerationRecord expected = decoding.run();
+      decoding.options["device_loop"] = "on";
+      const GenerationRecord record = decoding.run();
+      EXPECT_EQ(record.tokens, expected.tokens);
+      EXPECT_EQ(record.row_hashes, expected.row_hashes);
+      EXPECT_EQ(record.steps.size(), expected.steps.size());
+      EXPECT_EQ(record.verified_steps, static_cast<int>(record.steps.size()));
+      EXPECT_EQ(record.target.hidden_bytes, expected.target.hidden_bytes);
+      EXPECT_EQ(record.round_trips, expected.round_trips);
     }
   }
 }

@@ -1,5 +1,7 @@
 // The host drafts and a device verifies. A step is one round trip: the draft goes up, the verdict comes back,
-// and the rows of logits stay on the device. The time of the verdict is part of phase "target".
+// and the rows of logits stay on the device. The time of the verdict is part of phase "target". If the
+// strategy reads hidden states, the forward leaves those of all nodes on the device. After the verdict the
+// host knows which of them it needs, and fetches these in a second round trip.
 #include "core/base/error.h"
 #include "core/decoding/loop/device_plan_shape.h"
 #include "core/decoding/loop/device_verifier.h"
@@ -20,11 +22,11 @@ class DeviceVerdictExecutor final : public StepExecutor {
     if (setting_.reads->rows) return fmt::format("{} learns from the target's rows", setting_.strategy_name);
     if (!setting_.use.exits.empty())
       return fmt::format("{} leaves rows in flight for the verifying forward", setting_.strategy_name);
-    if (!setting_.reads->hidden.empty()) return fmt::format("{} reads hidden states", setting_.strategy_name);
     if (strategy.max_nodes() > kMostPlanNodes)
       return fmt::format("{} drafts up to {} nodes", setting_.strategy_name, strategy.max_nodes());
-    if (!verifier_ || !verifier_->is_of(*shape, *sequence.session))
-      verifier_ = DeviceVerifier::make(*shape, *sequence.session, setting_.scratch);
+    const std::vector<int>& hidden = setting_.reads->hidden;
+    if (!verifier_ || !verifier_->is_of(*shape, *sequence.session, hidden))
+      verifier_ = DeviceVerifier::make(*shape, *sequence.session, setting_.scratch, hidden);
     if (!verifier_)
       return fmt::format("backend {} runs no steps by itself", setting_.target->backend().name());
     return {};
@@ -50,7 +52,9 @@ class DeviceVerdictExecutor final : public StepExecutor {
     read_verdict(verifier_->verify(sequence.draft, sequence.decided_from, text[text.size() - 2],
                                    sequence.sequence.coins, queue),
                  sequence.acceptance);
-    sequence.session->follow(sequence.draft.tree.parents(), false, sequence.draft.tree.size());
+    const int nodes = sequence.draft.tree.size();
+    sequence.session->follow(sequence.draft.tree.parents(), false, nodes);
+    sequence.states.take(*setting_.reads, *sequence.session, verifier_->states(), nodes);
   }
 
   void judge(const StepGroup&) override {}  // the verdict came with the forward

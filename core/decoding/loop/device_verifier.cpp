@@ -8,10 +8,10 @@
 
 namespace speclab {
 
-std::unique_ptr<DeviceVerifier> DeviceVerifier::make(const PlanShape& shape, Session& target,
-                                                     int most_nodes) {
+std::unique_ptr<DeviceVerifier> DeviceVerifier::make(const PlanShape& shape, Session& target, int most_nodes,
+                                                     std::vector<int> hidden) {
   std::unique_ptr<DeviceVerifier> made(
-      new DeviceVerifier(shape, target, std::min(most_nodes, kMostPlanNodes)));
+      new DeviceVerifier(shape, target, std::min(most_nodes, kMostPlanNodes), std::move(hidden)));
   return made->rounds_of(1, false) != nullptr ? std::move(made) : nullptr;
 }
 
@@ -23,7 +23,7 @@ PlannedRounds* DeviceVerifier::rounds_of(int nodes, bool laws) {
     PlanShape shape = shape_;
     shape.given = rows;
     shape.given_laws = laws;
-    rounds = PlannedRounds::make(shape, *target_, nullptr);
+    rounds = PlannedRounds::make(shape, *target_, nullptr, hidden_);
   }
   return rounds.get();
 }

@@ -57,14 +57,28 @@ void read_verdict(const PlanRound& round, Acceptance& out) {
   out.bonus = round.bonus != 0;
 }
 
-std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Session& target, Session* draft) {
+std::unique_ptr<PlannedRounds> PlannedRounds::make(const PlanShape& shape, Session& target, Session* draft,
+                                                   std::span<const int> hidden) {
   SPECLAB_CHECK(shape.depth() == 0 || draft != nullptr, "a depth of {} without a draft", shape.depth());
   DeviceProgram* program = target.model().backend().device_program();
   if (program == nullptr) return nullptr;
   std::shared_ptr<Plan> plan = program->make_plan(shape);
   plan->target_cache = target.cache();
   if (draft != nullptr) plan->draft_cache = draft->cache();
-  return std::unique_ptr<PlannedRounds>(new PlannedRounds(*program, std::move(plan), target, draft));
+  std::unique_ptr<PlannedRounds> rounds(new PlannedRounds(*program, std::move(plan), target, draft));
+  rounds->tap(hidden);
+  return rounds;
+}
+
+// All rows of the target's forward have logits, so its taps give the states of all nodes.
+void PlannedRounds::tap(std::span<const int> layers) {
+  if (layers.empty()) return;
+  const Model& model = target_->model();
+  const std::size_t size =
+      static_cast<std::size_t>(plan_->target.wanted_count) * static_cast<std::size_t>(model.config().hidden);
+  states_ = model.backend().allocate_buffer<float>(layers.size() * size);
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    taps_.push_back({layers[i], states_.data() + i * size, {}, Memory::kBackend});
 }
 
 void PlannedRounds::start(PlanStart start, RoundQueue queue, bool stamps) {
@@ -124,7 +138,7 @@ void PlannedRounds::queue_round() {
   }
   if (stamps_) program_->stamp(plan, 1);
   program_->target_rows(plan);
-  target_->model().forward(*target_, plan.target, plan.target_logits);
+  target_->model().forward(*target_, plan.target, plan.target_logits, taps_);
   if (stamps_) program_->stamp(plan, 2);
   program_->settle(plan);
 }

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/backend/device_program.h"
 #include "core/model/net/session.h"
@@ -33,8 +34,10 @@ class PlannedRounds {
   static constexpr int kAhead = 4;  ///< how many rounds next() keeps queued and not read
 
   /// Returns null if the backend has no device programs. The sessions outlive this object. `draft` may be
-  /// null if the shape drafts nothing.
-  static std::unique_ptr<PlannedRounds> make(const PlanShape& shape, Session& target, Session* draft);
+  /// null if the shape drafts nothing. Each round also keeps the target's hidden states of the layers
+  /// `hidden` (Tap::layer); the bits of everything else do not depend on them.
+  static std::unique_ptr<PlannedRounds> make(const PlanShape& shape, Session& target, Session* draft,
+                                             std::span<const int> hidden = {});
 
   bool is_of(const PlanShape& shape, const Session& target, const Session* draft) const {
     return shape == plan_->shape && &target == target_ && draft == draft_;
@@ -58,6 +61,9 @@ class PlannedRounds {
   const PlanRound& next(int ahead = kAhead);
   /// Copies the logits of the last queued round to the host: rows of the target and rows of the draft.
   void download(std::span<float> target, std::span<float> draft);
+  /// The hidden states of the last queued round, in the backend's memory: [layers, PlanShape::nodes(),
+  /// width], layers in the order in which make() got them. Null without layers.
+  const float* states() const { return states_.data(); }
 
   /// The smallest tier. Each graph has a tier, a power of two, and runs rounds at positions below its tier.
   static constexpr int kTier = 256;
@@ -71,6 +77,7 @@ class PlannedRounds {
  private:
   PlannedRounds(DeviceProgram& program, std::shared_ptr<Plan> plan, Session& target, Session* draft)
       : program_(&program), plan_(std::move(plan)), target_(&target), draft_(draft) {}
+  void tap(std::span<const int> layers);
   void queue();
   void queue_round();
   const PlanRound& read(const PlanRound& round);
@@ -80,6 +87,8 @@ class PlannedRounds {
   std::shared_ptr<Plan> plan_;
   Session* target_;
   Session* draft_;
+  Buffer<float> states_;
+  std::vector<Tap> taps_;                ///< of the target's forward; they write to states_
   std::int64_t position_ = 0;            ///< position of the pending token after the last round that was read
   std::uint32_t queued_ = 0, read_ = 0;  ///< number of the last queued and the last read round
   RoundQueue mode_ = RoundQueue::kLaunches;

@@ -1,6 +1,7 @@
 #include "core/decoding/loop/running_sequence.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/base/error.h"
 #include "core/model/heads/head_runner.h"
@@ -114,9 +115,14 @@ void RunningSequence::emit(int capacity, const std::function<void(Token, std::st
 }
 
 void RunningSequence::fetch_states(const Reads& reads) {
-  if (reads.hidden.empty() || reads.nodes != Reads::Nodes::kCommitted) return;
-  path.assign(1, 0);
-  path.insert(path.end(), acceptance.path.begin(), acceptance.path.begin() + (emitted - 1));
+  if (!states.waiting()) return;
+  if (reads.nodes == Reads::Nodes::kAll) {
+    path.resize(static_cast<std::size_t>(draft.tree.size()));
+    std::iota(path.begin(), path.end(), 0);
+  } else {
+    path.assign(1, 0);
+    path.insert(path.end(), acceptance.path.begin(), acceptance.path.begin() + (emitted - 1));
+  }
   states.fetch(reads, *session, path);
   ++state_fetches;
 }

@@ -108,8 +108,8 @@ struct RunningSequence {
   /// Appends the accepted path and the next token to the text. Stops at the first token that ends the text.
   /// First it shortens the path to what GenerationOptions::emit_at_most allows.
   void emit(int capacity, const std::function<void(Token, std::string&)>& bytes);
-  /// Fetches the hidden states of the committed nodes, for a strategy that reads the states of these nodes
-  /// only. Call it after emit().
+  /// Fetches the hidden states that the strategy reads, if the forward left them in the backend's memory:
+  /// those of all nodes or of the committed nodes (Reads::nodes). Call it after emit().
   void fetch_states(const Reads& reads);
 
  private:

@@ -135,9 +135,11 @@ class Model : public std::enable_shared_from_this<Model> {
   /// device fails, the sessions keep their committed rows and have no rows in flight.
   void forward(std::span<const Feed> feeds) const;
   /// Queues a forward of rows whose tokens and positions only the backend needs to know
-  /// (core/backend/plan.h). `logits` is in the backend's memory, [wanted_count, head_rows]. Does not change
-  /// the session's length and work; Session::follow() and follow_commit() do that.
-  void forward(Session& session, const QueuedRows& rows, float* logits) const;
+  /// (core/backend/plan.h). `logits` is in the backend's memory, [wanted_count, head_rows]. `taps` get the
+  /// hidden states of the rows that need logits: Tap::out is in the backend's memory, [wanted_count, hidden],
+  /// and Tap::nodes is empty. Does not change the session's length and work; Session::follow() and
+  /// follow_commit() do that, and Session::fetch_states() counts the states that come to the host.
+  void forward(Session& session, const QueuedRows& rows, float* logits, std::span<const Tap> taps = {}) const;
   /// Computes the input of the first layer for tokens: embedding, projection and scale, without a learned
   /// position embedding. out: [tokens, hidden]. Throws Error for a token without an embedding row.
   void embed(TokenSpan tokens, float* out, Memory memory = Memory::kHost) const;
@@ -170,6 +172,7 @@ class Model : public std::enable_shared_from_this<Model> {
   const float* compute(const Inputs& in, std::span<const Placed> sequences, float* logits) const;
   std::size_t list_tapped_rows(const Feed& feed, std::int32_t first, std::size_t at) const;
   void place_taps(std::span<const Feed> feeds, const std::int32_t* rows, std::size_t count) const;
+  void place_taps(std::span<const Tap> taps, const QueuedRows& rows) const;
   void deliver_taps(std::span<const Feed> feeds) const;
   void check_token(Token token) const;
   void embed_tokens(const Token* tokens, int n, bool prompt, float* x) const;

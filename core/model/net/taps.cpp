@@ -8,14 +8,20 @@
 #include "core/model/net/transformer.h"
 
 namespace speclab {
+namespace {
+
+void check_layer(const Tap& tap, int layers) {
+  SPECLAB_CHECK(tap.layer >= kFinalNorm && tap.layer <= layers, "a tap of layer {} of {}", tap.layer, layers);
+}
+
+}  // namespace
 
 // Writes the row numbers of a feed's taps to the staged numbers, from `at` on. `first` is the number that the
 // feed's first row has in the forward. Returns the next free place.
 std::size_t Model::list_tapped_rows(const Feed& feed, std::int32_t first, std::size_t at) const {
   const int layers = config().layers, count = feed.size();
   for (const Tap& tap : feed.taps) {
-    SPECLAB_CHECK(tap.layer >= kFinalNorm && tap.layer <= layers, "a tap of layer {} of {}", tap.layer,
-                  layers);
+    check_layer(tap, layers);
     for (std::size_t i = 0; i < nodes_of(tap, feed); ++i) {
       const std::int32_t node = tap.nodes.empty() ? static_cast<std::int32_t>(i) : tap.nodes[i];
       SPECLAB_CHECK(node >= 0 && node < count, "a tap of node {} of {}", node, count);
@@ -42,6 +48,19 @@ void Model::place_taps(std::span<const Feed> feeds, const std::int32_t* rows, st
       rows += nodes;
       if (!in_place) next += nodes * width;
     }
+  }
+}
+
+// The same for queued rows. Their numbers are in the backend's memory already, as those of the rows that need
+// logits.
+void Model::place_taps(std::span<const Tap> taps, const QueuedRows& rows) const {
+  Workspace& s = *workspace_;
+  s.taps.clear();
+  for (const Tap& tap : taps) {
+    check_layer(tap, config().layers);
+    SPECLAB_CHECK(tap.memory == Memory::kBackend && tap.nodes.empty(),
+                  "a tap of queued rows for the host, or of {} chosen nodes", tap.nodes.size());
+    s.taps.push_back({tap.layer, rows.wanted, rows.wanted_count, tap.out});
   }
 }
 

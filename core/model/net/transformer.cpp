@@ -200,7 +200,8 @@ void Model::forward(std::span<const Feed> feeds, bool prompt) const {
   added.computed = true;
 }
 
-void Model::forward(Session& session, const QueuedRows& queued, float* logits) const {
+void Model::forward(Session& session, const QueuedRows& queued, float* logits,
+                    std::span<const Tap> taps) const {
   SPECLAB_CHECK(&session.model() == this, "a session of {} fed to {}", session.model().name(), name());
   SPECLAB_CHECK(queued.rows.n > 0 && queued.rows.n <= session.scratch_, "{} rows, room for {}", queued.rows.n,
                 session.scratch_);
@@ -208,6 +209,8 @@ void Model::forward(Session& session, const QueuedRows& queued, float* logits) c
   const Placed placed{&session, queued.rows};
   Inputs in{queued.rows.n, queued.tokens, queued.position_rows, queued.wanted, queued.wanted_count};
   in.run = all_;
+  place_taps(taps, queued);
+  in.taps = workspace_->taps;
   compute(in, {&placed, 1}, logits);
 }
 

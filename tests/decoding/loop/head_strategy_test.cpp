@@ -179,6 +179,34 @@ class HeadStrategy : public testing::TestWithParam<const char*> {
             .options = {{"max_tokens", tokens_}, {"temperature", 0}},
             .prompt = {5, 9, 2, 33, 7, 1, 60, 12, 8, 8, 41}};
   }
+  bool on_device() const { return !target_->backend().host_memory(); }
+  // Decodes three prompts together, and compares their texts, rows and states.
+  void expect_states_in_a_batch(const char* device_loop) const {
+    std::vector<Decode> decodes(3, decode(true));
+    decodes[1].prompt = {1, 2, 3};
+    decodes[2].prompt = {40, 3, 3, 3, 9, 10, 50};
+    RandomHead::wanted.nodes = Reads::Nodes::kCommitted;
+    LoopOptions options;
+    options.batch = 3;
+    options.capacity = 256;
+    DecodeLoop loop(target_, nullptr, StrategyChoice(kRandomHead), options);
+    std::vector<Request> requests;
+    for (Decode& one : decodes) {
+      one.options["device_loop"] = device_loop;
+      requests.push_back(one.request());
+    }
+    const std::vector<GenerationRecord> records = loop.run(requests);
+    const bool verifies = on_device() && std::string(device_loop) != "off";
+    for (std::size_t i = 0; i < 3; ++i) {
+      Decode alone = decode(false);
+      alone.prompt = decodes[i].prompt;
+      const GenerationRecord plain = alone.run();
+      EXPECT_EQ(records[i].tokens, plain.tokens) << i;
+      EXPECT_EQ(records[i].row_hashes, plain.row_hashes) << i;
+      EXPECT_EQ(records[i].verified_steps, verifies ? static_cast<int>(records[i].steps.size()) : 0) << i;
+      expect_states_of(alone.prompt, records[i], static_cast<int>(i));
+    }
+  }
   // All states of the text, from one fresh prefill.
   std::vector<std::vector<float>> states_of(const std::vector<Token>& text) const {
     std::vector<std::vector<float>> states(RandomHead::wanted.hidden.size());
@@ -249,26 +277,36 @@ TEST_P(HeadStrategy, PromptsComeInChunksAndTreesAsPrefixes) {
   expect_states_of(small.prompt, record, 0);
 }
 
-TEST_P(HeadStrategy, SequencesOfABatchKeepTheirStates) {
-  std::vector<Decode> decodes(3, decode(true));
-  decodes[1].prompt = {1, 2, 3};
-  decodes[2].prompt = {40, 3, 3, 3, 9, 10, 50};
-  RandomHead::wanted.nodes = Reads::Nodes::kCommitted;
-  LoopOptions options;
-  options.batch = 3;
-  options.capacity = 256;
-  DecodeLoop loop(target_, nullptr, StrategyChoice(kRandomHead), options);
-  std::vector<Request> requests;
-  for (const Decode& one : decodes) requests.push_back(one.request());
-  const std::vector<GenerationRecord> records = loop.run(requests);
-  for (std::size_t i = 0; i < 3; ++i) {
-    Decode alone = decode(false);
-    alone.prompt = decodes[i].prompt;
-    const GenerationRecord plain = alone.run();
-    EXPECT_EQ(records[i].tokens, plain.tokens) << i;
-    EXPECT_EQ(records[i].row_hashes, plain.row_hashes) << i;
-    expect_states_of(alone.prompt, records[i], static_cast<int>(i));
+TEST_P(HeadStrategy, SequencesOfABatchKeepTheirStates) { expect_states_in_a_batch("off"); }
+
+// A device that verifies keeps the states of the step until the host fetches those that the strategy reads.
+// Each step then waits twice: for the verdict and for the states.
+TEST_P(HeadStrategy, ADeviceThatVerifiesHandsOverTheStates) {
+  const GenerationRecord plain = decode(false).run();
+  for (const auto nodes : {Reads::Nodes::kAll, Reads::Nodes::kCommitted}) {
+    RandomHead::wanted.nodes = nodes;
+    Decode with_head = decode(true);
+    with_head.options["device_loop"] = "auto";
+    with_head.options["device_graph"] = nodes == Reads::Nodes::kAll ? "off" : "round";
+    const GenerationRecord record = with_head.run();
+    EXPECT_EQ(record.tokens, plain.tokens);
+    EXPECT_EQ(record.row_hashes, plain.row_hashes);
+    EXPECT_GT(total(record, &StepRecord::accepted), 0) << "the test shows nothing where nothing is accepted";
+    EXPECT_EQ(record.verified_steps, on_device() ? static_cast<int>(record.steps.size()) : 0);
+    expect_states_of(with_head.prompt, record, 0);
+    const auto steps = static_cast<std::int64_t>(record.steps.size());
+    const double committed = static_cast<double>(record.tokens.size()) - 1,
+                 all = static_cast<double>(steps) + drafted(record),
+                 read = nodes == Reads::Nodes::kAll ? all : committed;
+    EXPECT_EQ(record.target.hidden_bytes, read * kHidden * sizeof(float) * 3);
+    EXPECT_EQ(static_cast<double>(RandomHead::seen.at(0).fetched), read);
+    EXPECT_EQ(record.round_trips, on_device() ? 2 * steps + record.draft.calls : 0);
   }
+}
+
+TEST_P(HeadStrategy, ADeviceVerifiesTheSequencesOfABatch) {
+  tokens_ = 16;
+  expect_states_in_a_batch("auto");
 }
 
 // A prompt that another case has prefilled is prefilled again where its states are wanted.
@@ -285,10 +323,12 @@ INSTANTIATE_TEST_SUITE_P(Backends, HeadStrategy, testing::Values("f32", "host-si
   return std::string(info.param) == "f32" ? "cpu" : "host_simt";
 });
 
-// A device that judges by itself has no states for the host, and neither have several devices that share a
-// tree. The error says so, and "auto" takes the next way of verifying.
+// A device runs no whole steps of a strategy that reads states, because the strategy needs them in each step.
+// It verifies the drafts. Several devices that share a tree have only parts of the states, and the error says
+// so.
 TEST_P(HeadStrategy, WaysOfVerifyingThatHaveNoStatesAreRefused) {
-  Decode on_device = decode(true), divided = decode(true);
+  tokens_ = 12;
+  Decode planned = decode(true), divided = decode(true);
   const auto message = [](const Decode& decode) -> std::string {
     try {
       decode.run();
@@ -297,16 +337,15 @@ TEST_P(HeadStrategy, WaysOfVerifyingThatHaveNoStatesAreRefused) {
     }
     return "no error";
   };
-  on_device.options["device_loop"] = "auto";
-  for (const bool plans : {false, true}) {
-    RandomHead::plans = plans;
-    const GenerationRecord record = on_device.run();
-    EXPECT_EQ(record.tokens, decode(false).run().tokens);
-    EXPECT_EQ(record.verified_steps + record.planned_steps, 0) << plans;
-  }
+  planned.options["device_loop"] = "auto";
+  RandomHead::plans = true;
+  const GenerationRecord record = planned.run();
   RandomHead::plans = false;
-  on_device.options["device_loop"] = "on";
-  EXPECT_THAT(message(on_device), HasSubstr("local reads hidden states"));
+  EXPECT_EQ(record.tokens, decode(false).run().tokens);
+  EXPECT_EQ(record.planned_steps, 0);
+  EXPECT_EQ(record.verified_steps, on_device() ? static_cast<int>(record.steps.size()) : 0);
+  planned.options["device_loop"] = "on";
+  EXPECT_THAT(message(planned), HasSubstr(on_device() ? "no error" : "backend cpu runs no steps by itself"));
   divided.loop.devices = 2;
   EXPECT_THAT(message(divided), HasSubstr("local reads hidden states"));
 }
