@@ -9,7 +9,7 @@
 // explains the rule). The host and the devices compile this arithmetic, and its results have the same bits.
 //
 // The rule orders the tokens of a row by p/q. It puts them into classes: in a class, p/q differs by less than
-// 1 %, except in the lowest and the highest class. The classes have an order, the tokens of a class have none.
+// 1 %, except in the lowest and the highest class. Classes have an order, the tokens of a class have none.
 // So one pass over the row replaces a sort.
 // Sums over classes are integers, so they do not depend on the order in which threads add the tokens.
 

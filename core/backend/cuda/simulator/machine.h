@@ -110,7 +110,7 @@ class Machine {
   void reseed(std::uint64_t seed) { random_.seed(seed); }
 
   /// Allocates global memory and fills it with 0xff bytes (NaN as float and as bf16). Kernels may access no
-  /// other global memory. Throws Error if there is not enough. release(nullptr) does nothing. release() of any
+  /// other global memory. Throws Error if none is left. release(nullptr) does nothing. release() of any
   /// other pointer throws Bug, unless allocate() returned this pointer and it was not released since.
   void* allocate(std::size_t bytes);
   void release(void* p);
