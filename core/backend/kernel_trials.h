@@ -20,9 +20,9 @@ struct KernelTrial {
   std::function<Ready()> ready;  ///< allocates and fills the memory of the kernel
 };
 
-/// Returns trials of the kernels of the CUDA backend on GPU options.device. The shapes are those of layers of
-/// Llama-3.1-8B and SmolLM2-135M; on the simulated GPU they are tiny. On a GPU the times come from the
-/// device's own clock. Throws Error when there is no such device.
+/// Returns trials of the kernels of the CUDA backend on GPU options.device. On a GPU the layers have shapes
+/// from Llama-3.1-8B and SmolLM2-135M, and the times come from the device's own clock. On the simulated GPU
+/// the shapes are tiny. Throws Error when there is no such device.
 std::vector<KernelTrial> cuda_kernel_trials(const CudaBackendOptions& options);
 
 }  // namespace speclab

@@ -9,20 +9,21 @@
 // explains the rule). The host and the devices compile this arithmetic, and its results have the same bits.
 //
 // The rule orders the tokens of a row by p/q. It puts them into classes: in a class, p/q differs by less than
-// 1 %. The classes have an order, the tokens of a class have none. So one pass over the row replaces a sort.
+// 1 %, except in the lowest and the highest class. Classes have an order, the tokens of a class have none.
+// So one pass over the row replaces a sort.
 // Sums over classes are integers, so they do not depend on the order in which threads add the tokens.
 
 namespace speclab {
 
-/// The choices have coins (random numbers) of their own (Purpose::accept), with numbers beyond those of the
-/// nodes. The choice below a node has the number kFirstCoinOfChoice + node.
+/// The choices have coins (random numbers) of their own (Purpose::accept). Their draw numbers are larger than
+/// any node number. The choice below a node has the number kFirstCoinOfChoice + node.
 inline constexpr std::uint32_t kFirstCoinOfChoice = 0x80000000;
 
 /// A class covers 1/128 of an octave of p/q. The lowest class also has all tokens with p/q below 2^-8, the
 /// highest one all tokens with p/q of 2^8 or more.
 inline constexpr int kRatioClasses = 2048;
 
-/// Returns the class of a token, 0 to kRatioClasses - 1, ascending in p/q. q > 0
+/// Returns the class of a token, 0 to kRatioClasses - 1, ascending in p/q. Requires q > 0.
 SPECLAB_EXACT int ratio_class(double p, double q) {
   constexpr std::int64_t kLowest = std::int64_t{1023 - 8} << 7;  // exponent and seven bits of 2^-8
   const double ratio = p / q;

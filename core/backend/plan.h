@@ -82,8 +82,8 @@ struct PlanShape {
   }
   int nodes() const { return given > 0 ? given : level_begin(depth() + 1); }
   /// True if the draft is certainly a chain. Its accepted tokens then are already in their final slots of the
-  /// KV cache, right after the pending token. A tree of the host with two or more drafted nodes may branch,
-  /// so the result is false for it.
+  /// KV cache, right after the pending token. False if the host may draft two or more nodes, because its tree
+  /// may branch then.
   bool is_chain() const { return given > 0 ? given <= 2 : nodes() == depth() + 1; }
 };
 

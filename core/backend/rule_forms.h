@@ -23,7 +23,7 @@ enum class AcceptRule : std::int32_t {
   kEnvelopeAgain,  ///< like kEnvelope, but after a rejection draws from q again until a draw is accepted
   kPaths,          ///< judges whole paths from the leaves to the root (core/decoding/rules/rules_paths.cpp)
   kLongest,        ///< accepts the longest path whose tokens all meet a condition, see CriterionForm
-  kKSeq,           ///< tests all children that were drawn from one row q in the same way, see GroupTest
+  kKSeq,           ///< applies one test to all children that were drawn from the same row q, see GroupTest
   kMultiPath,      ///< chooses one of several paths and judges it as a block (core/backend/path_choice.h)
 };
 
@@ -123,7 +123,7 @@ struct CriterionForm {
   double delta = 0;
   int ranks = 0;            ///< the token must be among this many most probable ones; 0: no condition
   bool always_best = true;  ///< the argmax of p is accepted in any case
-  /// The id of the token must differ from that of the argmax of p by at most this; -1: no condition. Only
+  /// The id of the token must differ by at most this from the id of the argmax of p; -1: no condition. Only
   /// with always_best.
   int nearby = -1;
   int untested = 0;  ///< children of nodes of a smaller depth need none of these conditions; see at_depth()

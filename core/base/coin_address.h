@@ -14,7 +14,7 @@ enum class Purpose : std::uint32_t {
   target = 0,    ///< a token drawn from a row of the target: without a draft, as bonus, by the rule
                  ///< sample_match, or after a rejection by a rule of rules_criterion.cpp
   draft = 1,     ///< a token drawn from a row of the draft
-  accept = 2,    ///< an acceptance test
+  accept = 2,    ///< an acceptance test; the choice of a path by the rule multi_path_block
   residual = 3,  ///< the token after a rejection, in all other rules
   gumbel = 4,    ///< noise of coupled sampling
   simulate = 5,  ///< the simulated acceptance of the strategy `simulated`; other choices that do not affect

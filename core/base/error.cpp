@@ -14,7 +14,7 @@ std::string sentence(const Error::Text& text) {
 }
 
 /// Makes all four parts safe to print. Names and values may come from foreign files. Cleaned text cannot move
-/// the cursor of a terminal, break a JSON record or fill the screen.
+/// the cursor of a terminal or break a JSON record. Each part has at most about 4000 bytes.
 Error::Text clean(Error::Text text) {
   constexpr std::size_t kMost = 4000;
   for (std::string* part : {&text.what, &text.got, &text.expected, &text.advice})

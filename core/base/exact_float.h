@@ -67,8 +67,8 @@ SPECLAB_EXACT float exponential(std::uint32_t x) {
   return -(ef * 0.693147181f + log1p_reduced(t));
 }
 
-/// The arrival time of a token with this positive weight: exponential() / weight. The token of a row that
-/// arrives first is drawn with a probability proportional to its weight (Gumbel-max trick).
+/// The arrival time of a token with this positive weight: exponential() / weight. Each token of a row arrives
+/// first with a probability proportional to its weight (Gumbel-max trick).
 SPECLAB_EXACT float arrival(std::uint32_t random_bits, float weight) {
   return exponential(random_bits) / weight;
 }

@@ -18,8 +18,8 @@
 namespace speclab {
 
 /// log(x) of a normal x > 0; relative error below 5e-16, also near 1. For x = 0 it returns some finite
-/// number, so that the product 0 log 0 is 0. The result has the same bits as that of log_double in
-/// core/decoding/rows/row_kernels.cpp.
+/// number, so that the product 0 log 0 is 0. log_double in core/decoding/rows/row_kernels.cpp gives the same
+/// bits.
 SPECLAB_EXACT double exact_log(double x) {
   std::int64_t bits;
   std::memcpy(&bits, &x, sizeof bits);
@@ -62,7 +62,8 @@ SPECLAB_EXACT double exact_exp(double x) {
   return y * power;
 }
 
-/// x^power for x in [0, 1] and power > 0; relative error below 1e-13.
+/// x^power for power > 0 and a normal x in (0, 1]; relative error below 1e-13. 0 for x = 0, and for results
+/// below exp(-700).
 SPECLAB_EXACT double exact_power(double x, double power) {
   return x > 0 ? exact_exp(power * exact_log(x)) : 0;
 }

@@ -131,8 +131,8 @@ std::size_t too_large_number(std::string_view text) {
   return std::string_view::npos;
 }
 
-/// Throws Error for a JSON token (a key, a text or a number) of more than `most` bytes before the library
-/// reads it, because the library copies a token up to six times.
+/// Throws Error if a key, a text, or white space with the number in it has more than `most` bytes. Called
+/// before the library reads the JSON, because the library copies a token up to six times.
 void require_short_tokens(std::string_view text, const std::string& name, std::size_t most) {
   bool quoted = false;
   for (std::size_t at = 0, from = 0; at < text.size(); ++at) {
@@ -143,7 +143,7 @@ void require_short_tokens(std::string_view text, const std::string& name, std::s
       quoted = c == '"' && !quoted;
       from = at;
     } else if (at - from > most) {
-      fail_at(text, from, name, fmt::format("a text or number of more than {} bytes", most),
+      fail_at(text, from, name, fmt::format("a text, number or white space of more than {} bytes", most),
               fmt::format("at most {}", most));
     }
   }

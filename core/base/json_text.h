@@ -21,7 +21,7 @@ struct JsonLimits {
   std::size_t members;        ///< members of the outermost object
   std::size_t inner_members;  ///< members of any other object
   std::size_t items;          ///< values in a list
-  std::size_t token_bytes;    ///< bytes of a key, a text, a number, or the white space between two of them
+  std::size_t token_bytes;    ///< bytes of a key, of a text, or of white space and the number in it, if any
 };
 
 /// Parses a JSON object as parse_json does and calls `member` for each of its members, in the order

@@ -10,8 +10,8 @@
 namespace speclab {
 
 /// Maps a whole file into memory, read-only. The bytes keep their address when the object is moved. They stay
-/// mapped until the object that owns them is destroyed. If another process shortens the file, reading
-/// the missing part raises SIGBUS; the signal handler asks path_at() for the file's name.
+/// mapped until the object that owns them is destroyed or assigned to. If another process shortens the file,
+/// reading the missing part raises SIGBUS; the signal handler asks path_at() for the file's name.
 class MappedFile {
  public:
   /// Throws Error when the file is missing, not a regular file, or not readable. An empty file has no bytes.

@@ -14,7 +14,8 @@ int edit_distance(std::string_view a, std::string_view b);
 std::string nearest_name(std::string_view name, std::span<const std::string_view> known);
 std::string nearest_name(std::string_view name, std::span<const std::string> known);
 
-/// Advice for an unknown name: "Did you mean \"gamma\"?", or "Known are: a, b, c." when none is near.
+/// Advice for an unknown name: "Did you mean \"gamma\"?", or "Known are: a, b, c." when none is near. If
+/// `known` is empty, says that there is nothing to choose from.
 std::string suggest(std::string_view name, std::span<const std::string> known);
 
 }  // namespace speclab

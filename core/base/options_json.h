@@ -12,8 +12,8 @@ namespace speclab {
 /// Sets the fields that `object` names; the others keep their defaults. `where` locates the object in
 /// messages: file and JSON pointer, "configs/a.json: /cases/0". Keys in `others` belong to another reader and
 /// are skipped. Throws Error with the JSON pointer of the faulty value: not an object, an unknown key (with
-/// the nearest known name), a wrong type, a value out of range. When it throws, some fields may already be
-/// set.
+/// advice from suggest()), a wrong type, a value out of range or not among the choices. When it throws, some
+/// fields may already be set.
 void parse_options(const OptionFields& fields, const nlohmann::json& object, std::string_view where,
                    std::span<const std::string> others = {});
 

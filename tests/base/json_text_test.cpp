@@ -100,19 +100,18 @@ TEST(JsonText, RefusesWhatIsBeyondALimit) {
       "fetch or write it again.");
   const std::string most(40, 'x'), too_many(41, 'x');
   EXPECT_EQ(members("{\"" + most + "\": \"" + most + "\"}"), most + "=\"" + most + "\";");
-  EXPECT_THAT(
-      members("{\"a\":\"" + too_many + "\"}"),
-      StartsWith(
-          "a.json: line 1, column 6: got a text or number of more than 40 bytes, expected at most 40"));
+  EXPECT_THAT(members("{\"a\":\"" + too_many + "\"}"),
+              StartsWith("a.json: line 1, column 6: got a text, number or white space of more than 40 bytes, "
+                         "expected at most 40"));
   EXPECT_THAT(members("{\"" + too_many + "\":1}"),
-              StartsWith("a.json: line 1, column 2: got a text or number"));
+              StartsWith("a.json: line 1, column 2: got a text, number or white space"));
   EXPECT_THAT(members("{\"a\":" + std::string(41, '1') + "}"),
-              StartsWith("a.json: line 1, column 5: got a text or number"));
+              StartsWith("a.json: line 1, column 5: got a text, number or white space"));
   EXPECT_THAT(members("{\"a\":1" + std::string(41, ' ') + "}"),
-              HasSubstr("a text or number of more than 40 bytes"));
+              HasSubstr("a text, number or white space of more than 40 bytes"));
   EXPECT_EQ(members(R"({"a": "\"\\,:[]{}\"\\"})"), R"(a="\"\\,:[]{}\"\\";)");  // none of these ends the text
   EXPECT_THAT(members(R"({"a": "\"\\" xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx)"),
-              HasSubstr("line 1, column 12: got a text or number"));
+              HasSubstr("line 1, column 12: got a text, number or white space"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ namespace speclab {
 
 struct AheadChain::Slot {
   Draft* current = nullptr;  // the draft that is being verified
-  int drafted = 0;           // its tokens
+  int drafted = 0;           // number of its tokens
   Sequence assumed;          // the text if all of them are accepted; the side thread adds its guess
   int next_limit = 0;        // Sequence::depth_limit of the next step under this assumption
   Draft next;                // the draft after the assumed text

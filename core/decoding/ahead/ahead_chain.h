@@ -21,19 +21,19 @@ namespace speclab {
 /// is the draft of the next step. It has the bits that drafting after the verification would give: DraftChain
 /// drafts it after the same text, with the same coins (which are addressed, not streamed) and with a draft
 /// model whose rows do not depend on other rows or on threads. Otherwise the chain ahead is dropped, and the
-/// next step drafts anew. So drafts, text and verdicts are those of DraftChain without drafting ahead. The
+/// next step drafts anew. So DraftChain without drafting ahead gives the same drafts, text and verdicts. The
 /// guess changes only the time.
 ///
-/// observe() waits for the draft ahead also if it will be dropped. So a step takes the time of its
-/// verification or that of the gamma + 1 draft forwards beside it, whichever is longer, and the counts of a
-/// record do not depend on times.
+/// observe() waits for the draft ahead also if it will be dropped. So after its own draft, a step takes as
+/// long as its verification or as the gamma + 1 draft forwards at the same time, whichever is longer. The
+/// counts of a record do not depend on times.
 ///
-/// Nothing is drafted ahead after an empty draft, if the text will end with this step or the next one, and if
-/// the coins are scripted or watched.
+/// Nothing is drafted ahead after an empty draft, or if the coins are scripted or watched, or if the assumed
+/// text ends with this step or leaves the next step no room for a drafted token.
 class AheadChain {
  public:
-  /// The draft model must not share its backend with the target (divide_threads). Every draft has
-  /// options.gamma tokens: options.schedule must be constant.
+  /// The draft model must not share its backend with the target (divide_threads). options.schedule must be
+  /// constant: drafts have options.gamma tokens, fewer only near the end of the text or of the context.
   AheadChain(const DraftChainOptions& options, const Resources& resources);
   ~AheadChain();
 
@@ -42,7 +42,7 @@ class AheadChain {
   /// Makes the chains of this step, as DraftChain::draft() does. Then starts to draft the next ones;
   /// observe() or halt() must follow.
   void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts);
-  /// Waits for the draft ahead, and sets Draft::ahead of the drafts of this step.
+  /// Waits for the draft ahead. If a sequence drafted ahead, sets Draft::ahead of its draft of this step.
   void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes);
   /// Waits for the draft ahead and drops it. For steps that fail before observe().
   void halt();
@@ -66,7 +66,7 @@ class AheadChain {
   std::vector<Draft*> next_;
   std::int64_t begun_ns_ = 0, ended_ns_ = 0;
   std::exception_ptr failure_;  // an exception that is no Error
-  bool running_ = false;        // on the loop's thread: start() was called, and wait() was not
+  bool running_ = false;        // start() was called, and wait() was not; only the loop's thread uses it
   SideThread side_;             // last, because its thread uses the members above
 };
 

@@ -19,7 +19,7 @@ DividedModels divide_threads(const std::shared_ptr<const Model>& target,
     throw Error({.what = what,
                  .got = fmt::format("backend {}", draft->backend().name()),
                  .expected = "the CPU backend, whose threads two models can share",
-                 .advice = "Run this case with --backend cpu, or leave it out."});
+                 .advice = "Run this case with --backend cpu, or leave the case out."});
   }
   const int threads = target->backend().threads();
   if (threads <= kOfDraft) {

@@ -11,7 +11,7 @@ SideThread::SideThread(std::function<void()> task) : task_(std::move(task)) {
   try {
     thread_ = std::thread([this] { work(); });
   } catch (const std::system_error& error) {
-    throw Error({.what = "a thread beside that of the decode loop",
+    throw Error({.what = "a thread beside the thread of the decode loop",
                  .got = error.code().message(),
                  .expected = "one more thread",
                  .advice = "Raise the limits of the shell (ulimit -u, ulimit -v)."});

@@ -70,7 +70,7 @@ void DraftBudget::limit(Draft& draft, int further_rows) {
     order_.push_back(node);
   }
   // A child is never more probable than its parent, and comes after it. So the first n nodes in this order
-  // contain the parents of all of them.
+  // contain all of their parents that are not kept anyway.
   std::sort(order_.begin(), order_.end(), [&](int a, int b) {
     const double x = probability_[static_cast<std::size_t>(a)], y = probability_[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;

@@ -10,7 +10,7 @@
 namespace speclab {
 
 /// Chooses how much of each draft of one sequence is verified, from nothing to all of it. It keeps the n
-/// drafted tokens that are most probably accepted, where n maximises
+/// drafted tokens with the largest probability P to be accepted, where n maximises
 ///
 ///     (1 + sum of P(token accepted) over the n tokens) / t(n + 1),
 ///
@@ -39,8 +39,8 @@ class DraftBudget {
   void observe(TokenSpan emitted);
 
  private:
-  // Observations of one class of tokens. Both fall by a constant factor with each observation, so old text
-  // counts less.
+  // Observations of one class of tokens. Both numbers fall by a constant factor with each observation, so old
+  // text counts less.
   struct Counts {
     double seen = 0, accepted = 0;
   };
@@ -48,8 +48,8 @@ class DraftBudget {
   double acceptance(std::size_t of_class) const;
 
   std::shared_ptr<const StepCosts> costs_;
-  std::vector<Counts> classes_, wide_;  // wide_: classes without the evidence
-  // The last draft before limit(), by node.
+  std::vector<Counts> classes_, wide_;  // wide_: classes that ignore the evidence
+  // The last draft as it was before limit() cut it, by node:
   TokenTree tree_;
   std::vector<std::size_t> class_of_;
   std::vector<double> probability_;  // P(the node is accepted)

@@ -10,13 +10,14 @@ namespace speclab {
 /// costs, so a text does not depend on the clock. While the part does not pay, it is tried now and then
 /// (TrialFund).
 ///
-/// The decision depends on earlier steps only. So it does not change the distribution of the text.
+/// The decision depends only on the text so far, on earlier steps and on the table of costs. So it does not
+/// change the distribution of the text.
 class DraftSwitch {
  public:
   struct Settings {
     double first_guess = 1;  ///< guessed number of accepted tokens of a step with the part, before any step
-    int trial_steps = 1;     ///< number of consecutive steps of a trial
-    int idle_steps = 0;      ///< first steps after switching on that cannot pay yet; they are not counted
+    int trial_steps = 1;     ///< number of steps of a trial, after its idle steps
+    int idle_steps = 0;      ///< number of steps after switching on that cannot pay yet and teach nothing
   };
   explicit DraftSwitch(Settings settings) : settings_(settings) {}
   void begin() { *this = DraftSwitch(settings_); }
@@ -24,7 +25,7 @@ class DraftSwitch {
   /// with and without the part.
   bool decide(double with_ns, double without_ns);
   bool on() const { return on_; }
-  /// Tells what the step of the last decision emitted, and how long it takes by the table of costs.
+  /// Tells how many tokens the step of the last decision emitted, and its time by the table of costs.
   void observe(int emitted, double ns);
 
  private:
@@ -37,7 +38,7 @@ class DraftSwitch {
   Steps with_, without_;
   TrialFund trials_;
   bool on_ = false;
-  int on_for_ = 0;  // steps since it was switched on
+  int on_for_ = 0;  // steps since the part was switched on
 };
 
 }  // namespace speclab

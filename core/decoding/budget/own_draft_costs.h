@@ -8,7 +8,7 @@
 namespace speclab {
 
 /// The costs of steps in which the target drafts a chain for itself, with forwards that run a part of its
-/// layers or see a part of its cache. A budget reads these costs like those of a draft model. They follow
+/// layers or see a part of its cache. A budget reads these costs like the costs of a draft model. They follow
 /// from measured times of StepCosts: target(n) (called t(n) here), layer_ns and position_ns.
 ///
 ///     draft forward       = t(n) - layers that it leaves out * layer_ns
@@ -17,8 +17,8 @@ namespace speclab {
 ///
 /// Here `context` is StepCosts::context, the number of cached positions at which t(n) was measured.
 /// position_ns is not multiplied by n, because all rows of a forward read the same keys and values. layer_ns,
-/// the time of a layer with one row, is not multiplied by n either. So the formula overestimates the time of
-/// a draft forward over several rows that leaves out layers. No budget reads such a time.
+/// the time of a layer with one row, is not multiplied by n either. So if a draft forward over several rows
+/// leaves out layers, the formula overestimates its time. No budget reads such a time.
 ///
 /// After an early exit the verifying forward runs the first layers for one row only: the last drafted token,
 /// which no draft forward has fed (LayerSkip: Elhoushi et al. 2024). If s is the share of these layers in

@@ -10,17 +10,17 @@
 namespace speclab {
 
 /// Chooses how many guesses each review of a chain gets, for one sequence. A chain is made by reviews: a
-/// small model guesses some tokens, a larger one judges them in one forward, keeps those up to the first
-/// wrong one and adds one token of its own. Reviews follow each other until the chain is long enough. The
-/// budget takes the numbers of guesses with which the chain takes the least expected time. With D(0, m) = 0,
-/// a chain that lacks n tokens takes
+/// small model guesses some tokens, a larger one judges them in one forward, keeps the guesses before the
+/// first wrong one and adds one token of its own. Reviews follow each other until the chain is long enough.
+/// The budget takes the numbers of guesses with which the chain takes the least expected time. With
+/// D(0, m) = 0, a chain that lacks n tokens takes
 ///
 ///     D(n, m) = min over g < n of: time of g guesses + r(g + 1)
 ///                                  + sum over k of P(k guesses are kept) D(n - k - 1, m').
 ///
-/// Here m is the number of missed tokens: those that the guessing model has not read, apart from the last
-/// token. The first guess of a review also reads them. After a review without guesses m' is m + 1. After a
-/// review whose guesses were all kept m' is 1, because the last guess was not read. Otherwise m' is 0.
+/// Here m is the number of missed tokens: the guessing model has read neither them nor the newest token. The
+/// first guess of a review reads all of these. After a review without guesses m' is m + 1. After a review
+/// whose guesses were all kept m' is 1, because the last guess was not read. Otherwise m' is 0.
 ///
 /// r is the time of a review by its number of rows. P is estimated from this sequence alone, for each place
 /// of a guess in its review. Only guesses that were judged teach anything. So while guesses are not worth
@@ -36,8 +36,8 @@ class ReviewBudget {
   /// Forgets all estimates. Called when a sequence starts.
   void begin();
   /// Computes D for the chain of the next step. `times.target(n)` is the time of a review over n rows, and
-  /// `times.draft(n)` that of a forward of the guessing model over n rows. `behind`: number of tokens that
-  /// the guessing model has not read, apart from the last token; its first guess also reads them.
+  /// `times.draft(n)` is the time of a forward of the guessing model over n rows. `behind`: number of missed
+  /// tokens when the step begins.
   /// `most_guesses`: the most guesses of one review; with 0 the times of the guessing model are not read.
   void plan(const StepCosts& times, int behind, int most_guesses);
   /// D of a chain of 0 to most_tokens tokens, before its first review.

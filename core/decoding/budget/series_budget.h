@@ -10,7 +10,7 @@ namespace speclab {
 
 /// Chooses before a chain is made how many tokens each of several sources hands in. The sources hand in one
 /// after the other: the first tokens of the chain come from one of them, the later ones from the next. Some
-/// model then verifies the chain in one forward. The choice is a set of sources and the length of the chain
+/// model then verifies the chain in one forward. The choice is a set of sources and the length n of the chain
 /// that maximise
 ///
 ///     (1 + sum of P(token accepted) over the n tokens) / (t(n + 1) + times of the n tokens),
@@ -20,9 +20,9 @@ namespace speclab {
 /// only the tokens that the chain still lacks.
 ///
 /// P is estimated from this sequence alone: by the source, by whether the token is the first of the chain,
-/// and, if the chain begins with the last source (copies), by the evidence for it (evidence_of_match). Only
-/// tokens that were verified teach anything. So now and then a chain is tried that begins with a source that
-/// is not in use (TrialFund).
+/// and, if the chain begins with the last source (copies), by the evidence for the copy (evidence_of_match).
+/// Only tokens that were verified teach anything. So now and then a chain is tried that begins with a source
+/// that is not in use (TrialFund).
 ///
 /// The choice depends on the text and on earlier steps, so it does not change the distribution of the text.
 class SeriesBudget {
@@ -39,8 +39,8 @@ class SeriesBudget {
     int further_rows = 0;                 ///< rows besides the chain and the token before the chain
     int limit = 0;                        ///< most tokens of the chain
     std::span<const double> token_ns;     ///< time of one token of each source, [sources]
-    /// Evidence for a chain that begins with the last source, from 1 to kEvidence - 1; 0: it has nothing to
-    /// hand in.
+    /// Evidence for a chain that begins with the last source, from 1 to kEvidence - 1; 0: no chain can begin
+    /// with this source.
     int evidence = kEvidence - 1;
   };
   /// Returns the number of tokens of the chosen chain; 0: make none.

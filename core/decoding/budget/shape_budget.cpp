@@ -10,9 +10,9 @@ namespace speclab {
 namespace {
 
 constexpr double kDraftMemory = .97;  // decay factor of old observations in each step with a draft
-// A first guess counts as this many observations. The classes, from wide to narrow: the tokens of one rank;
-// those of one rank and depth; those of one rank, depth and evidence. The first guess of a narrower class is
-// the estimate of the wider one.
+// A first guess counts as this many observations. There are three kinds of classes, from wide to narrow:
+// tokens of equal rank; of equal rank and depth; of equal rank, depth and evidence. The first guess of a
+// narrower class is the estimate of the next wider class.
 constexpr double kOfRank = 4, kOfDepth = 6, kOfEvidence = 6;
 
 }  // namespace

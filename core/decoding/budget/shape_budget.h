@@ -41,8 +41,8 @@ class TrialFund {
     left_ = steps - 1;
     return true;
   }
-  /// Call it for each step in which this way of drafting seems worth its time. The step counts as a step of
-  /// the running trial. So the trial does not go on later, when drafting no longer seems worth its time.
+  /// Call it for each step in which this way of drafting seems worth its time. If a trial is running, the
+  /// step counts as one of its steps.
   void step_in_use() {
     if (left_ > 0) --left_;
   }
@@ -89,16 +89,16 @@ class ShapeBudget {
   /// Tells that drafting takes `factor` times as long as the table says, for example because guesses save
   /// forwards of the draft model. The default is 1.
   void set_draft_factor(double factor) { draft_factor_ = factor; }
-  /// Tells the time that drafting takes at each depth of a chain, [depth of the shape], in place of a forward
-  /// of the draft model for each.
+  /// Tells the time that drafting takes at each depth of a chain, [depth of the shape]. By default this
+  /// is the time of one forward of the draft model.
   void set_level_times(std::span<const double> ns) { level_times_.assign(ns.begin(), ns.end()); }
   /// Tells that the text reached a drafted node (or the pending token) at `depth`, that `children` drafted
   /// tokens followed it, and which of them was accepted; -1: none. Called for every node that was reached,
   /// the pending token first.
   void reached(int depth, int children, int accepted);
-  /// reached() for all nodes that the text reached: the pending token and those of `path`.
+  /// reached() for all nodes that the text reached: the pending token and the nodes of `path`.
   void observe_tree(const TokenTree& tree, std::span<const int> path);
-  /// reached() for a chain of `drafted` tokens.
+  /// reached() for a chain of `drafted` tokens whose first `accepted` tokens were accepted.
   void observe_chain(int drafted, int accepted);
 
  private:

@@ -27,7 +27,7 @@ struct StepCosts {
   int context = 0;
 
   /// Time of a target forward over n >= 1 rows. Beyond the table the slope of the table's second half
-  /// continues.
+  /// continues; a table with a single entry is constant.
   double target(int rows) const { return at(target_ns, rows); }
   /// Time of a forward of the draft model over n >= 1 rows, continued in the same way. The table must have
   /// times of the draft model, see require_draft_costs().

@@ -41,7 +41,7 @@ class UnionBudget {
   /// What a source could draft in the next step.
   struct Source {
     int most = 0;         ///< length of its longest chain; 0: it has nothing to draft
-    int chains = 1;       ///< number of its chains that can differ
+    int chains = 1;       ///< largest number of different chains that it drafts
     double first_ns = 0;  ///< time of the first tokens of its chains
     double next_ns = 0;   ///< time of the tokens at each further depth
   };

@@ -47,8 +47,8 @@ class Datastore {
     std::size_t size() const { return last - first; }
   };
   Range find(TokenSpan phrase) const;  ///< `phrase` has at most kDepth tokens
-  /// Finds the longest suffix of `text` that occurs, of `shortest` to `longest` tokens, and returns its
-  /// occurrences. Returns an empty range when no suffix occurs.
+  /// Finds the longest suffix of `text` that occurs in the corpus and has `shortest` to `longest` tokens, at
+  /// most kDepth. Returns its occurrences, or an empty range when no such suffix occurs.
   Range find_suffix(TokenSpan text, int shortest, int longest) const;
   /// The token `offset` places after the position in entry i of the suffix array (see Range). -1: the
   /// document of this position ends there.

@@ -77,8 +77,8 @@ struct Draft {
   void reset(Token pending);
   /// Exchanges the contents of two drafts. Copies and allocates nothing.
   void swap(Draft& other);
-  /// Appends a node and returns its index. `q_index` is that of a Distribution from new_q(), which the caller
-  /// has filled, or kOneHot.
+  /// Appends a node and returns its index. `q_index` is the index of a Distribution from new_q(), which the
+  /// caller has filled, or kOneHot.
   int add(Token token, int parent, int q_index = kOneHot, float confidence = -1.0f, float entropy = -1.0f);
   /// Sets the entries of a node in `top`. All nodes of a draft that have entries must have equally many.
   void set_top(int node, std::span<const float> probabilities);
@@ -92,7 +92,7 @@ struct Draft {
   void keep(std::span<const char> keep);
   Distribution& new_q(int* index);  ///< next free entry of `q`; the reference is valid until the next call
 
-  /// Draws without replacement. Takes a token out of q[row], so that the next siblings are drawn from the
+  /// For draws without replacement. Takes a token out of q[row], so that the next siblings are drawn from the
   /// rest of this row. A node that is added with this row gets as its q what the row is at that moment. So
   /// the children of a node share one stored row. q[row] must not be one-hot. Call put_back() after the last
   /// child, and before tokens are taken out of another row. Returns false if no mass is left; then draw no
@@ -101,7 +101,7 @@ struct Draft {
   void put_back();
 
   /// The distribution that the node's token was drawn from; null: one-hot. The pointer is valid until the
-  /// draft changes. If other tokens had been taken out of the row, the first call copies the row.
+  /// draft changes. If other tokens were taken out of the row before add(), the first call copies the row.
   const Distribution* q_at(int node) const;
   /// Number of rows that q_at() has copied in this step.
   std::size_t rows_copied() const { return copies_used_; }
@@ -115,7 +115,7 @@ struct Draft {
   };
   std::vector<Rest> rests_;                  // q_of has kOneHot - 1 - index
   std::vector<Token> taken_;                 // tokens that were taken out of rows
-  int thin_row_ = kOneHot, thin_first_ = 0;  // the row that tokens are taken out of, and its first in taken_
+  int thin_row_ = kOneHot, thin_first_ = 0;  // the row that lacks tokens; the first of these in taken_
   double thin_sum_ = 0;                      // sum of that row with all tokens
   std::vector<float> thin_weights_;          // weights of its tokens that were taken out
   mutable std::deque<Distribution> copies_;  // reused between steps; rows keep their addresses

@@ -72,7 +72,7 @@ DraftChain::DraftChain(const DraftChainOptions& options, const Resources& resour
   if (needs_costs && on_target_) require_layer_costs(resources_.costs.get(), "a chain of the target itself");
   if (needs_costs && !on_target_) require_draft_costs(resources_.costs.get(), "a chain of a draft model");
   std::shared_ptr<const StepCosts> costs = resources_.costs;  // for the schedule
-  if (for_schedule && on_target_)                             // with as many cached positions as in the table
+  if (for_schedule && on_target_)                             // at the table's number of cached positions
     costs = OwnDraftCosts(costs, forward_of(*resources_.target, *on_target_), options_.gamma).table();
   const Schedule schedule(options_.schedule, options_.gamma, costs.get());
   if (schedule.controller() != nullptr) schedule.controller()->require_draft(model_->name());
@@ -151,8 +151,8 @@ void DraftChain::compute_rows() {
   }
 }
 
-// The layers of the next row may be others than those of the rows in flight. A row that skipped a layer has
-// no K/V there. So the draft is then fed again, with the new layers.
+// The next row may need other layers than the rows in flight. A row that skipped a layer has no K/V there. So
+// the draft is then fed again, with the new layers.
 void DraftChain::compute_skipping() {
   const TokenSkips& skips = *on_target_->skips;
   for (int layers = 0; layers < skips.sets(); ++layers) {

@@ -25,7 +25,7 @@ struct DraftChainOptions {
   void fields(OptionVisitor& visit);
 };
 
-/// Runs a chain on the target's own sessions, without a draft model (self-speculation). Every drafted row
+/// For a chain on the target's own sessions, without a draft model (self-speculation). Every drafted row
 /// attends to the K/V that the target committed, and to the drafted rows before it. The rows are not
 /// committed; the strategy declares in target_use() what the verifying forward does with them.
 struct ChainOnTarget {
@@ -34,8 +34,8 @@ struct ChainOnTarget {
   std::string_view source;            ///< static string, see Draft::source
   TokenExits* exits = nullptr;        ///< if set, chooses an exit for each token; forwards ignore `layers`
   const TokenSkips* skips = nullptr;  ///< if set, chooses layers for each token; forwards ignore `layers`
-  /// For a budget: the most layers that a draft forward runs, if the number differs between tokens; 0: as
-  /// `layers` says.
+  /// For the costs of a draft forward: the most layers that it runs, if the number differs between tokens; 0:
+  /// as `layers` says.
   int most_layers = 0;
 };
 
@@ -43,7 +43,7 @@ struct ChainOnTarget {
 /// cache. A chain of a draft model is the drafter of classic speculative decoding; other strategies use it
 /// too. One draft forward per depth advances all sequences of a batch. No chain is longer than the context of
 /// the draft model allows. With a budget, a ShapeBudget chooses the length of each chain before it is drawn:
-/// at most gamma tokens, perhaps none.
+/// at most as many tokens as the schedule allows, perhaps none.
 class DraftChain {
  public:
   /// Chooses a token at `depth` (from 1). The chain gets this token instead of the drawn one, and the

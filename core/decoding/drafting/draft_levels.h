@@ -14,7 +14,7 @@ namespace speclab {
 
 class DraftLevels;
 
-/// One level of a tree that a draft model drafts for one sequence. The fed nodes are those whose children
+/// One level of a tree that a draft model drafts for one sequence. The fed nodes are the nodes whose children
 /// come next. At depth 0 the only fed node is the pending token.
 class DraftLevel {
  public:
@@ -28,7 +28,7 @@ class DraftLevel {
   std::span<const float> logits(int i, TokenSpan path);
   /// Feeds a node of the next level. `parent` is the number that feed() returned for its parent, or -1 for
   /// the pending token. Returns the number of this node. The nodes of a level are fed in the order of the
-  /// calls: at the next depth logits(0) is that of the first. If no node of a level is fed, the draft ends.
+  /// calls: at the next depth logits(0) belongs to the first. If no node of a level is fed, the draft ends.
   int feed(Token token, int parent);
   /// Adds a node to the coming forward, because a later level may feed it. Call it only in the function that
   /// was given to DraftLevels::look_ahead(). `parent` is as in feed(); the number returned may be the parent
@@ -40,9 +40,9 @@ class DraftLevel {
   static constexpr int kMostGuesses = 31;
   /// Whether the caller has fed the node that guess() returned this number for.
   bool was_right(int guess) const { return flying_[static_cast<std::size_t>(guess)].wanted; }
-  /// Rows of each forward of this step.
+  /// Number of rows of each forward of this step.
   std::span<const int> forward_rows() const { return forward_rows_; }
-  /// Rows of each forward that this step would have made without guesses.
+  /// Number of rows of each forward that this step would have made without guesses.
   std::span<const int> rows_without_guesses() const { return plain_rows_; }
 
  private:
@@ -96,7 +96,7 @@ class DraftLevels {
              const Grow& grow);
   /// Length of the longest path that fits into the draft's context.
   std::int64_t room(const Sequence& sequence) const { return cache_of(sequence).room(sequence); }
-  /// DraftCache::behind().
+  /// DraftCache::behind() of the draft model's cache of this sequence.
   int behind(const Sequence& sequence) const { return cache_of(sequence).behind(sequence); }
   /// What a sequence drafted last.
   const DraftLevel& last(const Sequence& sequence) const {

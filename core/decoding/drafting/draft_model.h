@@ -25,9 +25,9 @@ struct DraftSampling {
   SamplingParams over(const SamplingParams& target) const;
 };
 
-/// The draft model's KV cache of one sequence. It compares its tokens with those of the text. So it does not
-/// need to know what was accepted or who drafted. Positions whose tokens agree with the text stay in the
-/// cache, and the missing tokens are fed (two after full acceptance, one after a rejection).
+/// The draft model's KV cache of one sequence. It compares its tokens with the text. So it does not need to
+/// know what was accepted or who drafted. Positions whose tokens agree with the text stay in the cache, and
+/// the missing tokens are fed (two after full acceptance, one after a rejection).
 class DraftCache {
  public:
   /// Starts a sequence: empties the cache and prefills the prompt. A prompt that is longer than the draft's
@@ -50,9 +50,9 @@ class DraftCache {
   /// other drafts added. The first `unchanged` tokens must be the same in all calls since begin().
   void catch_up(TokenSpan text, std::size_t unchanged, std::vector<Token>& feed);
   /// Commits rows that were fed as a chain: missing tokens of the text, or drafted tokens. catch_up() later
-  /// drops those that did not become part of the text.
+  /// drops the rows whose tokens did not become part of the text.
   void keep(TokenSpan fed);
-  /// Records the tokens of rows that were fed after those already in flight (Feed::continues).
+  /// Records the tokens of rows that were fed after the rows already in flight (Feed::continues).
   /// catch_up() commits the rows whose tokens became part of the text.
   void add_in_flight(TokenSpan fed) { flying_.insert(flying_.end(), fed.begin(), fed.end()); }
 

@@ -237,9 +237,10 @@ TEST(HierarchicalSpeculation, ABudgetNeedsTheTimesOfAllLevels) {
                  hierarchy({{"budget", "auto"}, {"inner_gamma", inner_gamma}}), loop);
     });
   };
-  EXPECT_THAT(refused({.target_ns = {10, 11}, .draft_ns = {1}}, 2), HasSubstr("without the time of a layer"));
+  EXPECT_THAT(refused({.target_ns = {10, 11}, .draft_ns = {1}}, 2),
+              HasSubstr("no table of costs with the time of a layer"));
   EXPECT_THAT(refused({.target_ns = {10, 11}, .layer_ns = 1}, 2),
-              HasSubstr("without times of the draft model"));
+              HasSubstr("no table of costs with times of the draft model"));
   EXPECT_EQ(refused({.target_ns = {10, 11}, .layer_ns = 1}, 0), "no error");
 }
 

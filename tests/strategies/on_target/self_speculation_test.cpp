@@ -197,7 +197,7 @@ TEST(SelfSpeculation, ABudgetNeedsTheTimeOfALayer) {
                 decode.loop.costs = std::make_shared<const StepCosts>(StepCosts{.target_ns = {10, 11}});
                 decode.run();
               }),
-              HasSubstr("without the time of a layer"));
+              HasSubstr("no table of costs with the time of a layer"));
 }
 
 // Weights are read once per forward, and a forward reads those of the layers that it runs.

@@ -1,4 +1,4 @@
-// Compiles the kernels of acceptance rules that have a kernel of their own.
+// Compiles the kernels of those acceptance rules that do not share AcceptKernel (host_accept.cpp).
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

@@ -1,4 +1,4 @@
-// Compiles the kernels that turn logits into distributions and sample tokens, and those of plan_kernel.h.
+// Compiles the kernels that make distributions of logits and sample tokens, and the kernels of plan_kernel.h.
 #include "core/backend/cuda/simulator/run_on_machine.h"
 
 namespace speclab::cuda {

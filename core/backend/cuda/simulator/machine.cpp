@@ -163,7 +163,7 @@ void Machine::place_block(Group& block, int which) {
   }
 }
 
-// Runs all threads of the placed blocks to their end.
+// Runs all threads of the placed blocks to their end. If a thread throws, stops all and rethrows its error.
 void Machine::run_placed() {
   for (Warp& warp : warps_) {
     warp.runnable = 0xffffffffu;

@@ -15,8 +15,8 @@
 #include "core/base/error.h"
 
 // A simulated GPU for kernels over simt.h. The threads of a block run as fibers on the CPU, so kernels can be
-// tested and whole models can run ("host-simt") without a GPU. It is slow, deterministic for a seed, and
-// enforces the rules in simt.h.
+// tested and whole models can run ("host-simt") without a GPU. The simulated GPU is slow, deterministic for a
+// seed, and enforces the rules in simt.h.
 
 namespace speclab::simt {
 
@@ -54,9 +54,9 @@ struct MmaQueue {
 };
 /// A copy that async_copy16() has started and async_wait() finishes.
 struct AsyncCopy {
-  int to;  ///< offset in the shared memory of all placed blocks, that is, those that run now
+  int to;  ///< offset in the shared memory of all placed blocks, that is, of the blocks that run now
   const void* from;
-  std::array<std::byte, 16> bytes;  ///< those at `from` when the copy started
+  std::array<std::byte, 16> bytes;  ///< the bytes at `from` when the copy started
   std::source_location where;
 };
 
@@ -65,13 +65,13 @@ struct Group {
   int index[3] = {}, grid[3] = {1, 1, 1};
   int first = 0, threads = 0;              ///< thread ids from `first` to first + threads - 1
   int shared_begin = 0, shared_bytes = 0;  ///< within the shared memory of all placed blocks
-  std::uint64_t epoch = 0, begin = 0;  ///< epoch of the last barrier of this group; epoch in which its shared
-                                       ///< memory was last made undefined
+  std::uint64_t epoch = 0, begin = 0;  ///< numbers from Machine::epochs_. epoch: of the last barrier or start
+                                       ///< of this group; begin: of its start, which undefines shared memory
   int parked = 0;                      ///< threads at the barrier
   std::source_location barrier;
   int inside = 0,
-      entering = 0;  ///< for inner blocks: threads that have not left the block; threads that wait to enter
-                     ///< the next one
+      entering = 0;  ///< of an inner block. inside: threads that have not left it; entering: threads that
+                     ///< wait to enter the next inner block
   const void* counter = nullptr;  ///< address of the last atomic_add of its threads
 };
 
@@ -82,11 +82,11 @@ struct Thread {
   int index, lane;                ///< index: within `group`
   Group* block = nullptr;         ///< the block
   Group* group = nullptr;         ///< the inner block that it has entered, or its block
-  std::uint32_t collectives = 0;  ///< number of exchange() so far; equal for all lanes of a warp unless some
-                                  ///< of them are inside one
-  std::uint32_t warp_epoch = 0;   ///< number of warp_sync() so far
-  bool fenced = false;            ///< it has called fence() since its last atomic_add
-  bool waited = false;            ///< it has called wait_for_previous(), or it need not call it
+  std::uint32_t collectives = 0;  ///< calls of exchange() so far; equal for all lanes of a warp, unless some
+                                  ///< of these lanes wait in exchange()
+  std::uint32_t warp_epoch = 0;   ///< calls of warp_sync() so far
+  bool fenced = false;            ///< the thread has called fence() since its last atomic_add
+  bool waited = false;            ///< the thread has called wait_for_previous(), or need not call it
   MmaQueue products;
   std::vector<AsyncCopy> copies;    ///< not finished, oldest first
   std::vector<std::size_t> groups;  ///< [i]: number of `copies` in groups 0 .. i
@@ -110,8 +110,8 @@ class Machine {
   void reseed(std::uint64_t seed) { random_.seed(seed); }
 
   /// Allocates global memory and fills it with 0xff bytes (NaN as float and as bf16). Kernels may access no
-  /// other memory. Throws Error if there is not enough. release(nullptr) does nothing. release() of any other
-  /// pointer that did not come from allocate() throws Bug.
+  /// other global memory. Throws Error if none is left. release(nullptr) does nothing. release() of any
+  /// other pointer throws Bug, unless allocate() returned this pointer and it was not released since.
   void* allocate(std::size_t bytes);
   void release(void* p);
   template <typename T>
@@ -181,8 +181,8 @@ class Machine {
   void launch_next(const std::source_location& where);
   void released(const void* p);
   void acquired(const void* p);
-  /// fence() of simt.h calls fence(), and atomic_add calls counted(). An atomic_add after a fence is a
-  /// release. An atomic_add before a fence is an acquire.
+  /// fence() of simt.h calls this fence(), and atomic_add calls counted(). An atomic_add after a fence is a
+  /// release. A fence after an atomic_add of the same group is an acquire.
   void fence();
   void counted(const void* p);
   void pause(const std::source_location& where);
@@ -200,7 +200,7 @@ class Machine {
   const std::uint64_t* exchange(std::uint64_t value, const std::source_location& where);
   void block_sync(const std::source_location& where);
   void finish_products(const std::source_location& where);
-  /// Starts a copy of 16 bytes to `offset` in the shared memory of the running thread's block.
+  /// Starts a copy of 16 bytes to `offset` in the shared memory of the running thread's group.
   void start_copy(int offset, const void* from, Access access, const std::source_location& where);
   void finish_copies(int groups_left);
   [[noreturn]] void fail(const std::string& message, const std::source_location& where);
@@ -228,7 +228,7 @@ class Machine {
     std::uint64_t written = 0, read = 0;  ///< epochs of the last accesses
     std::uint32_t write_warp_epoch = 0, read_warp_epoch = 0;
     std::uint16_t writer = 0, reader = 0;
-    std::uint16_t copier = 0;  ///< 1 + the thread whose copy to these bytes is in flight; 0: none
+    std::uint16_t copier = 0;  ///< 1 + index of the thread whose copy to these bytes is in flight; 0: none
 
     bool read_by(int warp, std::uint64_t epoch) const;
   };

@@ -93,7 +93,8 @@ void Machine::pause(const std::source_location& where) {
 }
 
 // Suspends the running thread, which waits or has ended. Continues with a lane of its warp if one can run,
-// otherwise with another warp. If all have ended, returns to the caller of run(). Fails if nothing can go on.
+// otherwise with another warp. If all threads have ended, returns to the caller of run(). Fails if lanes of
+// the warp wait in a collective that no other lane can reach, and if nothing can go on.
 void Machine::leave_to_others(const char* doing, const std::source_location& where) {
   const int id = self->id;
   Warp& warp = warps_[static_cast<std::size_t>(id / kWarp)];

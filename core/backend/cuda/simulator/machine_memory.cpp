@@ -184,8 +184,8 @@ void Machine::mark(Shadow& shadow, bool write, const std::source_location& where
 // ---- Asynchronous copies
 
 // A GPU may write the 16 bytes at any time between the start of the copy and its wait. The Machine reads the
-// source at the start and writes at the wait. In between, every access to the target fails. The wait fails if
-// the source has changed.
+// source at the start and writes at the wait. In between, every access to the destination fails. The wait
+// fails if the source has changed.
 void Machine::start_copy(int offset, const void* from, Access access, const std::source_location& where) {
   check_global(from, 16, where);
   watch_global(from, 16, access, where);

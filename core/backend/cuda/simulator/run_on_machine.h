@@ -3,7 +3,7 @@
 #include "core/backend/cuda/launch/launch.h"
 #include "core/backend/cuda/simulator/machine.h"
 
-// Compiles kernels for the simulated GPU. Include it only in host_*.cpp.
+// Compiles kernels for the simulated GPU. Include this header only in host_*.cpp.
 
 namespace speclab::cuda {
 

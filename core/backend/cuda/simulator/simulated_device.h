@@ -49,7 +49,7 @@ class SimulatedDevice : public Device {
  private:
   struct Capture {
     std::vector<std::function<void()>> launches;
-    std::uint64_t condition = 0;  ///< of the loop; 0: no loop
+    std::uint64_t condition = 0;  ///< handle of the condition of a loop; 0: no loop
   };
   std::shared_ptr<simt::Machine> machine_ = std::make_shared<simt::Machine>();
   std::shared_ptr<Capture> capture_;  ///< the capture in progress; null if there is none

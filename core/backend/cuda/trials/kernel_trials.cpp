@@ -89,9 +89,9 @@ LinearFree fastest(const Stand& stand, const Linear& layer,
 }
 
 /// Adds two trials of one linear layer for each number of rows: the kernel that models run ("linear"), and
-/// the fastest form without row invariance ("linear_free"). The input of the layer is already rounded. The
-/// launches use copies of the weights in turn, as many as fit into 256 MiB (at least 1, at most 96). So the
-/// weights come from memory and not from a cache.
+/// the fastest form without row invariance ("linear_free"). The input of the layer is already rounded. On a
+/// GPU the launches use copies of the weights in turn, as many as fit into 256 MiB (at least 1, at most 96).
+/// So the weights come from memory and not from a cache.
 void add_linear(std::vector<KernelTrial>& trials, const StandPtr& stand, int out, int in,
                 const std::vector<int>& all_rows) {
   using Weights = std::vector<std::shared_ptr<std::uint16_t>>;

@@ -237,16 +237,16 @@ TEST_F(Budgets, ATableWithoutTheDraftModelIsRefusedWhereItIsNeeded) {
   experiment["cases"] = json::parse(R"([{"strategy": "speculative_sampling", "draft": "small"}])");
   write(experiment);
   expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "old"}),
-               {"without times of the draft model", "An older version"});
+               {"no table of costs with times of the draft model", "an older version"});
   experiment["cases"] = json::parse(R"([{"strategy": "self_speculation"}])");
   write(experiment);
   expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "old"}),
-               {"without the time of a layer", "An older version"});
+               {"no table of costs with the time of a layer", "an older version"});
   experiment["cases"] = json::parse(R"([{"strategy": "cascade", "drafts": ["small", "skip"]}])");
   write(experiment);
   set_costs("old", {{"1", 5}}, {{"small", {{"1", 1}}}});
   expect_error(run({"run", "a.json", "--out", "x", "-q", "--costs", "old"}),
-               {"without times of the draft model"});
+               {"no table of costs with times of the draft model"});
   experiment["cases"] = json::parse(R"([{"strategy": "speculative_sampling", "draft": "small"}])");
   write(experiment);
   for (const json& bad :
