@@ -50,6 +50,8 @@ Resources Resources::with_draft(std::size_t i) const {
   return one;
 }
 
+std::span<const float> StepRows::row(int node) const { return row_at(*this, node); }
+
 Token StepRows::best(int node) const {
   std::span<const float> values = row_at(*this, node);
   std::size_t begin = 0;

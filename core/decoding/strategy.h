@@ -60,6 +60,8 @@ struct StepRows {
   std::span<const float>
       maxima{};  ///< block maxima, the largest logit of each group of a row (Feed::maxima in
                  ///< core/model/net/model.h); without them best() and top() pass over the whole row
+  /// The whole row of a node, [vocab].
+  std::span<const float> row(int node) const;
   /// The best token of a node's row, ties to the lowest id: the token of greedy decoding. If the row
   /// contains NaN, the token is arbitrary, which is harmless because any token may be drafted.
   Token best(int node) const;

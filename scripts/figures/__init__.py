@@ -29,6 +29,7 @@ MODULES = [
     "verification.cells",
     "simulated.entropy",
     "simulated.replay",
+    "training.by_prompt",
 ]
 
 

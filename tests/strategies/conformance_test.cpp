@@ -339,7 +339,8 @@ TEST_P(Conformance, WhatCarriesMemoryToTheNextPromptSaysSo) {
     }
     EXPECT_TRUE(same || declared) << "it knows something of the prompt before";
   }
-  const std::vector<std::string> known = {"composition", "lookahead", "suffix_decoding", "token_recycling"};
+  const std::vector<std::string> known = {"composition", "lookahead", "online_speculation", "suffix_decoding",
+                                          "token_recycling"};
   EXPECT_TRUE(with_memory > 0 || std::ranges::find(known, GetParam()) == known.end()) << "nothing was tried";
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/decoding/budget/own_draft_costs.h"
@@ -57,6 +58,8 @@ struct DraftChain::Slot {
   std::vector<std::int32_t> parents;
   std::int32_t row = 0;
   std::vector<float> logits;     // [head_rows]
+  std::vector<float> state;      // [hidden], with correct_rows(): what the output head reads for `logits`
+  Tap tap;                       // fetches `state`
   std::vector<float> processed;  // [head_rows], when there are processors
 };
 
@@ -98,7 +101,7 @@ DraftChain::Slot& DraftChain::slot(const Sequence& sequence) {
 
 std::optional<DevicePlan> DraftChain::device_plan(const SamplingParams& target) const {
   if (on_target_ || has_budget_ || options_.schedule.schedule != ScheduleRule::constant ||
-      options_.schedule.top_probabilities > 0)
+      options_.schedule.top_probabilities > 0 || correct_)
     return std::nullopt;
   return DevicePlan{std::vector<int>(static_cast<std::size_t>(options_.gamma), 1),
                     options_.draft.over(target)};
@@ -110,6 +113,7 @@ void DraftChain::begin(const Sequence& sequence) {
   if (s.budget) s.budget->begin();
   s.sampling = options_.draft.over(sequence.sampling);
   s.logits.resize(model_->config().head_rows());
+  if (correct_) s.state.resize(static_cast<std::size_t>(model_->config().hidden));
   if (!on_target_) s.cache.begin(sequence, resources_);
   if (on_target_ && on_target_->exits != nullptr) on_target_->exits->begin(sequence);
   if (on_target_ && on_target_->cache != nullptr) on_target_->cache->begin(sequence);
@@ -129,6 +133,10 @@ Feed DraftChain::next_feed(Slot& s) {
   s.row = n - 1;
   Session& session = on_target_ ? resources_.target_session(*s.sequence) : s.cache.session();
   Feed feed{&session, s.feed, s.parents, {&s.row, 1}, s.logits.data()};
+  if (correct_) {
+    s.tap = {kFinalNorm, s.state.data(), {&s.row, 1}, Memory::kHost};
+    feed.taps = {&s.tap, 1};
+  }
   if (on_target_) {
     feed.continues = s.depth > 0;
     feed.layers = on_target_->layers;
@@ -182,6 +190,7 @@ void DraftChain::list_top(const Distribution& row, int count) {
 
 bool DraftChain::extend(Slot& s) {
   const ModelConfig& config = model_->config();
+  if (correct_) correct_(*s.sequence, s.depth + 1, s.state, s.logits);
   std::span<const float> logits = s.logits;
   if (s.sequence->processors) {
     s.processed.resize(s.logits.size());
@@ -292,6 +301,11 @@ void DraftChain::draft(std::span<const Sequence* const> sequences, std::span<Dra
 
 std::span<const DraftChain::RunnerUp> DraftChain::runner_ups(const Sequence& sequence) {
   return slot(sequence).runner_ups;
+}
+
+void DraftChain::correct_rows(Correct correct) {
+  SPECLAB_CHECK(!on_target_, "rows of a chain on the target cannot be corrected");
+  correct_ = std::move(correct);
 }
 
 DraftCache& DraftChain::cache(const Sequence& sequence) {

@@ -59,8 +59,8 @@ class DraftChain {
   ~DraftChain();
 
   /// Describes draft() as a device plan. Returns no plan if the length of drafts may change (a budget, or a
-  /// schedule that is not constant), if the record is to have probabilities of rows (top_probabilities), or
-  /// if the chain runs on the target. Then the host drafts.
+  /// schedule that is not constant), if the record is to have probabilities of rows (top_probabilities), if
+  /// rows are corrected, or if the chain runs on the target. Then the host drafts.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const;
   /// Starts a sequence: prefills its prompt into the draft model's cache, if there is one.
   void begin(const Sequence& sequence);
@@ -86,6 +86,14 @@ class DraftChain {
   /// this token is less than `probability`. Works only at temperature 0. At higher temperatures tokens are
   /// drawn, and leaving out a drawn token because of its value would change the distribution of the text.
   void leave_out_below(double probability) { leave_out_below_ = probability; }
+  /// Changes the logits of a row, [head_rows], from which the token at `depth` (from 1) is drawn. `state` is
+  /// the state after the final norm, [hidden], from which the draft model's output head computed this row.
+  using Correct = std::function<void(const Sequence& sequence, int depth, std::span<const float> state,
+                                     std::span<float> logits)>;
+  /// Makes draft() call `correct` for each row, before logits processors and sampling. So the q of a node is
+  /// the corrected distribution that its token was drawn from. There is then no device plan. Call it before
+  /// the first begin(), and not for a chain on the target.
+  void correct_rows(Correct correct);
   /// The draft model's cache of a sequence. If other drafters work on the same text too, a strategy can ask
   /// how far the cache is behind, and can feed it with DraftCache::catch_up(). Not for a chain on the target.
   DraftCache& cache(const Sequence& sequence);
@@ -114,6 +122,7 @@ class DraftChain {
   std::vector<TokenExits::Row> exiting_;
   bool want_runner_ups_ = false;
   double leave_out_below_ = 0;
+  Correct correct_;    // empty: rows stay as they are
   Distribution soft_;  ///< scratch: the draft's distribution at temperature 1
   std::vector<Token> best_;
   std::vector<float> top_;  ///< scratch: the largest probabilities of a row, descending

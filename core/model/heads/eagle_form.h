@@ -38,10 +38,10 @@ EagleForm read_eagle_form(const ConfigValues& card, const Model& target);
 EagleForm read_parallel_eagle_form(const ConfigValues& card, const Model& target);
 
 /// Reads the config.json of a published head. The key "draft_vocab_size" marks EAGLE-3. Then the head reads
-/// the states after 2, L / 2 and L - 3 of the target's L layers, as the published code does. The key "ptd_token_id" marks
-/// P-EAGLE. Its value is the mask token, and the number of tokens is "para_num" of the training code
-/// (vllm-project/speculators), or else 8, which is the default there. Throws Error if the head has another
-/// form or does not fit the target.
+/// the states after 2, L / 2 and L - 3 of the target's L layers, as the published code does. The key
+/// "ptd_token_id" marks P-EAGLE. Its value is the mask token. The number of tokens is "para_num" of the
+/// training code (vllm-project/speculators), or 8 without the key, as in that code. Throws Error if the head
+/// has another form or does not fit the target.
 EagleForm read_published_eagle(const ConfigValues& config, const Model& target);
 
 }  // namespace speclab

@@ -398,5 +398,49 @@ TEST(DraftChain, ADraftWithoutTokensHasNoSource) {
   for (const StepRecord& step : record.steps) EXPECT_EQ(step.source, "");
 }
 
+// The state belongs to the row, and tokens are drawn from the changed row.
+TEST(DraftChain, RowsCanBeCorrectedFromTheirStates) {
+  class AlwaysSeven final : public Strategy {
+   public:
+    explicit AlwaysSeven(const Resources& resources) : chain_({.gamma = 3, .schedule = {}}, resources) {
+      EXPECT_TRUE(chain_.device_plan({}).has_value());
+      chain_.correct_rows([draft = resources.draft](const Sequence&, int depth, std::span<const float> state,
+                                                    std::span<float> logits) {
+        EXPECT_TRUE(depth >= 1 && depth <= 3) << depth;
+        EXPECT_EQ(state.size(), static_cast<std::size_t>(draft->config().hidden));
+        std::vector<float> again(logits.size());
+        draft->head(state.data(), 1, FinalNorm::kDone, again.data());
+        EXPECT_TRUE(std::ranges::equal(logits, again));
+        logits[7] = 1000;
+      });
+      EXPECT_FALSE(chain_.device_plan({}).has_value());
+    }
+    void begin(const Sequence& sequence) override { chain_.begin(sequence); }
+    void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+      chain_.draft(sequences, drafts);
+    }
+
+   private:
+    DraftChain chain_;
+  };
+  const StrategyEntry entry =
+      local_entry([](const void*, const Resources& resources) -> std::unique_ptr<Strategy> {
+        return std::make_unique<AlwaysSeven>(resources);
+      });
+  Decode decode{.target = tiny_target(), .options = {{"max_tokens", 30}, {"temperature", 1}}};
+  decode.draft = Model::with_layers(decode.target, {0});
+  decode.strategy = StrategyChoice(entry);
+  const GenerationRecord record = decode.run();
+  EXPECT_GT(drafted(record), 20);
+  for (const StepRecord& step : record.steps) {
+    for (const DraftedToken& token : step.drafted) {
+      EXPECT_EQ(token.id, 7);
+      if (token.tested) {
+        EXPECT_EQ(token.q, 1);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace speclab

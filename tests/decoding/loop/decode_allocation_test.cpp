@@ -37,6 +37,8 @@ const AllocationCase kAllocationCases[] = {
     {"speculative_sampling", "speculative_sampling", {{"gamma", 4}}, json::object()},
     {"speculative_sampling_sampled", "speculative_sampling", {{"gamma", 3}}, {{"temperature", 1}}},
     {"speculative_sampling_batch", "speculative_sampling", {{"gamma", 3}}, {{"temperature", 1}}, 2},
+    {"online_speculation", "online_speculation", {{"gamma", 4}, {"update_every", 2}}, json::object()},
+    {"online_speculation_sampled", "online_speculation", {{"gamma", 3}, {"buffer", 2}}, {{"temperature", 1}}},
     {"overlapped_speculation", "overlapped_speculation", {{"gamma", 3}}, json::object()},
     {"overlapped_speculation_sampled", "overlapped_speculation", {{"gamma", 3}}, {{"temperature", 1}}},
     {"overlapped_speculation_batch", "overlapped_speculation", {{"gamma", 3}}, {{"temperature", 1}}, 2},

@@ -186,6 +186,10 @@ std::vector<Case> small_cases() {
       {"speculative predicted rejection", choose("speculative_sampling", controlled("specdec_pp", 2))}));
   all.push_back(of_chains(
       {"speculative heuristic", choose("speculative_sampling", {{"gamma", 1}, {"schedule", "heuristic"}})}));
+  all.push_back(of_chains(
+      {.name = "a draft that learns after every step",
+       .strategy = choose("online_speculation", {{"gamma", 2}, {"learning_rate", 1}, {"update_every", 1}}),
+       .patient = false}));
   all.push_back({"draft tree", choose("tree_speculation", {{"widths", {2, 1}}})});
   all.push_back({"draft tree of all tokens", choose("tree_speculation", {{"widths", {3}}})});
   all.push_back(

@@ -23,6 +23,7 @@ import synthetic_run
 import figures
 from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline
 from figures.simulated import entropy, replay
+from figures.training import by_prompt
 from figures.verification import cells, trees, verifiers
 
 
@@ -83,6 +84,7 @@ class Drawing(unittest.TestCase):
     ABSENT |= {figure.name for figure in cells.FIGURES}  # test_tree_grid.py
     ABSENT |= {figure.name for figure in entropy.FIGURES}  # test_entropy_figure.py
     ABSENT |= {figure.name for figure in replay.FIGURES}  # test_replay_figure.py
+    ABSENT |= {figure.name for figure in by_prompt.FIGURES}  # training/test_by_prompt_figure.py
 
     def test_every_figure_draws_in_a_column_with_readable_text(self):
         run = record.Run(RUN)

@@ -26,7 +26,8 @@ class CasesWithMemory : public Speclab {
     return json::parse(R"([{"strategy": "lookahead", "W": 4, "N": 3, "G": 4, "keep_pool": true},
       {"strategy": "token_recycling", "k": 2, "tree": [2, 2, 1, 1], "keep": true},
       {"strategy": "suffix_decoding", "remember": "texts"},
-      {"strategy": "composition", "sources": ["text", "earlier"], "worth": 0}])");
+      {"strategy": "composition", "sources": ["text", "earlier"], "worth": 0},
+      {"strategy": "online_speculation", "draft": "small", "gamma": 2, "learning_rate": 1, "update_every": 1, "keep": true}])");
   }
   static json experiment(const json& cases, int repeats) {
     json config = Speclab::config();
@@ -66,7 +67,7 @@ class CasesWithMemory : public Speclab {
   const Texts& expected() {
     int run = 0;
     for (const json& spec : with_memory()) {
-      if (expected_.size() == 4u * 5u * 2u) break;
+      if (expected_.size() == 5u * 5u * 2u) break;
       expected_.merge(run_of("alone" + std::to_string(run++), experiment(json::array({spec}), 1)));
     }
     return expected_;
@@ -90,7 +91,8 @@ class CasesWithMemory : public Speclab {
 TEST_F(CasesWithMemory, FindSomethingInTheirMemory) {
   const json without = json::parse(R"([{"strategy": "lookahead", "W": 4, "N": 3, "G": 4},
       {"strategy": "token_recycling", "k": 2, "tree": [2, 2, 1, 1]}, {"strategy": "suffix_decoding"},
-      {"strategy": "composition", "sources": ["text"], "worth": 0}])");
+      {"strategy": "composition", "sources": ["text"], "worth": 0},
+      {"strategy": "online_speculation", "draft": "small", "gamma": 2, "learning_rate": 1, "update_every": 1}])");
   const Texts forgetful = run_of("without", experiment(without, 1));
   std::map<std::string, int> differing;
   for (const auto& [key, text] : expected()) {
@@ -101,7 +103,7 @@ TEST_F(CasesWithMemory, FindSomethingInTheirMemory) {
       if (same_line) differing[strategy] += text[2] != of_other[2];
     }
   }
-  ASSERT_EQ(differing.size(), 4u);
+  ASSERT_EQ(differing.size(), 5u);
   for (const auto& [strategy, lines] : differing)
     EXPECT_GT(lines, 0) << strategy << ": nothing else here means anything";
 }
@@ -132,7 +134,7 @@ TEST_F(CasesWithMemory, AResumedRunRebuildsTheirMemory) {
   const json config = experiment(with_memory(), 2);
   run_of("whole", config);
   const auto whole = record_of(dir() / "whole");
-  constexpr int kLines = 2 * 2 * 5 * 5;
+  constexpr int kLines = 2 * 2 * 5 * 6;
   for (const int cut : {1, 9, 17, 33, 48, 66, 87, kLines - 1}) {  // number of lines before the interruption
     const std::string name = "cut" + std::to_string(cut);
     fs::copy(dir() / "whole", dir() / name, fs::copy_options::recursive);

@@ -1,0 +1,1 @@
+"""Figures of drafts that are trained."""

@@ -1,0 +1,107 @@
+// Online speculative decoding: a small model drafts a chain, as in speculative_sampling, and learns from its
+// mistakes while the text is decoded. Each rejected token shows the target's row at a place where the draft
+// was wrong. The draft's output head is corrected there, so that its q comes closer to the target's p.
+//
+// Paper:       Liu et al. 2023, "Online Speculative Decoding" (arXiv 2310.07177). The paper trains all
+// weights
+//              of the draft model by backpropagation, on a second device or between requests. Here a linear
+//              correction of the logits is trained, whose gradient is known in closed form, on the CPU and in
+//              the step itself (core/decoding/drafting/online).
+// Draft cost:  as speculative_sampling, and for each drafted token a matrix product with the rows of the
+//              corrected tokens. Every `update_every` steps an update makes a few passes over a row for each
+//              rejected position. All of this belongs to the phase `draft` of a step.
+// Loses when:  texts are short, or each one is about something else: the draft then corrects itself for what
+//              does not come again.
+//
+// The correction changes in observe() only, after the target has judged the draft. So each token comes with
+// the q that it was drawn from, and every lossless rule stays exact.
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "core/decoding/drafting/draft_chain.h"
+#include "core/decoding/drafting/online/online_learner.h"
+#include "core/decoding/registry.h"
+
+namespace speclab {
+namespace {
+
+struct OnlineSpeculationOptions {
+  DraftChainOptions chain;
+  OnlineOptions online;
+  bool keep = false;
+  BudgetOptions budget;
+  bool carries_memory() const { return keep; }
+  void fields(OptionVisitor& visit) {
+    chain.fields(visit);
+    online.fields(visit);
+    visit("keep", keep,
+          "what was learned stays for the next prompt; prompts are then decoded in the order of their file");
+    budget.fields(visit);
+  }
+};
+
+class OnlineSpeculation final : public Strategy {
+ public:
+  OnlineSpeculation(const OnlineSpeculationOptions& options, const Resources& resources)
+      : keep_(options.keep), chain_(options.chain, resources, options.budget.rule) {
+    for (int i = 0; i < resources.batch; ++i)
+      learners_.emplace_back(options.online, resources.draft->config());
+    chain_.correct_rows(
+        [this](const Sequence& sequence, int depth, std::span<const float> state, std::span<float> logits) {
+          learner_of(sequence).correct(depth, state, logits);
+        });
+  }
+
+  // The target's rows of rejected tokens are what the draft learns from.
+  Reads reads() const override { return {.rows = true}; }
+
+  // What was learned stays for the later turns of a conversation, and with `keep` for all that follows.
+  void begin(const Sequence& sequence) override {
+    if (!keep_ && sequence.turn == 0) learner_of(sequence).forget();
+    chain_.begin(sequence);
+  }
+
+  void draft(std::span<const Sequence* const> sequences, std::span<Draft* const> drafts) override {
+    chain_.draft(sequences, drafts);
+  }
+
+  // Node i of a chain is its i-th token. So the row after the accepted tokens is that of the last accepted
+  // node, or of the pending token.
+  void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
+    for (std::size_t i = 0; i < sequences.size(); ++i) {
+      const int drafted = outcomes[i].draft->tree.drafted();
+      const auto accepted = static_cast<int>(outcomes[i].acceptance->path.size());
+      chain_.observe(*sequences[i], drafted, accepted);
+      if (drafted > 0) learner_of(*sequences[i]).observe(drafted, accepted, outcomes[i].rows.row(accepted));
+    }
+  }
+
+ private:
+  OnlineLearner& learner_of(const Sequence& sequence) {
+    return learners_[static_cast<std::size_t>(sequence.slot)];
+  }
+
+  bool keep_;
+  std::vector<OnlineLearner> learners_;  // [batch]
+  DraftChain chain_;
+};
+
+const RegisterStrategy<OnlineSpeculationOptions, OnlineSpeculation> registered{{
+    .name = "online_speculation",
+    .summary =
+        "a small model drafts a chain and corrects its output head where the target rejects its tokens",
+    .paper = "Liu et al. 2023, Online Speculative Decoding",
+    .draft_source = "small model, or layers of the target, with a correction that is learned online",
+    .stop_rule = "budget; a schedule: speclab list schedules",
+    .verification = "chain",
+    .criterion = "any rule; rejection is exact",
+    .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
+    .trained = "a small model with the target's vocabulary, which is trained further while it drafts",
+    .needs_draft = true,
+    .follows_steps = true,
+}};
+
+}  // namespace
+}  // namespace speclab
