@@ -12,24 +12,24 @@ namespace speclab::theory {
 namespace {
 
 /// A token that q may draw, or several neighbours in the order of p/q that count as one.
-struct Part {
+struct TokenMass {
   double p, q;
 };
 
 /// The tokens of the support of q, by ascending p/q.
-std::vector<Part> by_ratio(const Distribution& p, const Distribution& q) {
-  std::vector<Part> parts;
+std::vector<TokenMass> by_ratio(const Distribution& p, const Distribution& q) {
+  std::vector<TokenMass> parts;
   for (Token x = 0; x < q.vocab(); ++x) {
     if (const double drawn = q.prob(x); drawn > 0) parts.push_back({p.prob(x), drawn});
   }
-  std::ranges::sort(parts, [](const Part& a, const Part& b) { return a.p * b.q < b.p * a.q; });
+  std::ranges::sort(parts, [](const TokenMass& a, const TokenMass& b) { return a.p * b.q < b.p * a.q; });
   return parts;
 }
 
 /// 1 + min over prefixes H of (p(H) - q(H)^k).
-double bound_iid(const std::vector<Part>& parts, int k) {
+double bound_iid(const std::vector<TokenMass>& parts, int k) {
   double least = 0, p = 0, q = 0;
-  for (const Part& part : parts) {
+  for (const TokenMass& part : parts) {
     p += part.p;
     q += part.q;
     least = std::min(least, p - std::pow(std::min(1.0, q), k));
@@ -38,11 +38,11 @@ double bound_iid(const std::vector<Part>& parts, int k) {
 }
 
 /// Joins neighbours of small q if there are many parts.
-std::vector<Part> grouped(const std::vector<Part>& parts) {
+std::vector<TokenMass> grouped(const std::vector<TokenMass>& parts) {
   if (parts.size() <= kMostSingleTokens) return parts;
   constexpr double kMostOfGroup = 1.0 / static_cast<double>(kMostSingleTokens);
-  std::vector<Part> out;
-  for (const Part& part : parts) {
+  std::vector<TokenMass> out;
+  for (const TokenMass& part : parts) {
     if (!out.empty() && out.back().q + part.q <= kMostOfGroup) out.back().p += part.p, out.back().q += part.q;
     else out.push_back(part);
   }
@@ -92,14 +92,14 @@ class RaceWithin {
   std::vector<std::array<double, kTimes>> count_;  // [j][time]: P(exactly j tokens of H have arrived)
 };
 
-double bound_without_replacement(const std::vector<Part>& tokens, int k) {
+double bound_without_replacement(const std::vector<TokenMass>& tokens, int k) {
   // With k tokens or fewer in the support, every one of them is drafted.
   if (tokens.size() <= static_cast<std::size_t>(k)) {
     double p = 0;
-    for (const Part& token : tokens) p += token.p;
+    for (const TokenMass& token : tokens) p += token.p;
     return std::min(1.0, p);
   }
-  const std::vector<Part> parts = grouped(tokens);
+  const std::vector<TokenMass> parts = grouped(tokens);
   std::vector<double> outside(parts.size() + 1, 0.0);
   for (std::size_t i = parts.size(); i-- > 0;) outside[i] = outside[i + 1] + parts[i].q;
   // Every set H gives a bound. In a long row only some of the sets are tried.
