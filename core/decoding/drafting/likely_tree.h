@@ -21,8 +21,8 @@ class LikelyTree {
     int parent;          ///< number of a node; -1: the pending token
     float q;             ///< the draft's probability of the token
     double reach;        ///< estimated probability that the target reaches the node
-    int in_flight = -1;  ///< for the drafter: its number among the rows in flight of the draft
-    int drafted = 0;     ///< its node of the draft after keep(); 0: it was not kept
+    int in_flight = -1;  ///< for the drafter: the node's number among the rows in flight of the draft model
+    int drafted = 0;     ///< after keep(): the node's number in the draft; 0: the node was not kept
   };
 
   void clear() { nodes_.clear(); }
@@ -30,8 +30,8 @@ class LikelyTree {
   const Node& at(int node) const { return nodes_[static_cast<std::size_t>(node)]; }
   Node& at(int node) { return nodes_[static_cast<std::size_t>(node)]; }
 
-  /// Adds a child of `parent`. `accepted` is how often the target accepts such a token after its parent, from
-  /// 0 to 1.
+  /// Adds a child of `parent`. `accepted`, from 0 to 1, estimates how often the target accepts such a token
+  /// if the parent was accepted.
   void add(Token token, int parent, float q, double accepted);
   /// Sets `out` to the tokens from depth 1 down to the node; empty for -1.
   void path_to(int node, std::vector<Token>& out) const;
@@ -43,7 +43,7 @@ class LikelyTree {
   std::span<const int> order() const { return order_; }
 
   /// Adds the `count` most likely nodes to the draft, with one-hot q and their `q` as confidence. In the
-  /// draft they have the order of their numbers. Uses order().
+  /// draft they have the order of their numbers. Overwrites order().
   void keep(int count, Draft& draft);
 
  private:

@@ -38,15 +38,15 @@ class LookaheadWindow {
   static int max_nodes(int width, int levels);
 
   /// Adds the window to the draft below node 0, no deeper than `limit`. Nodes of the last level are probes;
-  /// those of other levels are relays, without logits. If the caller has added level 0 before as candidates,
+  /// nodes of the other levels are relays. If the caller has added level 0 before as candidates,
   /// level0[i] is the node at offset i and level0[0] = 0.
   void feed(Draft& draft, int limit, std::span<const int> level0 = {});
-  /// After the forward: returns the predictions of the last level, column by column.
+  /// After the forward: sets `predictions` to the predictions of the last level, column by column.
   /// For a column that was not fed, the prediction is a first guess from `refill`.
   void predict(const StepRows& rows, const Refill& refill, std::vector<Token>& predictions) const;
   /// Moves the window after the text grew by `steps` >= 1 tokens. During warm-up it adds a level and drops
-  /// one column. Afterwards it replaces the oldest level and drops (steps - 1) columns. New columns at the
-  /// far end get first guesses from `refill`, with draws numbered from `draw` on.
+  /// one column. Afterwards it replaces the oldest level and drops (steps - 1) columns, at most W. New
+  /// columns at the far end get first guesses from `refill`, with draws numbered from `draw` on.
   void advance(std::span<const Token> predictions, int steps, const Refill& refill, int draw);
 
  private:

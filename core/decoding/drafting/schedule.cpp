@@ -174,10 +174,9 @@ void ScheduleOptions::fields(OptionVisitor& visit) {
   visit("exploration", exploration, Range<double>{0, 100},
         "schedule bandit: how strongly rarely used lengths are preferred; 2 is UCB1, 0 takes the best mean "
         "reward");
-  visit(
-      "goodput_memory", goodput_memory, Range<double>{0, 1},
-      "schedule goodput: factor by which earlier drafts lose weight in the moving average of the acceptance "
-      "at each draft");
+  visit("goodput_memory", goodput_memory, Range<double>{0, 1},
+        "schedule goodput: each draft multiplies the weight of earlier drafts by this, in the moving average "
+        "of the acceptance");
   visit("controller", controller,
         "schedules disco and specdec_pp: file of a controller that was trained for the draft "
         "(scripts/fit/fit_controller.py)");

@@ -55,7 +55,8 @@ const ScheduleInfo* recorded_schedule(std::string_view name);
 
 struct ScheduleOptions {
   ScheduleRule schedule = ScheduleRule::constant;
-  double confidence_threshold = .4;  ///< confidence: stop after a token whose confidence is below this
+  /// confidence: stop after a token whose confidence is below this; roc_confidence: the first threshold
+  double confidence_threshold = .4;
   double first_threshold = .8;       ///< adaptive schedules: the threshold of the first draft
   double threshold_step = .01;       ///< adaptive schedules: how fast the threshold moves
   double wanted_acceptance = .9;     ///< adaptive schedules: share of accepted tokens that they aim at
@@ -66,7 +67,7 @@ struct ScheduleOptions {
   double exploration = 2;            ///< bandit: how strongly rarely used lengths are preferred
   double goodput_memory = .9;        ///< goodput: factor by which earlier drafts lose weight at each draft
   std::string controller{};          ///< disco, specdec_pp: file of a Controller
-  double controller_threshold = -1;  ///< disco, specdec_pp: -1: the threshold in the file
+  double controller_threshold = -1;  ///< disco, specdec_pp: the threshold; below 0: the one in the file
   /// How many of the largest probabilities of each drafted token's row to record, for the training of
   /// controllers.
   int top_probabilities = 0;
@@ -105,7 +106,7 @@ class Schedule {
   /// Whether stop_after() looks at the confidence, or at the entropy. If not, the caller may pass -1.
   bool needs_confidence() const { return options_.info().needs_confidence; }
   bool needs_entropy() const { return options_.info().needs_entropy; }
-  /// How many of the largest probabilities of a row stop_after() looks at, or are recorded.
+  /// How many of the largest probabilities of a row are needed, for stop_after() or for the record.
   int needs_top() const;
   const Controller* controller() const { return controller_.get(); }  ///< null: the schedule has none
   void start_draft();
@@ -116,7 +117,7 @@ class Schedule {
   /// The acceptance that the controller predicted for the last token of stop_after(); -1 without a controller
   /// and before the first token of a draft.
   double predicted() const { return predicted_; }
-  /// The threshold of the next draft, of a schedule that adapts one or has a controller.
+  /// The threshold of the next draft, for a schedule that adapts a threshold or has a controller.
   double threshold() const;
   /// Learns from the draft since start_draft(): of its `drafted` > 0 tokens, `accepted` were accepted. The
   /// threshold of adaptive_confidence falls only after a draft of fewer than gamma tokens whose last token is

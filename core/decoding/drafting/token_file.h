@@ -12,10 +12,10 @@
 
 namespace speclab {
 
-/// Writes and maps files of arrays that were made from the token ids of one tokenizer.
+/// Writes and maps files that hold arrays made from the token ids of one tokenizer.
 ///
-/// The layout, little-endian: magic, version, size of the vocabulary, bytes of each section, the hash of the
-/// tokenizer, the SHA-256 of everything else, then the sections. Opening refuses a file of another kind or
+/// The layout, little-endian: magic, version, size of the vocabulary, number of bytes of each section, hash
+/// of the tokenizer, SHA-256 of everything else, then the sections. Opening refuses a file of another kind or
 /// version, and one that is cut or damaged. The class that owns the file checks the contents of the sections.
 class TokenFile {
  public:
@@ -35,7 +35,7 @@ class TokenFile {
   /// Maps the file and reads all of it once. Throws Error for a bad file. `kind` must outlive the object.
   static TokenFile open(const std::filesystem::path& path, const Kind& kind);
 
-  /// Throws Error unless the model has the same vocabulary and tokenizer.
+  /// Throws Error unless the file was made for this size of the vocabulary and this tokenizer.
   void require(int vocab, const std::string& tokenizer) const;
   /// Throws an Error that says that the contents of the file are wrong: what was found and what was expected.
   [[noreturn]] void refuse(std::string got, std::string expected) const;

@@ -54,11 +54,10 @@ class TreeGrowth {
   /// Adds the children of the fed nodes, and feeds those children that have children of their own. Call it as
   /// DraftLevels::Grow.
   void grow(DraftLevel& level);
-  /// A node of the draft that the coming forward feeds, and the number that DraftLevel::feed() returned for
-  /// it; -1 for the pending token.
+  /// A node of the draft that the coming forward feeds.
   struct Fed {
     int node;
-    int number;
+    int number;  ///< what DraftLevel::feed() returned for the node; -1 for the pending token
   };
   /// Node `i` of the level that the coming forward feeds. At depth 0 that is the pending token alone.
   Fed fed(const DraftLevel& level, int i) const;
@@ -72,7 +71,7 @@ class TreeGrowth {
     Distribution root;           // its largest probability is the confidence
     std::vector<int> fed;        // nodes of the draft that were fed in the forward in progress
     std::vector<int> in_shape;   // [nodes of the draft], their nodes in the shape
-    std::vector<int> in_flight;  // [nodes of the draft], number of a fed node; -1 for the pending token
+    std::vector<int> in_flight;  // [nodes of the draft], Fed::number; 0 for a node that was not fed
     std::vector<int> path;
     std::vector<Token> prefix;
     SiblingDraw siblings;

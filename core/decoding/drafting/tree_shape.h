@@ -30,8 +30,8 @@ class TreeShape {
   /// As read(), for the contents of a file that the errors call `where`.
   static TreeShape of_json(const nlohmann::json& file, const std::string& where);
   /// The shape that the members "parents" and "ranks" of `tree` describe. `tree` is at the place `at` of the
-  /// file `where`: "" for the whole file, or for example "/trees/0". Throws Error as read() does, and unless
-  /// the tree has `least` to kMostDrafted tokens. With 0 tokens the shape is the pending token alone.
+  /// file `where`: "" for the whole file, or for example "/trees/0". Throws Error as read() does, but the
+  /// tree may have from `least` to kMostDrafted tokens. With 0 tokens the shape is the pending token alone.
   static TreeShape of_lists(const nlohmann::json& tree, const std::string& where, const std::string& at,
                             int least);
 
@@ -51,7 +51,7 @@ class TreeShape {
   std::vector<int> children_;        // [nodes]
   std::vector<int> first_child_;     // [nodes]
   std::vector<int> levels_;          // [depth], number of nodes at depth 1, 2, ...
-  std::vector<int> number_in_file_;  // [nodes]; empty for a shape of widths
+  std::vector<int> number_in_file_;  // [nodes]; empty for a shape that of_lists() did not make
 };
 
 /// A tree file has {"format": "speclab tree 1", "parents", "ranks", ...}. Entry i of the lists belongs to

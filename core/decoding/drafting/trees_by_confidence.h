@@ -22,9 +22,9 @@ class TreesByConfidence {
 
   /// The same tree at every confidence. So a TreeShape can be passed where trees are expected.
   TreesByConfidence(TreeShape tree);
-  /// The trees of a tree file with one tree (kTreeFormat) or with several (kTreesFormat). Throws Error, which
-  /// names the file and the place in it: for another format, for a tree that TreeShape refuses, for ranges
-  /// that overlap or leave a gap, and when no tree drafts a token.
+  /// The trees of a tree file with one tree (kTreeFormat) or with 1 to kMostTrees (kTreesFormat). Throws
+  /// Error, which names the file: for another format or number of trees, for a tree that TreeShape refuses,
+  /// for ranges that do not cover 0 to 1 in order without a gap, and when no tree drafts a token.
   static TreesByConfidence read(const std::filesystem::path& path);
   /// As read(), for the contents of a file that the errors call `where`.
   static TreesByConfidence of_json(const nlohmann::json& file, const std::string& where);
@@ -48,8 +48,8 @@ class TreesByConfidence {
 };
 
 /// A tree file with several trees has {"format": "speclab tree 2", "trees": [{"from", "to", "parents",
-/// "ranks", ...}, ...], ...}. "parents" and "ranks" are those of kTreeFormat. Here the lists may be empty:
-/// the step then drafts nothing. A step drafts the tree for which from <= confidence < to; the last tree also
+/// "ranks", ...}, ...], ...}. "parents" and "ranks" are lists as in kTreeFormat. Here they may be empty: the
+/// step then drafts nothing. A step drafts the tree for which from <= confidence < to; the last tree also
 /// takes the confidence 1. The ranges are in ascending order, begin at 0, end at 1, and leave no gap. Further
 /// members say where the trees come from; reading ignores them.
 inline constexpr const char* kTreesFormat = "speclab tree 2";

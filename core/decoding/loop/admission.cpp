@@ -249,8 +249,8 @@ void DecodeLoop::start(RunningSequence& slot, const Request& request) {
   out.draft_prefill = slot.draft_begun - draft_before;
 }
 
-// Runs the target on the prompt. Afterwards the KV cache of the target's session holds the prompt, and
-// slot.logits holds the logits after its last token.
+// Runs the target on the prompt, or copies a prefill that loops share. Afterwards the KV cache of the
+// target's session holds the prompt, and slot.logits holds the logits after the prompt's last token.
 void DecodeLoop::prefill(RunningSequence& slot) {
   const Request& request = slot.request;
   PrefillCost cost;

@@ -37,9 +37,9 @@ namespace speclab {
 class DecodeLoop {
  public:
   /// Opens the target's sessions. If the strategy drafts ahead (StrategyInfo::drafts_ahead), divides the
-  /// threads of the backend between target and draft first. Throws Error when target and draft do not fit
-  /// each other, the strategy needs a draft that is missing, the threads cannot be divided, or the capacity
-  /// exceeds the target's context.
+  /// threads of the backend between target and draft first. Throws Error when the target does not predict
+  /// every token, target and draft do not fit each other, the strategy lacks something that it needs (such as
+  /// a draft), the threads cannot be divided, or the capacity exceeds the target's context.
   DecodeLoop(std::shared_ptr<const Model> target, std::shared_ptr<const Model> draft,
              const StrategyChoice& strategy, LoopOptions options);
   /// With several draft models, for strategies that use them (StrategyInfo::most_drafts).

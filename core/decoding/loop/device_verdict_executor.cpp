@@ -1,7 +1,7 @@
 // The host drafts and a device verifies. A step is one round trip: the draft goes up, the verdict comes back,
 // and the rows of logits stay on the device. The time of the verdict is part of phase "target". If the
-// strategy reads hidden states, the forward leaves those of all nodes on the device. After the verdict the
-// host knows which of them it needs, and fetches these in a second round trip.
+// strategy reads hidden states, the hidden states of all nodes stay on the device too. After the verdict the
+// host knows which states it needs, and fetches these in a second round trip.
 #include "core/base/error.h"
 #include "core/decoding/loop/device_plan_shape.h"
 #include "core/decoding/loop/device_verifier.h"

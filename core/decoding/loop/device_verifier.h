@@ -39,7 +39,7 @@ class DeviceVerifier {
                           RoundQueue queue);
   /// Copies the target's rows of the last verify() to the host, [nodes, vocab].
   void download(std::span<float> rows) { last_->download(rows, {}); }
-  /// The hidden states of the last verify(), in the backend's memory until the next one.
+  /// The hidden states of the last verify(), which stay in the backend's memory until the next verify().
   StatesThere states() const { return {last_->states(), last_->shape().nodes()}; }
 
  private:

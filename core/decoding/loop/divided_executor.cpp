@@ -42,8 +42,8 @@ class DividedExecutor final : public StepExecutor {
     }
   }
 
-  // One forward runs the parts that all sequences have for one device, as that device would. Rows that
-  // several devices compute have the same bits.
+  // There is one forward for each device. It runs the parts that this device has of all sequences. A row that
+  // several devices compute has the same bits on all of them.
   void forward(const StepGroup& group) override {
     for (std::size_t device = 0; device < static_cast<std::size_t>(setting_.options->devices); ++device) {
       feeds_.clear();

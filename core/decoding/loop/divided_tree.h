@@ -11,16 +11,16 @@ namespace speclab {
 
 /// Divides the tree of a step over several devices, each of which holds the model and the KV cache: lookahead
 /// parallelism (Fu et al. 2024, Section 3.4). Guesses (leaves among the candidates) and window columns
-/// (probes) are dealt out in order and as evenly as possible. A device feeds its share and all ancestors of
-/// it. So every device feeds the pending token, and several devices feed the same parts of level 0 of the
-/// window (LookaheadWindow).
+/// (probes) are dealt out in order and as evenly as possible. A device feeds the nodes of its share and all
+/// their ancestors. So every device feeds the pending token, and several devices feed the same parts of level
+/// 0 of the window (LookaheadWindow).
 ///
 /// Devices exchange tokens, never rows of the KV cache. When one device accepts tokens, the other devices
 /// have no K/V rows for them. So in the next step all devices feed the accepted tokens again, before the
 /// pending token. The authors' code does the same (LookaheadDecoding, lade/decoding.py, guess_skip_dist).
 ///
-/// A device has the logits of the pending token and of every candidate that it feeds, so it judges its
-/// guesses alone. It has the logits of the probes that were dealt to it.
+/// A device has the logits of the pending token and of every candidate that it feeds, so it can judge its
+/// guesses without the other devices. It also has the logits of the probes that were dealt to it.
 class DividedTree {
  public:
   struct Part {

@@ -2,7 +2,7 @@
 // target's own session (TargetUse::exits). The rows in flight keep the K/V of these layers and the hidden
 // states at the exits, so the verifying forward runs only the remaining layers for them. The last drafted
 // token was not fed while drafting. Its first layers run before the verifying forward, in a forward without
-// the output head. If rows stopped at different layers, those of the first exit are taken on to the second
+// the output head. If rows stopped at different layers, the rows of the first exit are taken on to the second
 // exit, then the rows of both exits to the third, and so on. So the weights of each layer are read once.
 // Logits and cache have the same bits as after one forward of the whole draft (LayerPart).
 #include <algorithm>
@@ -19,7 +19,7 @@ class ExitExecutor final : public StepExecutor {
 
   std::string begin(RunningSequence&) override {
     if (setting_.options->verify != VerifyWith::one_pass || setting_.options->devices > 1) {
-      return fmt::format("{} leaves rows in flight that only a verification in one pass can use",
+      return fmt::format("{} leaves rows in flight, which need a verification in one pass on one device",
                          setting_.strategy_name);
     }
     return {};

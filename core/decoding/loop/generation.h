@@ -15,8 +15,8 @@ namespace speclab {
 /// host's drafts (DeviceVerifier). Text and counts do not depend on this.
 enum class DeviceLoop {
   off,
-  automatic,  ///< the device does it if it can; otherwise the host does
-  on,         ///< if the device cannot do it, an Error says why
+  automatic,  ///< the device does what it can; the host does the rest
+  on,         ///< as automatic, but an Error says why if the device can do neither
 };
 
 /// How a device gets its steps.
@@ -39,7 +39,7 @@ struct GenerationOptions {
   /// The largest number of tokens that a step adds to the text; 0: no limit. With 1, the record holds a draft
   /// for every position of the text, with its full verdict: a trace (experiments/simulate/trace.h). The
   /// distribution of the text stays the same. If the text depends on where steps begin (above temperature 0
-  /// with independent coins), it is another sample of it. Not with device_loop.
+  /// with independent coins), it is another sample of this distribution. Not with device_loop.
   int emit_at_most = 0;
   bool ignore_eos = false;
   std::vector<std::string> stop;  ///< strings that end the text

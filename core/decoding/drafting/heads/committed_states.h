@@ -11,12 +11,12 @@ namespace speclab {
 /// The target's hidden states of the committed positions of one sequence, for a head that drafts from them.
 /// They are states that the target really computed for the text, never states that a head predicted. A state
 /// arrives with the prompt, or after the step that commits its position. So before a draft, the newest state
-/// is that of the position before the pending token. If the head reads states after several layers, they are
+/// belongs to the position before the pending token. If the head reads states after several layers, they are
 /// stored one after the other for each position.
 class CommittedStates {
  public:
-  /// `width` is that of the state after one layer. If `all` is true, states stay until clear(), otherwise
-  /// only those of the newest position stay.
+  /// `width` is the width of the state after one layer. If `all` is true, states stay until clear() or until
+  /// the next prompt begins. Otherwise only the states of the newest position stay.
   CommittedStates(int width, bool all, int layers = 1)
       : of_layer_(static_cast<std::size_t>(width)),
         layers_(static_cast<std::size_t>(layers)),

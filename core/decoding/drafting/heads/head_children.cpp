@@ -13,7 +13,8 @@ namespace {
 
 constexpr SamplingParams kAtOne{.temperature = 1, .top_k = 0, .top_p = 1};
 
-// Runs `use`, which reads a row of a head. If it refuses the row, the error names the head, not the target.
+// Runs `use`, which reads a row of a head. If `use` throws and the row has a NaN or +infinity, throws an
+// Error that names the head, not the target.
 template <typename Use>
 void use_row(std::span<const float> row, const Use& use) {
   try {
@@ -47,7 +48,8 @@ void require_uncut_draws(const HeadChildrenOptions& options, const CutBudgetOpti
                "Set budget to fixed, or children to best."});
 }
 
-// Prepares a row that gets at most `most` children of a node. Returns false if it has no token to draft.
+// Prepares the row from which a node gets its children, at most `most`. Returns false if no token of the row
+// can be drafted.
 bool HeadChildren::take_row(const Sequence& sequence, std::span<const float> logits, TokenSpan path,
                             int most) {
   row_ = logits;

@@ -40,15 +40,15 @@ struct HeadNode {
 class HeadChildren {
  public:
   /// `ids`: the tokens of the head's rows, ascending; empty: all. They must outlive this object. `vocab` is
-  /// that of the target.
+  /// the size of the target's vocabulary.
   HeadChildren(const HeadChildrenOptions& options, std::span<const Token> ids, int vocab)
       : options_(options), ids_(ids), vocab_(vocab) {}
 
   /// The first level: the pending token.
   static std::vector<HeadNode> root() { return {HeadNode{}}; }
   /// Adds the children that the shape has below the nodes of `level`. logits: [rows, width]. Row i belongs to
-  /// level[i]. If several nodes share one row, logits processors see the text without the drafted tokens.
-  /// Otherwise they also see the tokens down to the node. Afterwards `level` holds those of the new nodes
+  /// level[i]; or one row belongs to all nodes, and then logits processors see the text without the drafted
+  /// tokens. Otherwise they also see the tokens down to the node. Afterwards `level` holds the new nodes
   /// that have children in the shape. Fewer children are added if too few tokens of a row have mass.
   void grow(const Sequence& sequence, Draft& draft, const TreeShape& shape, std::span<const float> logits,
             int rows, std::vector<HeadNode>& level);

@@ -24,8 +24,8 @@ struct HeadStrategyOptions {
 struct HeadStrategyTexts {
   std::string_view name, summary, paper, draft_source, criterion, trained;
 };
-/// Returns the whole description: these texts, and what the strategies have in common. They draft trees of a
-/// fixed shape, have the loss class of the acceptance rule, and need the option "head".
+/// Returns the whole description: these texts, and what the strategies have in common. All of them draft
+/// trees of a fixed shape. They have the loss class of the acceptance rule, and need the option "head".
 StrategyInfo head_strategy_info(const HeadStrategyTexts& own);
 
 }  // namespace speclab

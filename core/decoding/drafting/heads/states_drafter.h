@@ -12,7 +12,7 @@ namespace speclab {
 
 /// A strategy that drafts with a trained head from the target's states of committed positions. This class
 /// keeps the states and a runner for each slot. A subclass loads the head and makes the drafts, one sequence
-/// at a time. The text up to the pending token alone decides on a draft. So nothing carries over to other
+/// at a time. A draft depends only on the text up to the pending token. So nothing carries over to other
 /// prompts.
 class StatesDrafter : public Strategy {
  public:
@@ -35,14 +35,14 @@ class StatesDrafter : public Strategy {
 
   const Resources& resources() const { return resources_; }
   int hidden() const { return resources_.target->config().hidden; }
-  /// Tells the number of nodes of the largest draft, the pending token included.
+  /// Sets the number of nodes of the largest draft, the pending token included.
   void set_nodes(int nodes) { nodes_ = nodes; }
   /// Downloads rows. The result is valid until the next call.
   std::span<const float> download(HeadRunner& runner, const HeadRows& rows);
 
   /// Called when a sequence starts. slot.states has the states of the prompt.
   virtual void start(const Sequence&, Slot&) {}
-  /// Adds nodes of at most this depth, at least 1, below the pending token.
+  /// Adds nodes below the pending token, at depths from 1 to `depth`, which is at least 1.
   virtual void draft_one(const Sequence& sequence, Slot& slot, Draft& draft, int depth) = 0;
 
  private:

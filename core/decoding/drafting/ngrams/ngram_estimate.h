@@ -51,7 +51,7 @@ class NgramEstimate {
   /// Call this when the counts will not change any more: computes the law without a context once.
   void freeze(const Counts& counts);
 
-  /// Sets the law to that after `context`. Uses the last order - 1 tokens of the context, or the longest
+  /// Sets the law of the token after `context`. Uses the last order - 1 tokens of the context, or the longest
   /// suffix of them that some token followed. The work is proportional to the number of different tokens that
   /// followed this suffix and the shorter ones.
   void condition(const Counts& counts, TokenSpan context);

@@ -39,7 +39,7 @@ class NgramFile {
   /// Reads the whole file once. Throws Error when it is no n-gram model, has another version, or is cut or
   /// damaged (checksum).
   static NgramFile open(const std::filesystem::path& path);
-  /// Throws Error unless the model has the same vocabulary and tokenizer.
+  /// Throws Error unless the file was made for this size of the vocabulary and this tokenizer.
   void require(int vocab, const std::string& tokenizer) const { file_.require(vocab, tokenizer); }
 
   int vocab() const { return file_.vocab(); }

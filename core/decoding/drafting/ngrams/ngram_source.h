@@ -28,22 +28,23 @@ struct NgramSourceOptions {
 };
 
 /// A smoothed n-gram model as a source of drafted tokens: the law (distribution) of the token after a text,
-/// and draws from it. It counts the n-grams of each running text (prompt and output), or has counts from a
-/// file. Strategies that draft from n-grams share it.
+/// and draws from it. It counts the n-grams of each running text (prompt and output), has counts from a
+/// file, or both. Strategies that draft from n-grams use this class.
 ///
-/// Use: begin(), then for each token condition() and add(). Nothing is remembered of earlier requests.
+/// Use: begin(), catch_up() after each step, and for each drafted token condition() and add(). Nothing is
+/// remembered of earlier requests.
 class NgramSource {
  public:
-  /// Opens the file if `options.counts` needs one. `owner` is the strategy, for messages; `prefix` is that of
-  /// NgramSourceOptions::fields(). Throws Error when there is no file, when the file is no n-gram model, and
-  /// when it was made for another vocabulary or tokenizer.
+  /// Opens the file if `options.counts` needs one. `owner` is the strategy, for messages. `prefix` is the
+  /// same as in NgramSourceOptions::fields(). Throws Error when the file is needed and missing, when it is no
+  /// n-gram model, and when it was made for another vocabulary or tokenizer.
   NgramSource(const NgramSourceOptions& options, const Resources& resources, const std::string& owner,
               const std::string& prefix = "");
 
   void begin(const Sequence& sequence);     ///< forgets the slot's earlier text, counts this one
   void catch_up(const Sequence& sequence);  ///< counts the tokens that are new in the text
 
-  /// Sets the law to that of the token after the text followed by `path`. The text must have been counted;
+  /// Sets the law: the distribution of the token after the text and `path`. The text must have been counted;
   /// the path is not counted. Returns NgramEstimate::known(): the number of tokens of the longest suffix of
   /// text and path that some token followed.
   int condition(const Sequence& sequence, TokenSpan path);
@@ -54,7 +55,7 @@ class NgramSource {
 
   /// Draws a token from the law of the last condition(), with the same `path`, and adds it below `parent`.
   /// `draw(q)` draws it from q, which is the law after processors and `sampling`. The node gets this q. The
-  /// node's confidence is the token's probability in q, or at temperature 0 in the law itself. Without
+  /// node's confidence is the token's probability in q, or in the law itself if q is one-hot. Without
   /// processors, a draft at temperature 0 takes the best token without computing q, so `draw` is not called
   /// and the node is one-hot. Returns the node, or nothing if the processors ban every token with mass in the
   /// law.

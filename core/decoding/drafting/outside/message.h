@@ -33,7 +33,7 @@
 // The text begins with the prompt and ends with the pending token. `step` counts the steps of a text from 0.
 // `propose` asks for a draft of at most `most` tokens, or of at most this depth if it is a tree. If tokens of
 // this step have already been drawn from rows, they are the last `drafted` tokens. `drawn` is 1 if the engine
-// draws tokens from rows, and 0 if it takes the proposed tokens. `accepted` is the number of drafted tokens
+// draws tokens from rows (temperature above 0), else 0. `accepted` is the number of drafted tokens
 // that the step emitted. The emitted tokens are these and the bonus or correction token, which is missing if
 // the text ended before it.
 //

@@ -27,15 +27,16 @@ struct Proposal {
   }
 };
 
-inline constexpr double kRowTolerance = 1e-3;  ///< of the sum of a row
+inline constexpr double kRowTolerance = 1e-3;  ///< how far the sum of a row may be from 1
 
 /// The largest number of bytes of a proposal.
 std::size_t most_bytes(int vocab, int depth);
 
-/// Reads the bytes of a message `proposal` (message.h) and checks them. A chain has at most `depth` tokens, a
-/// tree has this depth and Proposal::kMostTokens tokens at most. Ids are below `vocab`. The entries of a row
-/// are finite and not negative, their sum is 1 within kRowTolerance, and the row gives its proposed token a
-/// probability above 0. Throws Error that begins with `where` if one of this does not hold.
+/// Reads the bytes of a message `proposal` (message.h) and checks them. A chain has at most `depth` tokens. A
+/// tree has at most Proposal::kMostTokens tokens and no rows; its depth is at most `depth`. Ids are from 0 to
+/// vocab - 1. The entries of a row are finite and not negative, their sum is 1 within kRowTolerance, and the
+/// row gives its proposed token a probability above 0. Throws Error if one of these conditions does not hold
+/// or the message has another length. The error begins with `where`, unless the message is too short.
 void read_proposal(std::string_view bytes, int vocab, int depth, const std::string& where, Proposal& out);
 
 }  // namespace speclab::outside

@@ -14,13 +14,14 @@ inline constexpr const char* kSocketVariable = "SPECLAB_PROPOSER";
 
 /// A connection of the engine to a proposer (message.h). Every function throws Error if the connection
 /// breaks, if the proposer does not answer in time, if it answers with a failure, and if its answer is not
-/// valid. The error names the proposer and the step. If an answer was not in time, the connection is closed,
-/// so that a late answer is not taken for the answer to another request.
+/// valid. The error names the proposer and the step (if there is one), unless the connection broke or the
+/// answer is too short or too long. If an answer was not in time, the connection is closed, so that a late
+/// answer is not taken for the answer to another request.
 class ProposerLink {
  public:
   /// Connects to the socket that kSocketVariable names. `name` is the proposer's name in errors, `gamma` the
   /// largest depth of a draft, `time_limit` the longest wait for one answer in seconds. Throws Error if the
-  /// variable is not set or nothing listens there.
+  /// variable is not set, if its path is too long, or if nothing listens there.
   ProposerLink(const std::string& name, int vocab, int batch, int gamma, double time_limit);
   ~ProposerLink();
   ProposerLink(const ProposerLink&) = delete;
@@ -28,8 +29,8 @@ class ProposerLink {
 
   /// Tells the proposer that a text begins in the slot of `sequence`.
   void begin(const Sequence& sequence);
-  /// Asks for at most `most` tokens after the text and the tokens `drafted`, which were drawn in this step.
-  /// The result is valid until the next call.
+  /// Asks for a chain of at most `most` tokens, or a tree of at most this depth, after the text and the
+  /// tokens `drafted`, which were drawn in this step. The result is valid until the next call.
   const Proposal& propose(const Sequence& sequence, TokenSpan drafted, int most);
   /// Tells the proposer what became of the draft of a step.
   void observe(const Sequence& sequence, int accepted, int emitted);

@@ -17,11 +17,12 @@ namespace speclab {
 /// a clock, so a text follows from config, seed and table.
 ///
 /// Source: Liu et al. 2024, SmartSpec (arXiv 2406.14066), for one request. SmartSpec may choose no draft.
-/// Here a draft has at least one token, because nothing is learned from none. The option "budget": "auto" is
-/// the same criterion with an acceptance for each depth, and it tries drafts again after it stopped drafting.
+/// Here a draft has at least one token, because a step without a draft teaches nothing. The option "budget":
+/// "auto" has the same criterion with an acceptance for each depth; it tries drafts again after it stopped
+/// drafting.
 class GoodputLength {
  public:
-  /// `step_ns`: as of chain_step_ns(), positive, with at least two entries. `memory`: from 0 to 1.
+  /// `step_ns`: a result of chain_step_ns(), positive, with at least two entries. `memory`: from 0 to 1.
   GoodputLength(std::vector<double> step_ns, double memory);
   void begin() { share_ = {}; }  ///< starts a text: forgets all drafts
   double acceptance() const;     ///< the moving average

@@ -28,7 +28,7 @@ std::vector<double> chain_step_ns(const StepCosts& costs, int longest);
 /// the measured throughput of a step.
 class LengthBandit {
  public:
-  /// `step_ns`: as of chain_step_ns(), positive, with at least two entries.
+  /// `step_ns`: a result of chain_step_ns(), positive, with at least two entries.
   LengthBandit(std::vector<double> step_ns, double exploration);
   void begin();  ///< starts a text: forgets all rewards
   int choose() const;

@@ -6,16 +6,16 @@
 namespace speclab {
 
 /// A threshold of confidence that is learned from the drafted tokens of a text. A drafted token is predicted
-/// to be accepted if its confidence is at least the threshold. After each draft the
-/// confidences of all tokens whose fate is known are tried as thresholds. The best one minimises
+/// to be accepted if its confidence is at least the threshold. After each draft the confidences of all tokens
+/// whose fate is known are tried as thresholds. The best one minimises
 ///
 ///     P(predicted accepted | rejected) + 3 P(predicted rejected | accepted)
 ///
 /// where both P are shares of these tokens. In terms of the receiver operating characteristic (ROC) this is
-/// FPR + 3 FNR. So a draft that stops too early costs three times as much as one
-/// that goes on too long. Of several such thresholds the largest is taken. The fate of a token is known if
-/// the token was accepted, or if it was the first rejected one of its draft. The first threshold stays until
-/// `least_samples` fates are known and both an acceptance and a rejection are among them.
+/// FPR + 3 FNR. So a draft that stops too early costs three times as much as one that goes on too long. Of
+/// several best thresholds the largest is taken. The fate of a token is known if the token was accepted, or
+/// if it was the first rejected one of its draft. The first threshold stays until `least_samples` fates are
+/// known and both an acceptance and a rejection are among them.
 ///
 /// Source: Hugging Face transformers 5, AssistedCandidateGenerator.update_candidate_strategy, which needs 6
 /// samples and begins with .4. It compares rounded quotients where this class compares integers, so it may

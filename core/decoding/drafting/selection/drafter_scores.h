@@ -29,20 +29,21 @@ enum class DrafterLearner {
 /// tokens in the time
 ///
 ///     T(n) = time of a step that drafts n tokens + time of all other models to read E(n) tokens (rounded)
-///            + (probability that all n tokens are accepted) * time of its own model to read the last one.
+///            + (probability that all n tokens are accepted) * time of its own model to read token n.
 ///
 /// A drafter's rate is (sum of E) / (sum of T) over the scored places, with n the longest draft, or, with
 /// `any_length`, the n that gives the largest rate. The score of a drafter is its rate divided by the largest
-/// possible rate. A drafter that has not been scored counts as the best one that has.
+/// possible rate. A drafter that has not been scored gets the best score of the others.
 ///
 /// leader: the drafter with the best score; the first of several. exponential: drafter i is drawn with the
 /// weight exp(r * places * score_i), where r is Settings::rate and `places` is the largest number of scored
-/// places of a drafter. For K drafters and N places with rewards in [0, 1], r = sqrt(8 ln K / N) bounds the
-/// regret by sqrt(N ln K / 2) (Cesa-Bianchi and Lugosi 2006, Theorem 2.2). The default .3 is this r for K = 3
-/// and N = 98. That bound is for rewards that add up; here tokens and times are added apart, because tokens
-/// per time of the whole text is what matters.
+/// places of a drafter that can draft now. For K drafters and N places with rewards in [0, 1],
+/// r = sqrt(8 ln K / N) bounds the regret by sqrt(N ln K / 2) (Cesa-Bianchi and Lugosi 2006, Theorem 2.2).
+/// The default .3 is this r for K = 3 and N = 98. That bound is for rewards that add up; here tokens and
+/// times are added apart, because tokens per time of the whole text is what matters.
 ///
-/// With a memory below 1, each scored place multiplies the sums of its drafter by the memory first.
+/// With a memory below 1, each scored place first multiplies the sums of its drafter, and their number of
+/// places, by the memory.
 ///
 /// The choice depends on earlier steps and on coins of its own. So the text keeps its distribution.
 ///

@@ -73,7 +73,8 @@ void ModelScores::read(std::span<const Sequence* const> sequences, const Score& 
   for (const Sequence* sequence : sequences) slot_of(*sequence).emitted = 0;
 }
 
-// The acceptance at one more token of the text completes what follows the place gamma tokens before.
+// Adds the acceptance at one more token. It is the last one that the score of the place gamma tokens earlier
+// needs.
 void ModelScores::add(const Sequence& sequence, std::size_t model, double acceptance, const Score& score) {
   std::vector<double>& accepted = slot_of(sequence).accepted[model];
   accepted.push_back(acceptance);

@@ -15,8 +15,9 @@ namespace speclab {
 /// reads the emitted tokens in one forward (TextReader). A model that drafted knows its rows at the emitted
 /// tokens; if all its tokens were accepted, it still reads the last one.
 ///
-/// The acceptance of a token that the model draws there is sum min(p, q), where p is the target's row of the
-/// step; acceptance_of() has simpler cases. So the strategy must read the rows of steps (Reads::rows).
+/// The acceptance of a token that the model draws from q at a place is sum min(p, q), where p is the target's
+/// distribution there; acceptance_of() describes the simpler cases, greedy and coupled sampling. p comes from
+/// the rows of the step, so the strategy must read them (Reads::rows).
 class ModelScores {
  public:
   /// Gets the acceptance of the tokens of a draft of `gamma` tokens at a place of the text, each one given
@@ -24,8 +25,8 @@ class ModelScores {
   using Score =
       std::function<void(const Sequence& sequence, std::size_t model, std::span<const double> acceptance)>;
 
-  /// `chains[i]` drafts with `models[i]`. They must live as long as this object. `sampling` is that of the
-  /// chains.
+  /// `chains[i]` drafts with `models[i]`. The chains must live as long as this object. `sampling`: the
+  /// sampling of the chains.
   ModelScores(std::span<const std::unique_ptr<DraftChain>> chains,
               std::span<const std::shared_ptr<const Model>> models, int gamma, const DraftSampling& sampling,
               int batch);
@@ -40,8 +41,8 @@ class ModelScores {
  private:
   struct Slot {
     int emitted = 0;                 // tokens of the last step
-    int model = -1;                  // the one that drafted
-    std::vector<double> known;       // acceptance at the first emitted tokens, of that model
+    int model = -1;                  // the model that drafted in this step
+    std::vector<double> known;       // acceptance of that model at the first emitted tokens
     std::vector<Distribution> laws;  // [emitted] of the target, see samples()
     std::vector<std::vector<double>>
         accepted;              // [models], acceptance at the tokens of the text that were scored

@@ -18,16 +18,16 @@ namespace speclab {
 void emitted_laws(const Sequence& sequence, const Outcome& outcome, std::vector<Distribution>& laws);
 
 /// The probability that a token drawn from q is accepted where the text went on with `token` at `position`.
-/// `p` is the target's distribution there. It is the sum of min(p, q), that is alpha of this place (Leviathan
-/// et al. 2023, Corollary 3.6). Without p it is q(token): the target is greedy, so p has all its mass on the
-/// token. With coupled sampling it is 1 if the token that the noise of this position draws from q is the
-/// token of the text, otherwise 0.
+/// `p` is the target's distribution there. The probability is the sum of min(p, q), that is alpha of this
+/// place (Leviathan et al. 2023, Corollary 3.6). Without p the probability is q(token): the target is greedy,
+/// so p has all its mass on `token`. With coupled sampling the probability is 1 if the noise of this position
+/// draws `token` from q, otherwise 0.
 double acceptance_of(const Sequence& sequence, const Distribution& q, const Distribution* p, Token token,
                      std::int64_t position);
 
 /// Lets a draft model read the tokens that were emitted without it, and computes how often its drafts would
-/// have been accepted there. One forward reads the tokens of all sequences of a batch. The rows are those of
-/// the tokens of the text, so this is exact for any drafter that depends on the text alone.
+/// have been accepted there. One forward reads the tokens of all sequences of a batch. The draft model reads
+/// the text itself, so this is exact for any drafter whose q depends only on the text before the token.
 class TextReader {
  public:
   explicit TextReader(std::shared_ptr<const Model> model) : model_(std::move(model)) {}
