@@ -165,7 +165,7 @@ void look_closer(RunningSequence& sequence, int index, const LoopOptions& option
       measured = parent;
       const TargetRow row = sequence.target_row(parent);
       RuleOptions here = sequence.request.options.rule_options;
-      here.min_block = std::max(1, here.min_block - tree.depth(parent));  // counts from node 0
+      here.min_block = std::max(1, here.min_block - tree.depth(parent));  // the option counts from node 0
       sequence.rule->output_law(row, sequence.draft.q_at(tested.node), token.id, here, law);
       row.p->probabilities(law_of_target);
       double distance = 0;
