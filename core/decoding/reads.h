@@ -9,9 +9,9 @@
 namespace speclab {
 
 /// The results of the target that a strategy reads (Strategy::reads()). The decode loop fetches exactly
-/// these. If a device verifies a step, the results stay on the device. The hidden states that a strategy
-/// reads come to the host after the verdict. For a strategy that reads rows, the loop chooses an executor
-/// that brings the rows to the host and verifies there.
+/// these. If a device verifies a step, the logits rows stay on the device, and the hidden states that a
+/// strategy reads come to the host after the verdict. For a strategy that reads rows, the loop chooses an
+/// executor that brings the rows to the host and verifies there.
 struct Reads {
   /// The nodes of a draft whose hidden states are fetched.
   enum class Nodes : std::uint8_t {

@@ -12,7 +12,7 @@
 namespace speclab {
 namespace {
 
-// Filled by the constructors of static objects in other files, so it must exist before any of them runs.
+// The constructors of static objects in other files fill the list, so the first call creates it.
 std::vector<StrategyEntry>& entries() {
   static std::vector<StrategyEntry> all;
   return all;

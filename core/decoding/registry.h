@@ -31,7 +31,7 @@ struct StrategyBenchmark {
 /// (Only analyses of one strategy, such as experiments/analysis/lookahead_fit.cpp, name it.) `speclab list
 /// strategies` and `speclab describe` print the texts. All texts are static strings.
 struct StrategyInfo {
-  std::string_view name;             ///< the name, which is also that of its file in strategies/
+  std::string_view name;             ///< name of the strategy and of its file in strategies/
   std::string_view summary;          ///< one line
   std::string_view paper;            ///< authors, year, title
   std::string_view draft_source;     ///< "small model", "copies from the context", ...
@@ -115,8 +115,8 @@ class StrategyChoice {
   /// Whether the strategy, with these options, needs Resources::costs: the option "budget" is "auto", or the
   /// schedule needs them.
   bool needs_costs() const { return entry_->needs_costs && entry_->needs_costs(options_.get()); }
-  /// Makes the strategy. Throws Error when options contradict each other, and when a required draft model,
-  /// file or table of costs is missing.
+  /// Makes the strategy. Throws Error when options contradict each other, when a required draft model, file
+  /// or table of costs is missing, and when there are more than StrategyInfo::most_drafts draft models.
   std::unique_ptr<Strategy> make(const Resources& resources) const;
 
  private:
@@ -129,8 +129,8 @@ std::span<const StrategyEntry> strategies();
 /// Throws Error if no strategy has this name. The error gives the current name if `name` is a former one.
 /// Otherwise it suggests a similar name, or lists all names if none is similar.
 const StrategyEntry& find_strategy(std::string_view name);
-/// The strategy with the name that a record gives, which may be a former name. Returns nullptr if this
-/// version does not know the name, because another version of the program may have written the record.
+/// The strategy with the name that a record gives, which may be a former name. Returns nullptr for a name
+/// that this version does not know: another version of the program may have written the record.
 const StrategyInfo* recorded_strategy(std::string_view name);
 /// The strategy that all others are compared with (StrategyInfo::is_baseline).
 const StrategyEntry& baseline_strategy();
@@ -145,9 +145,9 @@ void register_strategy(const StrategyEntry& entry);
 
 /// Registers a strategy: define one static object of this type in the strategy's file. Options is
 /// default-constructible and copyable and has fields(). It also has `bool carries_memory() const` if some
-/// option makes the strategy keep something for the next conversation. If it has a member `BudgetOptions
-/// budget`, the strategy can choose how much it drafts. If that member is a `CutBudgetOptions`, a budget cuts
-/// its drafts (core/decoding/budget/budgeted_strategy.h). If it has a member `chain` with a member
+/// option makes the strategy keep something for the next conversation. With a member `BudgetOptions budget`,
+/// the strategy can choose how much it drafts. If that member is a `CutBudgetOptions`, the budget "auto" cuts
+/// the drafts (core/decoding/budget/budgeted_strategy.h). With a member `chain` that has a member
 /// `ScheduleOptions schedule`, the schedule may need costs. MyStrategy is a Strategy with a constructor
 /// (const Options&, const Resources&).
 ///

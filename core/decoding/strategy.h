@@ -62,8 +62,8 @@ struct StepRows {
                  ///< core/model/net/model.h); without them best() and top() pass over the whole row
   /// The whole row of a node, [vocab].
   std::span<const float> row(int node) const;
-  /// The best token of a node's row, ties to the lowest id: the token of greedy decoding. If the row
-  /// contains NaN, the token is arbitrary, which is harmless because any token may be drafted.
+  /// The best token of a node's row, ties to the lowest id. Without logits processors it is the token of
+  /// greedy decoding. For a row with NaN it is arbitrary, which is harmless: any token may be drafted.
   Token best(int node) const;
   /// The k best tokens of a node's row, best first, ties to the lowest id. If the row contains NaN, the
   /// tokens are arbitrary, and there may be fewer.
@@ -122,7 +122,7 @@ struct Resources {
   std::function<std::unique_ptr<HeadRunner>()> open_heads;
   /// The target's own session of a sequence, for a strategy that declares it in target_use(). Call it in
   /// draft() only. All text before the pending token is committed. Draft forwards may add rows in flight, but
-  /// must not commit or rewind. Their work and time count as those of the draft.
+  /// must not commit or rewind. Their work and time count as the draft's.
   std::function<Session&(const Sequence&)> target_session;
 };
 

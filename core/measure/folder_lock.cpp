@@ -96,7 +96,7 @@ FolderLock::FolderLock(FolderLock&& other) noexcept
 
 FolderLock::~FolderLock() {
   if (file_ < 0) return;
-  ::unlink(path_.c_str());  // removed while locked: a process that opened it meanwhile sees that it is gone
+  ::unlink(path_.c_str());  // while locked, so a process that has opened the file sees that it is gone
   ::close(file_);
 }
 

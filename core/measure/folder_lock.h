@@ -12,7 +12,7 @@ namespace speclab {
 class FolderLock {
  public:
   /// Throws Error when another process holds the lock; the error names the pid, host, start and command of
-  /// that process. Also throws Error when run.lock cannot be opened or locked.
+  /// that process if run.lock says them. Also throws Error when run.lock cannot be opened or locked.
   FolderLock(const std::filesystem::path& folder, const std::vector<std::string>& command_line);
   ~FolderLock();
   FolderLock(FolderLock&& other) noexcept;

@@ -9,7 +9,7 @@ HWY_BEFORE_NAMESPACE();
 namespace speclab::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Sums with four vector accumulators, so that only loads limit the speed. Skips a rest that fills fewer.
+/// Sums with four vector accumulators, so that only loads limit the speed. Skips a rest below four vectors.
 std::uint64_t sum_words(const std::uint64_t* data, std::size_t count) {
   const hn::ScalableTag<std::uint64_t> tag;
   const std::size_t lanes = hn::Lanes(tag);

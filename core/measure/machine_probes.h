@@ -19,8 +19,8 @@ struct ProbeTimes {
 /// the caches hold, as a forward of a large model does.
 class MachineProbes {
  public:
-  /// Allocates the data that the memory probe reads: twice the last-level cache, but 64 to 512 MiB. Throws
-  /// Error when the system cannot start so many threads.
+  /// Allocates the data that the memory probe reads: twice the size of the last-level cache, but at
+  /// least 64 and at most 512 MiB. Throws Error when the system cannot start so many threads.
   explicit MachineProbes(int threads);
   /// Runs both probes on all threads.
   ProbeTimes run();

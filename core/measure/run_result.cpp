@@ -236,7 +236,7 @@ StepRecord step_from_json(const json& value) {
     for (const json& probe : *probes) step.probes.push_back({at(probe, 0), at(probe, 1), at(probe, 2)});
   }
   if (const auto parts = value.find("sources"); parts != value.end()) {
-    std::int64_t least = 1;  // the nodes of a contribution begin where those of the one before end
+    std::int64_t least = 1;  // a contribution does not begin at a lower node than the one before
     for (const json& part : *parts) {
       step.contributions.push_back({whole<int>(part.at(0), "sources", least, node + 1), part.at(1)});
       least = step.contributions.back().first;

@@ -12,7 +12,7 @@ namespace speclab {
 struct JudgedStep {
   const Draft& draft;
   const TargetRows& rows;         ///< of the pending token and of every candidate
-  std::span<const int> accepted;  ///< the drafted nodes that were emitted, from depth 1 on
+  std::span<const int> accepted;  ///< the emitted part of the accepted path, from depth 1 on
   int emitted;                    ///< tokens that were emitted
   TokenSpan eos;                  ///< tokens that end the text; empty if they are ignored
   const Coins& coins;             ///< of the sequence

@@ -18,8 +18,8 @@ struct JudgedStep;
 enum class VerifyWith {
   one_pass,           ///< all nodes in one forward, with the tree's attention mask
   batch_of_leaves,    ///< each leaf is the last token of a sequence of its own (its path from the root).
-                      ///< This feeds more rows than one_pass, for comparison
-  batch_of_prefixes,  ///< the same for each node: this feeds more rows than batch_of_leaves
+                      ///< If the tree has branches, this feeds more rows than one_pass
+  batch_of_prefixes,  ///< the same for each node; this feeds still more rows
 };
 
 inline constexpr std::string_view kVerifyNames[] = {"one_pass", "batch_of_leaves", "batch_of_prefixes"};
@@ -54,8 +54,8 @@ struct LoopOptions {
   /// Called after each step with the tokens that it emitted, and after prefill with an empty step and the
   /// first token. Its time is not measured.
   std::function<void(int slot, const StepRecord& step, TokenSpan emitted)> on_emit = nullptr;
-  /// Called after each step with the draft and its rows. Not called for steps that a device ran by itself,
-  /// because their rows stay there. Its time is not measured.
+  /// Called after each step with the draft and the target's rows. Not called for steps that a device ran by
+  /// itself, because their rows stay there. Its time is not measured.
   std::function<void(const JudgedStep&)> on_judged = nullptr;
   /// run() calls it with true after the prefills and before the first step, and with false after the last
   /// step (not when a step fails). With it a profiler can record only the steps.

@@ -14,8 +14,8 @@
 namespace speclab {
 namespace {
 
-// How long next() waits for a round, in seconds of the host's clock: in all, and while the device is idle. A
-// profiler or a sanitizer makes a round of milliseconds last for seconds.
+// next() waits for a round for at most kWaitSeconds by default, and for at most kIdleSeconds while the device
+// reports that it is idle. A profiler or a sanitizer makes a round of milliseconds last for seconds.
 constexpr double kWaitSeconds = 60, kIdleSeconds = 5;
 constexpr const char* kWaitName = "SPECLAB_DEVICE_WAIT_SECONDS";
 
@@ -178,7 +178,8 @@ void PlannedRounds::give_up(double seconds, bool idle) {
   Backend& backend = target_->model().backend();
   backend.give_up();
   throw Error(
-      {fmt::format("step {} of {} steps that {} was to run by itself", read_, queued_, backend.device_name()),
+      {fmt::format("round {} of a device program (last round queued on {}: {})", read_, backend.device_name(),
+                   queued_),
        fmt::format("no result after {:.1f} s; the device {}", seconds,
                    idle ? "has nothing left to do" : "is still busy"),
        "its result in the ring that host and device share",

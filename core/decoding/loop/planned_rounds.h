@@ -27,11 +27,11 @@ enum class RoundQueue {
 };
 
 /// Runs the steps of one sequence on a device, as rounds of a device program (core/backend/device_program.h).
-/// By default, kAhead rounds are queued that the host has not read yet. The host reads finished rounds and
-/// waits only when there is none.
+/// By default, the host queues rounds until at least kAhead of them are queued and not read. The host reads
+/// finished rounds and waits only when there is none.
 class PlannedRounds {
  public:
-  static constexpr int kAhead = 4;  ///< how many rounds next() keeps queued and not read
+  static constexpr int kAhead = 4;  ///< default of next()
 
   /// Returns null if the backend has no device programs. The sessions outlive this object. `draft` may be
   /// null if the shape drafts nothing. Each round also keeps the target's hidden states of the layers
@@ -54,7 +54,8 @@ class PlannedRounds {
   const std::string& loop_problem() const { return loop_problem_; }  ///< why kLoop became kGraph; or ""
   /// Returns the next finished round; valid until the next call. Before it waits, it
   /// queues rounds until `ahead` of them are queued and not read.
-  /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are NaN.
+  /// Do not call it after a round that ended the text. Throws Error if the device failed or logits are
+  /// invalid (PlanRound::bad_entry).
   /// If the round does not come in time, tells the backend that the device does not answer
   /// (Backend::give_up) and throws Error. The limit is 60 s, or what SPECLAB_DEVICE_WAIT_SECONDS in the
   /// environment says. While the device has nothing to do, the limit is at most 5 s.

@@ -30,12 +30,12 @@ class PrefillCache {
   struct Prefilled {
     std::vector<Token> prompt;
     std::unique_ptr<Session> session;  ///< has the prompt committed
-    std::vector<float> logits;         ///< row of the last token, [vocab]
+    std::vector<float> logits;         ///< row of the last token, [head_rows]
     PrefillCost cost;                  ///< cost of the prefill when it was run
   };
   /// Returns the prefill of `prompt` as turn number `turn` (from 0). Runs the prefill if the cache does not
-  /// hold this prompt for this turn. The result is valid until the next call. Throws Error as
-  /// Session::prefill does.
+  /// hold this prompt for this turn, target and capacity. The result is valid until the next call. Throws
+  /// Error as Session::prefill does.
   const Prefilled& prefill(const Model& target, TokenSpan prompt, int turn, int capacity);
 
  private:

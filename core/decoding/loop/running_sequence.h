@@ -83,7 +83,7 @@ struct RunningSequence {
             static_cast<std::size_t>(vocab())};
   }
   /// The logits after a node in the form that sampling uses: the logits processors are applied. They see the
-  /// text up to and including the node. If there are processors, call target_row() before.
+  /// text up to and including the node. If there are processors, call target_row(node) first.
   std::span<const float> row(int node) const {
     return processors ? std::span<const float>(processed_[node]) : raw_logits(node);
   }
@@ -99,7 +99,7 @@ struct RunningSequence {
   /// Gives each node of the draft that needs logits its row of `logits` (row_of), and makes room for these
   /// rows.
   void expect_rows();
-  /// The target's distributions at a node. The first call in a step computes them.
+  /// The target's distributions at a node. The first call for the node in a step computes them.
   TargetRow target_row(int node);
   /// Judges the draft with the rule. Needs the rows of every node that the rule may look at.
   void judge(Acceptance& result);
@@ -108,8 +108,8 @@ struct RunningSequence {
   /// Appends the accepted path and the next token to the text. Stops at the first token that ends the text.
   /// First it shortens the path to what GenerationOptions::emit_at_most allows.
   void emit(int capacity, const std::function<void(Token, std::string&)>& bytes);
-  /// Fetches the hidden states that the strategy reads, if the forward left them in the backend's memory:
-  /// those of all nodes or of the committed nodes (Reads::nodes). Call it after emit().
+  /// If the forward left the hidden states that the strategy reads in the backend's memory, brings them to
+  /// the host, for all nodes or for the committed nodes (Reads::nodes). Call it after emit().
   void fetch_states(const Reads& reads);
 
  private:

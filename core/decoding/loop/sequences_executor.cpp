@@ -1,8 +1,8 @@
 // Verifies a tree as a batch of sequences that share no rows: each sequence is the path from the root to one
 // node. There is one sequence for each leaf, as in verification without tree attention (Miao et al. 2024,
-// Section 4.2), or one for each node. The logits equal those of one forward over the tree, but more rows are
-// fed. The comparison shows what the tree's attention mask saves. The output head runs once for each node, on
-// its row in the first sequence that contains it.
+// Section 4.2), or one for each node. The logits have the same bits as in one forward over the tree, but a
+// tree with branches feeds more rows. The comparison shows what the tree's attention mask saves. The output
+// head runs once for each node that needs logits, on the node's row in the first sequence that contains it.
 #include <algorithm>
 
 #include "core/decoding/loop/step_executor.h"
@@ -40,8 +40,8 @@ class SequencesExecutor final : public StepExecutor {
   void forward(const StepGroup&) override { setting_.target->forward(feeds_); }
 
   void commit(RunningSequence& sequence) override {
-    // The first sequence that contains the deepest emitted node contains all rows to keep, one after the
-    // other.
+    // All rows to keep are neighbours in one sequence: the first one that contains the deepest of the nodes
+    // to keep.
     const int deepest =
         sequence.emitted > 1 ? sequence.acceptance.path[static_cast<std::size_t>(sequence.emitted) - 2] : 0;
     row_of_node(sequence.draft.tree);
@@ -70,7 +70,7 @@ class SequencesExecutor final : public StepExecutor {
     }
   }
 
-  // Feeds the path to a node. Asks for the logits of the nodes that appear here for the first time.
+  // Feeds the path to a node. Asks for a node's logits if they are needed and no earlier path had the node.
   void append_path(RunningSequence& sequence, int end) {
     const TokenTree& tree = sequence.draft.tree;
     tree.path_to(end, sequence.path);

@@ -57,8 +57,9 @@ void StepExecutor::draft(Strategy& strategy, const StepGroup& group) {
 void StepExecutor::judge(const StepGroup& group) {
   for (RunningSequence* sequence : group.running) {
     sequence->decided_from = sequence->sequence.position();
-    // Decoding does not need the expected acceptance, which costs passes over the rows of p and q. The record
-    // runs the rule again to get it, outside the clock. With scripted coins the rule can run only once.
+    // Decoding does not need the expected acceptance, which costs passes over the rows of p and q.
+    // look_closer() runs the rule again to get it, outside the clock. With scripted coins the rule can run
+    // only once.
     sequence->acceptance.want_expected = sequence->sequence.coins.is_scripted();
     sequence->judge(sequence->acceptance);
   }

@@ -23,8 +23,8 @@ int rank_in(std::span<const float> row, Token token) {
   return rank;
 }
 
-// The text as it was before the step, which logits processors need to compute a row of the step. At the end
-// of this object's life the emitted tokens are part of the text again.
+// While this object lives, the text is as it was before the step. Logits processors need this text to compute
+// a row of the step. At the end of the object's life the emitted tokens are part of the text again.
 class TextBeforeStep {
  public:
   explicit TextBeforeStep(RunningSequence& sequence)
@@ -165,7 +165,7 @@ void look_closer(RunningSequence& sequence, int index, const LoopOptions& option
       measured = parent;
       const TargetRow row = sequence.target_row(parent);
       RuleOptions here = sequence.request.options.rule_options;
-      here.min_block = std::max(1, here.min_block - tree.depth(parent));  // it counts from the pending token
+      here.min_block = std::max(1, here.min_block - tree.depth(parent));  // the option counts from node 0
       sequence.rule->output_law(row, sequence.draft.q_at(tested.node), token.id, here, law);
       row.p->probabilities(law_of_target);
       double distance = 0;

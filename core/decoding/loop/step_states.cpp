@@ -53,7 +53,7 @@ void StepStatesReader::take(const Reads& reads, const Session& session, StatesTh
   expect(reads.hidden.size(), there, count);
 }
 
-// No states of this step are known.
+// Forgets the states of the previous step.
 void StepStatesReader::forget(const Session& session) {
   layers_.clear();
   row_of_.clear();
@@ -61,7 +61,7 @@ void StepStatesReader::forget(const Session& session) {
   width_ = session.model().config().hidden;
 }
 
-// The states of `nodes` nodes are in the backend's memory. fetch() then allocates no memory of the host.
+// Notes that the states of `nodes` nodes are in the backend's memory. Makes room for the lists of fetch().
 void StepStatesReader::expect(std::size_t layers, StatesThere there, std::size_t nodes) {
   from_ = there;
   row_of_.assign(nodes, -1);

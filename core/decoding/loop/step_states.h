@@ -25,8 +25,8 @@ class StepStatesReader {
   /// if the strategy reads no hidden states. Valid until the next call.
   std::span<const Tap> taps(const Reads& reads, const Session& session,
                             std::span<const std::int32_t> rows_of_nodes);
-  /// The states of the layers Reads::hidden are in the backend's memory already. They stay there until
-  /// fetch(), or until the next step.
+  /// Notes that the states of the layers Reads::hidden are in the backend's memory already. They must stay
+  /// there until fetch(), or until the next step.
   void take(const Reads& reads, const Session& session, StatesThere there, int nodes);
   /// True if the states of this step are in the backend's memory and fetch() has not brought them to the
   /// host.

@@ -43,8 +43,8 @@ struct SparseCacheOptions {
 /// view is a distribution q of the next token like any other.
 class SparseCache {
  public:
-  /// `kept` are the layers that drafts run; empty: all. Throws Error, which begins with `where`, if a chunk
-  /// is larger than keep_positions, and if the target cannot tell its attention but keep is not `none`.
+  /// `kept` are the layers that drafts run; empty: all. If keep is not `none`, throws Error, which begins
+  /// with `where`, when a chunk is larger than keep_positions or the target cannot tell its attention.
   SparseCache(const SparseCacheOptions& options, std::vector<int> kept, const Resources& resources,
               const char* where);
   /// Starts a sequence in its slot.
@@ -59,13 +59,13 @@ class SparseCache {
     return static_cast<std::int64_t>(options_.first) + options_.last +
            (options_.keep == KeepMiddle::none ? 0 : options_.keep_positions);
   }
-  /// Sets what a feed on the target's session of this sequence sees. Valid until the next call for it.
+  /// Sets Feed::view, or for a read-out Feed::attention. Valid until the next call for this sequence.
   void apply(const Sequence& sequence, Feed& feed);
 
  private:
   struct Slot {
-    int until_read = 0;         // steps until attention is read out
-    bool read = false;          // the next feed reads it out
+    int until_read = 0;         // drafts before the next one with a read-out
+    bool read = false;          // the next feed reads out attention
     int unread = 0;             // committed positions of a read-out that was not used yet; 0: there is none
     std::vector<float> newest;  // [layers that run, unread]
     std::vector<std::vector<float>> sums;           // [layers that run][positions]

@@ -18,22 +18,22 @@ enum class ExitWhen {
 };
 
 struct ExitSettings {
-  std::vector<int> exits;  ///< numbers of layers after which a token may leave: at least one, ascending, each
-                           ///< less than the target's number of layers
+  std::vector<int> exits;  ///< numbers of layers after which a token may leave: at least one number,
+                           ///< ascending, from 1 to the target's number of layers - 1
   ExitWhen when = ExitWhen::probability;
   double threshold = 0;  ///< of probability or similarity
 };
 
 /// Runs rows of drafts through the target's first layers up to an exit that is chosen for each token: the
 /// first one at which `when` holds, or the last one. The choice depends on the text and the drafted tokens
-/// before the new one, and on no coin. So the row at the exit is a q like that of any draft model.
+/// before the new one, and on no coin. So the row at the exit is a distribution q like any other.
 ///
 /// If a token goes further than earlier tokens of the draft, the rows of those tokens run to the same exit in
-/// the same forward. So each row finds the K/V of the draft before it in every layer. (CALM instead copies
+/// the same forward. So each row finds the K/V of the tokens before it in every layer. (CALM instead copies
 /// the hidden state of a token that stopped.) The rows stay in flight with their hidden states, and the
 /// verifying forward goes on from there (TargetUse::exits).
 ///
-/// The cost of a token is that of its layers, and one output head at each exit that it reached. With
+/// A token costs the layers that it runs, and one output head at each exit that it reached. With
 /// `similarity` the head is needed only at the last exit that the token reached. With `agreement` and
 /// `similarity` no token leaves at the first of several exits, because no exit comes before it.
 class TokenExits {

@@ -6,8 +6,8 @@
 
 namespace speclab {
 
-/// Chooses for each drafted token which layers of the target its row skips, from a list of sets of layers.
-/// A more probable previous token of the draft selects a set that is later in the list. The first token of a
+/// A list of sets of layers of the target. For each drafted token, chooses the set that its row skips: the
+/// more probable the previous token of the draft is, the later in the list is the set. The first token of a
 /// draft gets the first set.
 ///
 /// The choice depends on the drafted tokens before the new one, so the row that comes out is a distribution q
@@ -15,16 +15,16 @@ namespace speclab {
 /// the tokens of the draft are fed again with the new set, in one forward.
 class TokenSkips {
  public:
-  /// `sets` are lists of layers to skip, as texts: "1,3,5", or "" for none. `bounds` are probabilities that
-  /// ascend, one less than there are sets. After a drafted token of probability c, the number of the set,
-  /// from 0, is the number of bounds that are at most c. Throws Error, which begins with `where`, for a text
-  /// that is no such list, for layers that the model does not run or that do not ascend, for a set of all
-  /// layers, and for bounds that do not fit.
+  /// `sets` are lists of layers to skip, as texts: "1,3,5", or "" for none. `bounds` are ascending
+  /// probabilities; there is one bound less than sets. After a drafted token of probability c, the number of
+  /// the set, from 0, is the number of bounds that are at most c. `layers` are the layers that the target
+  /// runs. Throws Error, which begins with `where`, for a text that is no such list, a layer that is not in
+  /// `layers`, layers or bounds that do not ascend, a set of all layers, or another number of bounds.
   TokenSkips(const std::vector<std::string>& sets, std::vector<double> bounds, std::span<const int> layers,
              const std::string& where);
 
   int sets() const { return static_cast<int>(kept_.size()); }
-  /// The layers that stay with this set.
+  /// The layers that a row runs with this set.
   std::span<const int> kept(int set) const { return kept_[static_cast<std::size_t>(set)]; }
   /// The number of the set after a drafted token of this probability.
   int after(double probability) const;

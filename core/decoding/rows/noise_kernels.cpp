@@ -85,8 +85,8 @@ Words philox(std::uint32_t index, const PhiloxCounter& counter, PhiloxKey key) {
 // Most tokens need no logarithm. `bound` is the smallest E / weight so far. A token with the random word x
 // has E = -log(1 - v) with v = (x + 1/2) / 2^32, so E >= v > x / 2^32. The token loses if x / 2^32 exceeds
 // bound * weight (with room for rounding). It also loses if bound * weight < 2^-33, because v is at least
-// 2^-33. Only tokens that certainly lose are skipped. So the winner is that of the full race for every vector
-// width.
+// 2^-33. Only tokens that certainly lose are skipped. So the winner is the same as in the full race, for
+// every vector width.
 std::size_t Race(std::span<const float> weights, const PhiloxCounter& counter, const PhiloxKey& key,
                  float* arrival_out) {
   const F f;

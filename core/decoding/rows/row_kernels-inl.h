@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace speclab::row_kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::size_t kLanes = 16;  // partial sums; a multiple of every vector width
+constexpr std::size_t kLanes = 16;  // number of partial sums; every vector width in floats divides it
 using F = hn::CappedTag<float, kLanes>;
 using U = hn::RebindToUnsigned<F>;
 using I = hn::RebindToSigned<F>;

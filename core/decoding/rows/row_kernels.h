@@ -72,7 +72,7 @@ double sum_product(const Law& p, const Law& q);
 double positive_difference(const Law& p, const Law& q, std::span<double> out);
 /// out[i] = max(0, scale law[i] / law_sum - q[i] / q_sum). Returns the sum of out. All rows have one size,
 /// and `out` must not overlap the others. Entries have the bits of residual_weight()
-/// (core/backend/rule_forms.h), and the sum has those of FixedSum.
+/// (core/backend/rule_forms.h), and the sum has the bits of FixedSum.
 double next_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
                      double q_sum, std::span<double> out);
 /// The sum of min(q[i] / q_sum, scale law[i] / law_sum), with the bits of FixedSum over the entries.

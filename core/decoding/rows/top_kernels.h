@@ -15,8 +15,8 @@ namespace speclab::row_kernels {
 /// maximum is over the entries i with the same i mod kSumLanes. `count` is at least 1 and at most kSumLanes
 /// and row.size(). NaN counts as -inf.
 float reached_by(std::span<const float> row, std::size_t count);
-/// Appends the entries that reach `bar`, by ascending index. `maxima` are those of block_max(): blocks whose
-/// maximum is below the bar are not read.
+/// Appends the entries that reach `bar`, by ascending index. `maxima` is the output of block_max() for
+/// this row. Blocks whose maximum is below the bar are not read.
 void append_reaching(std::span<const float> row, std::span<const float> maxima, float bar,
                      std::vector<TopEntry>& out);
 

@@ -25,8 +25,8 @@ Token coupled_target(const TargetRow& row, const Coins& coins, std::int64_t posi
 ///
 /// With one stream it is sum_x 1 / sum_y max(p_y / p_x, q_y / q_x) (Daliri, Musco, Suresh 2024) = sum_x p_x /
 /// D(p_x / q_x) with D(s) = sum_y max(p_y, s q_y). With K streams, D(s) = K - 1 + sum_y max(p_y, s q_y). The
-/// target's token may also come from one of the K - 1 other streams. Let S be its arrival there, and s S the
-/// arrival of the same token in the draft's race (its noise divided by q_x). The integral over S adds
+/// target's token may also come from one of the K - 1 other streams. Let S be its arrival there. Let s S be
+/// its arrival in the draft's race, which is its noise there divided by q_x. The integral over S adds
 ///     sum_x (K - 1) p_x q_x * integral of ds / D(s)^2 over s from p_x / q_x to infinity.
 /// D is linear in s between two neighbouring ratios p_y / q_y. So one pass over the tokens in order of p / q,
 /// from the largest, is enough. A radix sort orders them by the float ratio.
@@ -57,7 +57,7 @@ double coupling_mass(const Distribution& p, const Distribution& q, int streams) 
     for (const Entry& e : entries) sorted[starts[digit][(e.key >> (11 * digit)) & 2047]++] = e;
     entries.swap(sorted);
   }
-  // D(s) = base + s q_below: the tokens with a ratio below s count with s q, those above with p.
+  // D(s) = base + s q_below: tokens with a ratio below s count with s q, the others with p.
   const double others = streams - 1;
   double base = others, q_below = 1, mass = 0;
   double last = 0, d_last = 0, integral = 0;  // the previous ratio, D at it, and the integral from it on

@@ -1,6 +1,6 @@
 // Block verification of one of several paths.
 //
-// The plan is that of Thomas and Pal 2026 (arXiv 2602.16961): the draft is K independent paths; the rule
+// The plan follows Thomas and Pal 2026 (arXiv 2602.16961): the draft is K independent paths; the rule
 // greedily chooses one of them and verifies it as a block. How it chooses, and the law of the choice, are
 // derived here; the paper may do this in another way.
 //
@@ -66,7 +66,7 @@ void require_independent_paths(const Draft& draft) {
       const Distribution *a = draft.q_at(other), *b = draft.q_at(node);
       if (a == nullptr || b == nullptr)
         refuse("several paths with equal tokens and a copied token after them");
-      if (!compared && !same_row(*a, *b)) refuse("tokens after equal ones from different rows");
+      if (!compared && !same_row(*a, *b)) refuse("equal tokens whose next tokens are from different rows");
       compared = true;
       if (tree.token(other) == tree.token(node)) same[at(node)] = other;
     }
@@ -98,7 +98,7 @@ class ChosenPath {
       extend(judged, parent);
       keep_chosen(tree);
     }
-    // Paths with equal tokens are equally good, but the nodes must be those of one path.
+    // Paths with equal tokens are equally good, but all nodes must belong to one path.
     for (std::size_t i = length; i > 1; --i) nodes[i - 2].node = tree.parent(nodes[i - 1].node);
   }
 
@@ -178,7 +178,7 @@ class ChosenPath {
     return search.found();
   }
 
-  /// Keeps the paths with the chosen token that go on, and replaces their nodes by the children.
+  /// Keeps the paths that have the chosen token and go on. Replaces each path's node by the node's child.
   void keep_chosen(const TokenTree& tree) {
     next_.clear();
     for (const int node : alive_) {
@@ -201,7 +201,7 @@ double residual(double rho, const ChosenNode& node, std::vector<double>& left) {
   return row_kernels::positive_difference(node.p, rho, node.q, left);
 }
 
-/// P(the node's token is kept, given that its parent is): sum over x of min(q'(x), rho p(x)) / rho.
+/// P(the node's token is kept, given that the parent node is kept): sum over x of min(q'(x), rho p(x)) / rho.
 double kept_share(double rho, const ChosenNode& node) {
   if (!(rho > 0)) return 0;
   return row_kernels::sum_min_scaled(node.p, node.q, rho) / rho;

@@ -54,7 +54,7 @@ class PathNode {
       return row_kernels::sum_min({row.p->weights(), rho / row.p->sum()}, {q->weights(), 1 / q->sum()}) / rho;
     return row_kernels::sum_min_residual(weights_, sum_, rho, q->weights(), q->sum()) / rho;
   }
-  /// Changes R and rho after a child failed that was drawn from q, or was the token `one_hot` if q is null.
+  /// Changes R and rho after a child failed. The child was drawn from q, or is `one_hot` if q is null.
   void remove(const Distribution* q, Token one_hot) {
     if (q != nullptr && q->one_hot()) {
       one_hot = q->argmax();

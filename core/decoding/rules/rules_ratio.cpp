@@ -3,9 +3,10 @@
 //
 // All rules are one algorithm with different functions f(p) >= p (RatioForm): accept x ~ q with probability
 // min(1, f(p(x)) / q(x)), else draw from norm((f(p) - q)+). Here y+ is max(y, 0), and norm divides a vector
-// by its sum. uniform_b draws from norm((p - q)+) instead, and one_hot_rejection takes q as one-hot. With
-// f(p) = p this is Algorithm 1 of Leviathan et al. 2023, which is lossless. If a node has several children,
-// the normalised residual R takes the place of p after each rejection (Miao et al. 2024, Alg. 2).
+// by its sum. With f(p) = p this is Algorithm 1 of Leviathan et al. 2023, which is lossless. If a node has
+// several children, the normalised residual R takes the place of p after each rejection (Miao et al. 2024,
+// Alg. 2). Three rules differ: uniform_b draws from norm((p - q)+), one_hot_rejection takes q as one-hot, and
+// lenience at temperature 0 accepts tokens whose raw probability is near the largest one.
 #include <algorithm>
 #include <array>
 

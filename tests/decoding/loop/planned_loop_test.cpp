@@ -392,7 +392,7 @@ TEST_F(DeviceWait, ASilentDeviceIsGivenUp) {
       const std::int64_t begun = wall_now_ns();
       const std::string text = failure(target, {{"device_graph", graph}});
       EXPECT_LT(wall_now_ns() - begun, 3'000'000'000);
-      EXPECT_THAT(text, ::testing::AllOf(HasSubstr("step 1 of "), HasSubstr("simulated GPU"),
+      EXPECT_THAT(text, ::testing::AllOf(HasSubstr("round 1 of "), HasSubstr("simulated GPU"),
                                          HasSubstr("no result after 0.2 s"),
                                          HasSubstr(busy ? "is still busy" : "has nothing left to do"),
                                          HasSubstr("SPECLAB_DEVICE_WAIT_SECONDS")));
