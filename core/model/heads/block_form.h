@@ -12,7 +12,7 @@ namespace speclab {
 struct BlockForm {
   int size = 2;           ///< positions of a block: the pending token and the masked positions after it
   Token mask = 0;         ///< the token whose embedding stands at the masked positions
-  bool queries = false;   ///< true: a trained vector for each masked position, its mask query, replaces `mask`
+  bool queries = false;   ///< true: masked positions have trained vectors (mask queries) instead of `mask`
   std::vector<int> taps;  ///< the target's states that the layers read, numbered as Tap::layer
   ModelConfig layers;     ///< shape of the decoder layers; the first of `ropes` is used in all layers
 };
