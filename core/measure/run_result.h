@@ -38,7 +38,7 @@ struct LineRecord {
   std::uint64_t seed = 0;
   int repeat = 0;
   int order = 0;                ///< number of the line in the order planned for the whole run
-  int calibration_rounds = -1;  ///< calibration rounds (timed forwards) before this line; -1: not recorded
+  int calibration_rounds = -1;  ///< number of calibration rounds before this line; -1: not recorded
   /// Speed of the machine before, during and after this line (calibration/probe_every), in order.
   std::vector<ProbeTimes> probes;
   std::vector<TimedForward> drift;      ///< older records: forwards timed between this line's steps
@@ -79,8 +79,8 @@ std::string output_hash(TokenSpan tokens);
 /// "~" and 32 digits of the id's SHA-256.
 std::string case_file_name(std::string_view case_id);
 /// Returns the path of a case's file: FOLDER/cases/ and case_file_name(). Older versions gave some files
-/// another name. If only a file with that older name exists, and its first line is of this case, returns its
-/// path.
+/// another name. If only a file with that older name exists, and its first line is of this case, returns the
+/// path of that file.
 std::filesystem::path find_case_file(const std::filesystem::path& folder, const std::string& case_id);
 
 /// Reads the finished lines of a file, in order; empty when there is no file. A last line without its newline

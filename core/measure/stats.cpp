@@ -264,7 +264,7 @@ std::string_view to_string(Verdict verdict) {
 Verdict verdict(Interval speedup, double noise) {
   if (!(speedup.lo <= speedup.hi) || !(speedup.lo >= 0) || !(noise >= 0)) {
     throw Error({"verdict", fmt::format("interval [{}, {}], noise {}", speedup.lo, speedup.hi, noise),
-                 "an interval of positive speedups and a noise >= 0", ""});
+                 "an interval of speedups >= 0 and a noise >= 0", ""});
   }
   const double upper = 1 + noise, lower = 1 / upper;
   if (speedup.lo > upper) return Verdict::kFaster;

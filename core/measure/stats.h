@@ -11,8 +11,8 @@
 /// Statistics of measurements: order statistics, confidence intervals, the paired speedup, verdicts.
 ///
 /// Everything is deterministic: a bootstrap is a pure function of its data and its seed, on every platform.
-/// All functions throw Error for a value that is not finite and for a level outside (0, 1). Functions that
-/// must return a number throw Error for an empty sample, too.
+/// Functions of samples or times throw Error for a value that is not finite. All functions throw Error for a
+/// level outside (0, 1). Functions that must return a number throw Error for an empty sample, too.
 namespace speclab::stats {
 
 struct Interval {

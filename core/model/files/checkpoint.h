@@ -40,7 +40,7 @@ class Checkpoint {
   /// the layers and must be without embedding and output head (ModelConfig::bare). The names of a layer's
   /// tensors begin with `layer_names`, in which "{}" stands for the number of the layer. The rest of each
   /// name is the one that transformers uses for the family config.family. With ModelConfig::beside, the norm
-  /// before the attention of layer 0 is named "hidden_norm", as in files of EAGLE-3. Throws Error like open().
+  /// before the attention of layer 0 is named "hidden_norm", as in EAGLE-3 files. Throws Error like open().
   static Checkpoint open_layers(const std::filesystem::path& file, const ModelConfig& config,
                                 const std::string& layer_names);
   /// Turns this checkpoint into an inflated twin, the same model in a larger shape (inflate.h). The
@@ -68,7 +68,7 @@ class Checkpoint {
 
   /// The model's tokenizer. Absent if the model comes without one (for example a draft that uses its target's
   /// tokenizer), and for decoder layers without embedding and output head (ModelConfig::bare). Throws Error
-  /// if it has more tokens than the model.
+  /// if the tokenizer has more tokens than the model.
   std::optional<Tokenizer> tokenizer() const;
   /// Assumptions about missing entries of the configuration, one sentence each. They follow llama.cpp. The
   /// tokenizer has its own list (Tokenizer::assumed).

@@ -116,8 +116,8 @@ std::vector<Token> take_head_ids(std::vector<StoredTensor>& tensors, const Model
   return ids;
 }
 
-/// transformers stores the template in its own file; older versions store it in tokenizer_config.json, as a
-/// string or as a list of named templates.
+/// Reads the chat template; "" if there is none. transformers stores it in chat_template.jinja. Its older
+/// versions store it in tokenizer_config.json, as a string or as a list of named templates.
 std::string read_chat_template(const fs::path& directory) {
   if (const fs::path file = directory / "chat_template.jinja"; file_exists(file)) {
     return std::string(MappedFile::open(file).text());

@@ -41,7 +41,7 @@ class ConfigValues {
   std::string text_or(const char* key, std::string absent) const;
   ConfigValues object(const char* key) const { return {at(key), name(key)}; }
 
-  /// Throws Error for a member whose value cannot be used, or whose absence stands for such a value.
+  /// Throws Error for a member that cannot be used: its value, or its default if it is absent, is wrong.
   [[noreturn]] void refuse(const char* key, std::string expected, std::string advice) const;
 
  private:

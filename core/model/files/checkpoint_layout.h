@@ -106,7 +106,7 @@ struct CheckpointParts {
   std::vector<CheckpointTensor> tensors;
   std::string chat_template;
   std::vector<std::string> assumed;  ///< see Checkpoint::assumed
-  /// Reads the tokenizer, from `files` or from a file beside them. Called while `files` exist.
+  /// Reads the tokenizer, from `files` or from a file beside them. Call it only while `files` exist.
   std::function<std::optional<Tokenizer>()> tokenizer;
 };
 

@@ -28,9 +28,9 @@ int strip_code(const std::byte* from, int i) {
 }
 
 /// Unpacks the scales and offsets of Q4_K and Q5_K: 12 bytes in three rows of four. The low six bits of the
-/// bytes in row 0 are scales 0..3, those in row 1 are offsets 0..3. Row 2 has the low four bits of scales
-/// 4..7 (low nibbles) and of offsets 4..7 (high nibbles). The upper two bits of scales 4..7 are the top bits
-/// of row 0, those of offsets 4..7 the top bits of row 1.
+/// bytes in row 0 are scales 0..3; the low six bits in row 1 are offsets 0..3. Row 2 has the low four bits of
+/// scales 4..7 (low nibbles) and of offsets 4..7 (high nibbles). The top two bits of the bytes in row 0 are
+/// the upper two bits of scales 4..7; the top two bits in row 1 are the upper two bits of offsets 4..7.
 void scales_and_offsets(const std::byte* from, int* scale, int* offset) {
   for (int i = 0; i < 4; ++i) {
     const int s = static_cast<int>(from[i]), m = static_cast<int>(from[4 + i]);

@@ -39,7 +39,8 @@ struct GgufArray {
   std::vector<std::string_view> strings;  ///< for an array of strings
   std::span<const std::byte> bytes;       ///< for an array of numbers or bools; little-endian, unaligned
 
-  /// Element i of an array of integers of any width; throws Bug for another array.
+  /// Element i of an array of integers of any width; a u64 above INT64_MAX becomes INT64_MAX. Throws Bug for
+  /// another array.
   std::int64_t integer(std::uint64_t i) const;
   /// Element i of an array of f32 or f64; throws Bug for another array.
   double real(std::uint64_t i) const;
@@ -55,11 +56,11 @@ using GgufValue = std::variant<std::int64_t, std::uint64_t, double, bool, std::s
 /// aligned data. Views refer to the file's bytes.
 class GgufFile {
  public:
-  /// Throws Error naming `name` and the place if the file breaks the format: wrong magic or version, counts
-  /// and lengths beyond the file, unknown value types, duplicate keys or tensors, names that are not UTF-8, a
-  /// dimension of zero or more than four dimensions, unsupported tensor types, rows that are not whole
-  /// blocks, and data that is misaligned, overlapping or outside the file. Also throws for more than 4,096
-  /// keys, 32,768 tensors or 65,535 bytes of a name.
+  /// Throws Error naming `name` and the place if the file breaks the format. Examples are a wrong magic or
+  /// version, counts and lengths beyond the file, unknown value types, duplicate keys or tensors, names that
+  /// are not UTF-8, a dimension of zero or more than four dimensions, unsupported tensor types, rows that are
+  /// not whole blocks, and data that is misaligned, overlapping or outside the file. Also throws for more
+  /// than 4,096 keys, 32,768 tensors or 65,535 bytes of a name.
   static GgufFile parse(std::span<const std::byte> file, std::string name);
 
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }

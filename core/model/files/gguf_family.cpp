@@ -193,7 +193,7 @@ const GgufFamily& gguf_family(const GgufSettings& settings) {
 Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, ModelConfig& config) {
   Rope rope;
   // llama.cpp assumes 10,000 for every architecture. But models of some architectures have another base,
-  // which some converters drop; for these a missing base is an error.
+  // which some converters drop; for these architectures a missing base is an error.
   rope.theta = family.default_theta > 0 ? settings.positive_or("rope.freq_base", family.default_theta)
                                         : settings.positive("rope.freq_base");
   rope.dims = config.head_dim;
@@ -243,7 +243,7 @@ Rope read_gguf_rope(const GgufSettings& settings, const GgufFamily& family, Mode
     if (rope.scaling != Rope::Scaling::kNone || !settings.has(name)) continue;
     const double factor = settings.file().real(settings.key(name));
     if (factor != 1. && factor != 0.)
-      settings.refuse(name, fmt::format("{}", factor), "1 without rope.scaling.type",
+      settings.refuse(name, fmt::format("{}", factor), "1, unless rope.scaling.type is linear or yarn",
                       "State the type of the scaling.");
   }
   const bool listed = settings.tensor("rope_freqs.weight") != nullptr;

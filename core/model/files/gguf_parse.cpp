@@ -204,7 +204,7 @@ void pass_descriptions(Cursor& cursor, std::uint64_t count) {
 }
 
 /// Reads the descriptions again and finds the bytes of each tensor. The place of the data is known only after
-/// the last description. Descriptions that are kept until then would take as much memory as the tensors.
+/// the last description. A list of descriptions, kept until then, would take as much memory as the result.
 std::vector<StoredTensor> read_tensors(Cursor cursor, std::uint64_t count, std::span<const std::byte> data,
                                        std::uint64_t alignment) {
   std::vector<StoredTensor> tensors;

@@ -47,7 +47,7 @@ const HuggingFaceFamily& huggingface_family(const ConfigValues& config);
 /// The keys of config.json for the values of a rotary embedding.
 struct RopeKeys {
   const char* theta = "rope_theta";
-  const char* partial = "partial_rotary_factor";
+  const char* partial = "partial_rotary_factor";  ///< null: a share other than 1 is refused
   float default_partial = 1;  ///< share of a head that transformers rotates if the key is missing; if this
                               ///< share is not 1, a missing key is an error here
   bool longrope = false;      ///< true: the only scaling of the family is LongRoPE, which files call
@@ -55,8 +55,8 @@ struct RopeKeys {
 };
 /// Reads the rotary embedding. Files of transformers before version 5 have rope_theta and rope_scaling; newer
 /// files have rope_parameters, which contains both. The base (rope_theta) has no default, because a wrong
-/// base would ruin the text without an error. Increases config.context if the scaling is meant for a longer
-/// context.
+/// base would ruin the text without an error. With dynamic scaling or YaRN, config.context becomes at least
+/// factor * original context.
 Rope read_huggingface_rope(const ConfigValues& settings, ModelConfig& config, const RopeKeys& keys = {});
 /// Reads the rotary embedding of one kind of layer from its own object, which must contain rope_theta.
 Rope read_rope_object(const ConfigValues& rope, const ConfigValues& settings, ModelConfig& config);

@@ -23,13 +23,14 @@ struct InflateShape {
 };
 
 /// Makes an inflated twin: a model embedded in a larger shape. The twin computes the same function as the
-/// original, but its bytes and operations are those of the larger shape. Every added weight takes part in the
-/// products; it contributes zero because another factor is zero. What is added, and which factors are zero:
+/// original, but reads the bytes and does the operations of the larger shape. Every added weight takes part
+/// in the products; it contributes zero because it is zero or is multiplied by zero. What is added:
 ///
 ///   channels of the      hold zero: zero rows of attn_out, ffn_down and embed_projection, zero columns of
-///   residual stream      the embeddings. The columns that read them are random. The original has
-///                        d channels and the twin D: weights of RMS norms are multiplied by sqrt(d/D) and eps
-///                        by d/D, so that the mean over D channels acts like the mean over d.
+///   residual stream      the embeddings. Matrices that read the residual stream have random columns for
+///                        these channels. The original has d channels and the twin D: weights of RMS norms
+///                        are multiplied by sqrt(d/D) and eps by d/D, so that the mean over D channels acts
+///                        like the mean over d.
 ///   layers               random q, k, v, gate and up; zero attn_out and ffn_down. Added layers are spread
 ///                        evenly among the original ones.
 ///   query heads          random q; zero columns of attn_out.
@@ -39,8 +40,8 @@ struct InflateShape {
 ///                        zero too). The original pairs of dimensions keep their RoPE frequencies, and
 ///                        attention scores keep their scale.
 ///   feed-forward         random gate and up; zero columns of ffn_down.
-///   vocabulary           random rows of embedding and output head. Their logits are computed,
-///                        then set to -infinity.
+///   vocabulary           random rows of embedding and output head. The logits of added tokens are
+///                        computed, then set to -infinity.
 ///
 /// Adding a product with an exact zero does not change a float sum, and the original weights keep their
 /// order. So only the norms round differently, and even they do not if D/d is a power of four. Random numbers
@@ -60,7 +61,8 @@ class Inflation {
   /// The layer of the original that this layer of the twin contains; -1 for an added layer.
   int original_layer(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
   /// Canonical name of the original tensor that a tensor of the twin contains. A tensor of an added layer
-  /// contains none; `added` then becomes true, and the result is the original tensor whose shape it extends.
+  /// contains none; `added` then becomes true, and the result names the original tensor of the same kind in
+  /// the nearest original layer before.
   std::string original_tensor(std::string_view name, bool* added = nullptr) const;
   /// The shape of a tensor of the twin, outermost first.
   std::vector<std::int64_t> shape(std::string_view name) const;

@@ -13,8 +13,8 @@ namespace speclab {
 /// length, a JSON header and the data. `file` must outlive the result; `name` is for messages. Throws Error
 /// for a file that breaks the format's rules (https://huggingface.co/docs/safetensors): lengths beyond the
 /// file, a header that is not one JSON object, offsets that contradict the shape, and data that overlaps, has
-/// holes, or does not end with the file. Also throws for more than 65,536 tensors, 8 dimensions, 4,096
-/// entries of metadata or 1 MiB of one text.
+/// holes, or does not end with the file. Also throws for a header of more than 100,000,000 bytes, and for
+/// more than 65,536 tensors, 8 dimensions, 4,096 entries of metadata or 1 MiB of one text.
 std::vector<StoredTensor> read_safetensors(std::span<const std::byte> file, const std::string& name);
 
 }  // namespace speclab

@@ -12,12 +12,12 @@ namespace speclab {
 struct BlockForm {
   int size = 2;           ///< positions of a block: the pending token and the masked positions after it
   Token mask = 0;         ///< the token whose embedding stands at the masked positions
-  bool queries = false;   ///< in its place each masked position has a trained vector, its mask query
+  bool queries = false;   ///< true: masked positions have trained vectors (mask queries) instead of `mask`
   std::vector<int> taps;  ///< the target's states that the layers read, numbered as Tap::layer
-  ModelConfig layers;     ///< shape of the decoder layers; the first entry of `ropes` is that of all layers
+  ModelConfig layers;     ///< shape of the decoder layers; the first of `ropes` is used in all layers
 };
 
-/// Reads head.json: "taps", a list of "final_norm" and numbers of layers, and the members of "shape",
+/// Reads head.json: "taps" (a list of states, each "final_norm" or a number of layers) and "shape",
 ///
 ///     {"block_size": 16, "mask_token_id": 5, "num_hidden_layers": 2, "num_attention_heads": 9,
 ///      "num_key_value_heads": 3, "head_dim": 64, "intermediate_size": 1536, "rms_norm_eps": 1e-5,

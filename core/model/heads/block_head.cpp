@@ -108,8 +108,8 @@ void BlockHead::normalise(HeadRunner& runner, const HeadNorm& norm, std::span<co
   runner.norm(norm, to);
 }
 
-// Counts attention as the forwards of a model do: rows write their own keys and values, and read them with
-// those of the context.
+// Counts attention as the forwards of a model do. Rows write their own keys and values. With `attend`, they
+// also read all keys and values of the context and of these rows.
 void BlockHead::count_work(HeadRunner& runner, const Context& context, int count, bool attend) const {
   const ModelConfig& c = form_.layers;
   const double keys = context.length_ + count;

@@ -15,10 +15,11 @@
 namespace speclab {
 
 /// A block draft of the form of DFlash (arXiv 2602.06036): a few decoder layers that guess all tokens of a
-/// block in one forward. The input is the embedding of the pending token and, at the positions after it, that
-/// of a mask token. In every layer, queries come from the rows of the block. Keys and values come from the
-/// committed positions of the text and from all rows of the block, so attention inside the block goes in both
-/// directions. Let f_p be the target's states of position p in one vector, m the mask, ++ concatenation:
+/// block in one forward. The input is the embedding of the pending token and, at each position after it, the
+/// embedding of a mask token. In every layer, queries come from the rows of the block. Keys and values come
+/// from the committed positions of the text and from all rows of the block, so attention inside the block
+/// goes in both directions. Let f_p be the target's states of position p in one vector, m the mask token and
+/// ++ concatenation:
 ///
 ///     c_p = norm(W_fc f_p),   x = E(pending), E(m), E(m), ...;
 ///     per layer: y = norm(x), x += W_o attention(W_q y, W_k (c ++ y), W_v (c ++ y)),
@@ -29,9 +30,9 @@ namespace speclab {
 /// guess has an attention query of its own, as in the drafter of SpecDec (Xia et al. 2023, arXiv 2203.16487).
 ///
 /// Queries and keys are normalised by head (if qk_norm) and then rotated by their positions. All layers read
-/// the same c and do not normalise it again. E and W_head are those of the target; with a vocabulary map
-/// W_head is the head's own. The logits of a masked position are for the token of that position. They do not
-/// depend on the tokens that are drawn at other positions.
+/// the same c and do not normalise it again. E is the target's embedding and W_head the target's output head;
+/// with a vocabulary map the head has its own W_head. The logits of a masked position are for the token of
+/// that position. They do not depend on the tokens that are drawn at other positions.
 ///
 /// A block always has all its positions, even if fewer tokens are wanted. So the logits depend on the text
 /// alone.
@@ -67,7 +68,7 @@ class BlockHead {
   Context open() const;
   /// Adds the next `count` positions. states: for each tap [count, d], on the host.
   void extend(HeadRunner& runner, Context& context, std::span<const float* const> states, int count);
-  /// Computes the logits of the first `wanted` masked positions, [wanted, rows()], from 1 to count() of them.
+  /// Computes the logits of the first `wanted` masked positions, [wanted, rows()]; `wanted` is 1 to count().
   /// The context must have all positions before the pending token. It stays as it is.
   void logits(HeadRunner& runner, Context& context, Token pending, int wanted, HeadRows& to);
 

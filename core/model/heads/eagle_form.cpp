@@ -51,7 +51,7 @@ ModelConfig read_parallel_layers(const ConfigValues& config, const ModelConfig& 
 void apply_version(EagleForm& form) {
   form.layer.first_attn_norm = form.version == 3;
   form.layer.beside = form.version == 3 ? form.layer.hidden : 0;
-  // Norms outside the layer have no offset, so those inside have none either.
+  // Norms outside the layer have no offset, so the norms inside have none either.
   if (form.version == 3) form.layer.norm_offset = 0;
 }
 

@@ -17,7 +17,7 @@ namespace speclab {
 /// logits are for the token x_(p+2). A pair (f_p, x_(p+1)) has position p in the layer.
 ///
 /// EAGLE (version 1): f_p is the target's state after the final norm. The layer has no norm before its
-/// attention, and the output head is that of the target:
+/// attention, and the output head is the target's:
 ///
 ///     layer input = W_fc (E(x) ++ f) + b,   logits = W_target f'.
 ///
@@ -30,12 +30,12 @@ namespace speclab {
 ///
 /// E is the target's embedding and f' the predicted feature, which replaces f at drafted positions.
 ///
-/// Tensors, as in the published files: fc.weight [d, 2 d], fc.bias, and layers.0.* without input_layernorm;
-/// or fc.weight [d, 3 d], midlayer.* (or layers.0.*) with hidden_norm and input_layernorm, whose q, k and v
-/// are [., 2 d], norm.weight, lm_head.weight [rows, d], and d2t and t2d (HeadFile::token_offsets). A copy of
-/// the embedding (embed_tokens.weight) is not read. A head of P-EAGLE (parallel_eagle_head.h) may have
-/// further layers, layers.1.* and so on, which are those of Llama. Its training changes the embedding, so
-/// its embed_tokens.weight [vocab, d] is read if the file has one.
+/// Tensors, as in the published files. Version 1: fc.weight [d, 2 d], perhaps fc.bias, and layers.0.* without
+/// input_layernorm. EAGLE-3: fc.weight [d, 3 d]; midlayer.* (or layers.0.*), which has hidden_norm and
+/// input_layernorm, and q, k and v of [., 2 d]; norm.weight; lm_head.weight [rows, d]; perhaps d2t and t2d
+/// (HeadFile::token_offsets). A copy of the embedding (embed_tokens.weight) is not read. A head of P-EAGLE
+/// (parallel_eagle_head.h) has the tensors of EAGLE-3, and perhaps further layers of Llama's form, layers.1.*
+/// and so on. Its training changes the embedding, so its embed_tokens.weight [vocab, d] is read if present.
 class EagleHead {
  public:
   /// Loads the weights on the backend of the target. Throws Error like HeadFile.
@@ -44,7 +44,7 @@ class EagleHead {
   /// The tokens of the logits, ascending; empty: all tokens of the target.
   std::span<const Token> ids() const { return ids_; }
   int rows() const { return rows_; }
-  /// Numbers of a position's states, one state after the other.
+  /// Width of the states of one position, concatenated.
   int state_width() const { return state_width_; }
   const Model& layer() const { return *layer_; }
 
@@ -70,7 +70,7 @@ class EagleHead {
   std::shared_ptr<const Model> layer_;
   HeadLinear fc_, out_;                  // out_ only in EAGLE-3
   HeadNorm embedding_norm_, norm_;       // only in EAGLE-3
-  std::vector<PackedMatrix> embedding_;  // the head's own, one matrix; none: that of the target
+  std::vector<PackedMatrix> embedding_;  // the head's own, one matrix; empty: the target's is used
   HeadRows embedded_, input_, scratch_;
   std::vector<std::int32_t> all_;
 };

@@ -157,7 +157,7 @@ fs::path weights_in(const fs::path& folder, std::initializer_list<const char*> n
                "The folder is incomplete, or the weights are in several files; join them into one."});
 }
 
-/// The number of tokens that a published head states; without a statement, those that the target can draw.
+/// The number of tokens that a published head states; if it states none, the number that the target can draw.
 int published_vocab(const ConfigValues& config, const Model& target) {
   return config.integer_or("vocab_size", target.config().tokens(), 0, INT32_MAX);
 }

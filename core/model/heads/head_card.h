@@ -14,8 +14,8 @@
 
 namespace speclab {
 
-/// The architectures of trained heads. All but PaSS read hidden states of the target. They have no state of
-/// their own between steps, apart from KV caches, which come from the target's states of committed positions.
+/// The architectures of trained heads. All but PaSS read hidden states of the target. Between steps they keep
+/// only what they computed from tokens and target states of committed positions, such as a KV cache.
 enum class HeadKind : std::uint8_t {
   kBlockwise,      ///< BlockwiseHeads (blockwise_heads.h)
   kMedusa,         ///< MedusaHeads (medusa_heads.h)
@@ -42,7 +42,7 @@ std::string_view to_string(HeadKind kind);
 ///
 /// - "target" binds the head to its target. The two hashes and the name may be missing.
 /// - "taps" is the state that the head reads: "final_norm", or a number of layers as in Tap::layer. PaSS
-///   reads none, EAGLE-3 and P-EAGLE three, and a block draft several.
+///   reads none, EAGLE-3 and P-EAGLE three, and a block draft one or more.
 /// - "vocabulary_map" names the tensor with the tokens of a reduced output head (HeadFile::token_ids).
 ///   Without it, the output heads have a row for each token of the target.
 /// - "tree" is the tree to draft by default (IndexPaths); without it, a chain.
@@ -55,12 +55,12 @@ std::string_view to_string(HeadKind kind);
 ///
 /// The tensors have the names of the published code, see the classes of the kinds. Without head.json, the
 /// config.json of a published head is read: Medusa ("medusa_num_heads"), Hydra ("hydra_num_heads"), the
-/// accelerators of the MLP speculator ("n_predict"), DFlash ("dflash_config"), and EAGLE and P-EAGLE (without
-/// one of these keys). Such a head says little about its target, so only the shapes bind it.
+/// accelerators of the MLP speculator ("n_predict"), DFlash ("dflash_config"), and, if none of these keys is
+/// there, EAGLE and P-EAGLE. Such a head says little about its target, so only the shapes bind it.
 struct HeadCard {
   HeadKind kind = HeadKind::kMedusa;
   std::filesystem::path weights;  ///< the safetensors file
-  bool published = false;         ///< from config.json. Its number of heads may be wrong, see MedusaHeads
+  bool published = false;         ///< from config.json. The stated `heads` may be wrong, see MedusaHeads
   /// Number of tokens of the target that the head was made for. If the target is an inflated twin, this is
   /// usually the number of its original, which is smaller.
   int vocab = 0;
@@ -79,10 +79,11 @@ struct HeadCard {
 };
 
 /// Reads the card of the head at `path`, a folder or its head.json or config.json. Throws Error
-/// - if the file is one of PyTorch (.pt, .pth, .bin), which may contain code, or if the folder has no other
-///   file; scripts/models/convert_head.py converts it,
+/// - if the weights are in a file of PyTorch (.pt, .pth, .bin), which may contain code;
+///   scripts/models/convert_head.py converts it,
 /// - if the head is of another kind,
-/// - if it was made for another target: another width, number of layers, vocabulary, embedding or tokenizer,
+/// - if the head was made for another target: one with another width, number of layers, vocabulary, embedding
+///   or tokenizer,
 /// - if the card lacks a member or has an impossible value.
 HeadCard read_head_card(const std::filesystem::path& path, HeadKind kind, const Model& target);
 

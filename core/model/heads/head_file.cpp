@@ -121,7 +121,7 @@ std::vector<float> HeadFile::row(const std::string& tensor, int width) const {
   return out;
 }
 
-// The tensor of a vocabulary map: a list of whole numbers of this type.
+// A tensor that belongs to a vocabulary map: a list of entries of this type.
 const StoredTensor& HeadFile::map_of(const std::string& tensor, std::string_view type,
                                      const std::string& expected) const {
   const std::string what = fmt::format("{}: tensor {}", path().string(), tensor);
@@ -157,7 +157,7 @@ std::vector<Token> HeadFile::token_ids(const std::string& tensor, int vocab) con
 std::vector<Token> HeadFile::token_offsets(const std::string& offsets, const std::string& used,
                                            int vocab) const {
   const StoredTensor& stored = map_of(
-      offsets, "I64", "I64 [rows of the output head], the target's token of each row minus its number");
+      offsets, "I64", "I64 [rows of the output head], the target's token of each row minus the row's number");
   const auto rows = static_cast<std::int64_t>(stored.shape[0]);
   std::vector<std::int64_t> wide(static_cast<std::size_t>(rows));
   std::memcpy(wide.data(), stored.data.data(), wide.size() * sizeof(std::int64_t));

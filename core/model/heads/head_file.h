@@ -37,12 +37,12 @@ struct HeadNorm {
 /// Whether a linear layer has a bias.
 enum class Bias : std::uint8_t { kNone, kPresent };
 
-/// Reads the weights of a trained head from a safetensors file, by name. Types are F32, F16 or BF16, and all
-/// numbers are rounded to bf16, like those of models.
+/// Reads the weights of a trained head from a safetensors file, by name. Weights are F32, F16 or BF16, and
+/// they are rounded to bf16, like the weights of models.
 ///
 /// linear(), stacked(), norm(), row(), token_ids(), token_offsets() and decoder_layers() throw Error for a
-/// tensor that is missing, has an unexpected shape, or contains a number that is not finite. The error names
-/// the file and the tensor. Other tensors in the file are ignored.
+/// tensor that is missing, has a wrong shape or type, or contains a number that is not finite. The error
+/// names the file and the tensor. Other tensors in the file are ignored.
 class HeadFile {
  public:
   /// Throws Error when the file is missing or not a safetensors file.
@@ -54,7 +54,7 @@ class HeadFile {
   /// Reads NAME.weight [out, sum of inputs] and, with Bias::kPresent, NAME.bias [out].
   HeadLinear linear(Backend& backend, const std::string& name, const std::vector<int>& inputs, int out,
                     Bias bias) const;
-  /// Reads several layers with the same input as one layer. Its output is their outputs, one after the other.
+  /// Reads several layers with the same input as one layer. It gives their outputs, one after the other.
   /// Layer i is names[i].weight [outs[i], input] and, with Bias::kPresent, names[i].bias [outs[i]].
   HeadLinear stacked(Backend& backend, const std::vector<std::string>& names, int input,
                      const std::vector<int>& outs, Bias bias) const;

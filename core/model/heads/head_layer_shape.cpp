@@ -53,7 +53,7 @@ ModelConfig read_head_layers(const ConfigValues& config, const ModelConfig& targ
   layers.ropes.push_back(read_huggingface_rope(config, layers));
   layers.rope_of.assign(static_cast<std::size_t>(count), 0);
   layers.rope_theta = layers.ropes.front().theta;
-  // The stated context is that of the training texts. The published code goes on beyond it.
+  // The stated context is the length of training texts. The published code goes on beyond it.
   layers.context = target.context;
   return layers;
 }

@@ -71,8 +71,8 @@ class HeadRunner {
 
   /// Adds the work of operations that the caller ran on the backend itself, such as attention.
   void count(const Work& work) { work_ += work; }
-  /// All work since construction. `calls` counts get(). Norms, activations and sums are not counted. Forwards
-  /// of decoder layers are counted by their session.
+  /// All work since construction. `calls` counts get(). Norms, activations, sums and copies are not counted.
+  /// Forwards of decoder layers are counted by their session.
   const Work& work() const { return work_; }
 
  private:

@@ -11,7 +11,7 @@
 namespace speclab {
 
 /// Hydra heads (Ankner et al. 2024, arXiv 2402.05109, Section 3): sequentially dependent Medusa heads. Head i
-/// (from 0) reads the state and the embeddings of the pending token and of i drafted tokens after it:
+/// (from 0) reads a state h, and the embeddings of the pending token and of the i drafted tokens after it:
 ///
 ///     logits_i = W_i block(... block(h ++ E(x_0) ++ ... ++ E(x_i))) + c_i,
 ///
@@ -20,10 +20,10 @@ namespace speclab {
 /// output of a decoder layer and a norm over the target's states of all committed positions.
 ///
 /// Tensors, as in hydra_lm_head of the published code: for head i and block j, hydra_mlp.i.j.linear and, for
-/// block 0, hydra_mlp.i.j.res_connection; the output layer is hydra_lm_head.i; all have a bias. In heads with
-/// prefix attention a dropout counts as a module before each layer. So block j has number 2 j + 1, and the
-/// output layer is hydra_lm_head.i.1. The decoder layer is prefix_embeding_layer.layers.0 (published
-/// spelling), and its norm prefix_embeding_layer.norm.
+/// block 0, hydra_mlp.i.j.res_connection; the output layer is hydra_lm_head.i; all have a bias. In published
+/// heads with prefix attention a dropout counts as a module before each layer. So block j has number 2 j + 1,
+/// and the output layer is hydra_lm_head.i.1; files without this shift are read too. The decoder layer is
+/// prefix_embeding_layer.layers.0 (published spelling), and the norm prefix_embeding_layer.norm.
 class HydraHeads {
  public:
   /// Loads the weights on the backend of the target. Throws Error like HeadFile.

@@ -6,9 +6,9 @@
 
 namespace speclab {
 
-/// A static tree as heads come with it (Cai et al. 2024, Medusa: "choices"). Each node is a path of ranks
-/// from the pending token: {0, 2} is the third best token of head 2 below the best token of head 1. Ranks
-/// count from 0.
+/// A static tree that a head may come with (Cai et al. 2024, Medusa: "choices"). Each node is a path of ranks
+/// from the pending token: {0, 2} is the third best token of the second head, below the best token of the
+/// first head. Ranks count from 0.
 using IndexPaths = std::vector<std::vector<int>>;
 
 /// Reads such a tree from JSON, [[0], [0, 2], ...]. `where` names the list in errors. Throws Error unless it

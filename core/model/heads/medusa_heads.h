@@ -15,12 +15,12 @@ namespace speclab {
 ///     logits_i = W_i block(... block(h)),   block(x) = x + SiLU(V x + b).
 ///
 /// Tensors, as in medusa_lm_head of the published code, perhaps with the prefix "medusa_head.": for head i
-/// and block j, i.j.linear.weight and i.j.linear.bias, and for its output layer i.N.weight, where N is the
-/// number of blocks.
+/// and block j, i.j.linear.weight and i.j.linear.bias. The output layer of head i is i.N.weight, where N is
+/// the number of blocks.
 class MedusaHeads {
  public:
-  /// Loads the weights on the backend of the target. A published head has as many heads as the file, because
-  /// the number in some config.json is wrong. Throws Error like HeadFile.
+  /// Loads the weights on the backend of the target. With the config.json of a published head, all heads in
+  /// the file are loaded, because some of these cards state a wrong number. Throws Error like HeadFile.
   MedusaHeads(const HeadCard& card, const Model& target);
 
   int count() const { return static_cast<int>(heads_.size()); }

@@ -12,8 +12,8 @@ namespace speclab {
 /// and at [LA]_i a guess of the row for the token i places after that one. The K/V of the look-ahead
 /// positions belong to no text.
 ///
-/// The authors published no file. The one tensor of ours is look_ahead.weight [L, width], in the scale of
-/// Model::embed().
+/// The authors published no file. Files of this project have one tensor, look_ahead.weight [L, width], in the
+/// scale of Model::embed().
 class PassEmbeddings {
  public:
   /// Loads the embeddings on the backend of the target. Throws Error like HeadFile.

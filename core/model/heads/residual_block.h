@@ -8,7 +8,7 @@
 namespace speclab {
 
 /// A residual block of Medusa (Cai et al. 2024) and Hydra (Ankner et al. 2024): y = R x + SiLU(W x + b). R is
-/// the identity, or a linear layer where x is several concatenated vectors and y is one.
+/// the identity if x is one vector, and a linear layer with a bias if x is several concatenated vectors.
 class ResidualBlock {
  public:
   /// Reads NAME.linear, and if `inputs` has several widths, NAME.res_connection; both with a bias.

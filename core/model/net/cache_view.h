@@ -55,7 +55,7 @@ class CacheView {
 /// Keys are numbered by rank: positions of the view come first, then the row's path.
 struct KeysOfRow {
   int first;  ///< lowest rank that the row sees; the window hides lower ones
-  int rank;   ///< its own rank, the last that it sees
+  int rank;   ///< the row's own rank, the highest that it sees
   int count() const { return rank + 1 - first; }
 };
 KeysOfRow keys_of_row(const CacheView& view, int committed, int position, int window);

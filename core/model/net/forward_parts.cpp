@@ -32,7 +32,7 @@ void Model::check_taps_of_rest(const Feed& feed) const {
 
 bool Model::reads_attention() const { return dynamic_cast<AttentionReader*>(&backend()) != nullptr; }
 
-// Fills Feed::attention for the layer with number `at_run` among those that run.
+// Fills Feed::attention for layer number `at_run` (from 0) of the layers that run.
 void Model::read_attention(const float* qkv, const Placed& placed, std::size_t at_run,
                            const AttentionForm& form) const {
   const RowsInFlight& rows = placed.rows;

@@ -10,7 +10,7 @@
 namespace speclab {
 namespace {
 
-constexpr double kLeastTarget = 1e-30;  // of reverse_kl
+constexpr double kLeastTarget = 1e-30;  // reverse_kl takes a smaller p as this number
 
 // The derivative of the objective with respect to one entry of q, up to a constant that is the same for all
 // entries and does not change the gradient. q > 0.

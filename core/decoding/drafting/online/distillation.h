@@ -16,7 +16,8 @@ enum class DistillObjective : std::uint8_t {
 
 /// Computes the gradient of the objective with respect to the logits whose softmax is q, in closed form. If g
 /// is the derivative with respect to q, entry i is q_i (g_i - sum_j q_j g_j); for forward_kl this is q - p.
-/// The entries sum to 0. All three have one size. p and q sum to 1. The bits are the same on every machine.
+/// The entries sum to 0. p, q and `gradient` have the same size; p and q sum to 1. The bits are the same on
+/// every machine.
 void distillation_gradient(DistillObjective objective, std::span<const float> p, std::span<const float> q,
                            std::span<float> gradient);
 

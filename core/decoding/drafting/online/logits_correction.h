@@ -14,8 +14,8 @@ namespace speclab {
 /// h is the state after the final norm, which the output head reads. So the model behaves as if its output
 /// head had changed from W to W + D and had the bias b, while its own weights, which other cases share, stay
 /// as they are. D and b start at 0. They have rows only for the tokens that were learned, because a step
-/// changes few tokens noticeably; correcting a row then costs much less than the output head. All bits are
-/// the same on every machine.
+/// changes few tokens noticeably. So the correction costs much less than the output head. All bits are the
+/// same on every machine.
 class LogitsCorrection {
  public:
   /// The size of a step and its limits.
@@ -25,16 +25,16 @@ class LogitsCorrection {
     double least;  ///< smaller entries of the gradient are left out
   };
 
-  /// `width`: numbers of a state. `entries`: logits of a row. `most_rows`: largest number of rows of D. The
-  /// memory for them is allocated here.
+  /// `width`: size of a state. `entries`: number of logits at a position. `most_rows`: largest number of rows
+  /// of D. The memory for these rows is allocated here.
   LogitsCorrection(int width, int entries, int most_rows);
 
   /// Sets D and b to 0.
   void clear();
   /// Adds D h + b. state: [width], logits: [entries].
   void apply(std::span<const float> state, std::span<float> logits) const;
-  /// Takes one step down the gradient with respect to the logits at a state, [entries]: D -= f gradient h^T,
-  /// b -= f gradient. With f = rate / (1 + |h|^2) the logits at this state change by rate * gradient,
+  /// Takes one step of descent: D -= f gradient h^T, b -= f gradient. `gradient` is with respect to the
+  /// logits at the state h, [entries]. With f = rate / (1 + |h|^2) the logits at h fall by rate * gradient,
   /// whatever the scale of the model's states is (the normalised LMS rule of adaptive filters). If a token
   /// needs a new row and all rows are in use, the row that was taken longest ago is dropped: its token is
   /// corrected no more.

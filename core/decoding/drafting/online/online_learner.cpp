@@ -65,8 +65,8 @@ void OnlineLearner::observe(int drafted, int accepted, std::span<const float> ta
   learn();
 }
 
-// A position is left out if the target gives no mass to any token of the draft, or if its row has no finite
-// logits.
+// A position is left out if the target gives no mass to any token of the draft, or if the target's row has a
+// NaN or +infinity at one of these tokens.
 void OnlineLearner::keep(const Drafted& drafted, std::span<const float> target_logits) {
   SPECLAB_CHECK(target_logits.size() == vocab_, "a row of {} logits for a vocabulary of {}",
                 target_logits.size(), vocab_);
@@ -100,7 +100,7 @@ void OnlineLearner::learn() {
   first_ = 0;
 }
 
-// Returns false, and leaves `out` undefined, if a logit is NaN or infinite, or all are -infinity.
+// Returns false, and leaves `out` as it is, if a logit is NaN or +infinity, or if all are -infinity.
 bool OnlineLearner::softmax(std::span<const float> logits, std::vector<float>& out) {
   bool valid = false;
   const float most = row_kernels::max(logits, &valid);

@@ -8,7 +8,7 @@ class ConfigValues;
 
 /// What the card of a Falcon head says about its modules (FalconHead in falcon_head.h).
 struct FalconForm {
-  int block = 2;  ///< k, the tokens of one forward
+  int block = 2;  ///< k: number of tokens in a block
   int lstm_layers = 2;
   ModelConfig layer;  ///< shape of the decoder layer; the first entry of `ropes` is its rotation
 };

@@ -67,7 +67,7 @@ void FalconHead::extend(HeadRunner& runner, Context& context, const float* state
   }
 }
 
-// Stores K/V of the first row of longer_, whose position is older than the newest k.
+// Stores K/V of the first row of longer_, whose position is no longer among the newest k.
 void FalconHead::store_oldest(HeadRunner& runner, Context& context) {
   order_.assign(1, 0);
   runner.select(longer_, order_, rows_of_);
@@ -83,8 +83,8 @@ void FalconHead::store_oldest(HeadRunner& runner, Context& context) {
   ++context.length_;
 }
 
-// Describes the rows of a level. Their slots follow those of the levels above. Every row of a block sees the
-// whole block, so for attention() each row has the position of the block's last one.
+// Describes the rows of a level. Their slots follow the slots of the levels above. Every row of a block sees
+// the whole block, so for attention() (`attending`) each row has the position of the block's last row.
 RowsInFlight FalconHead::place(Backend& backend, Context& context, const Level& level, bool attending) const {
   const int k = form_.block, blocks = static_cast<int>(level.slots.size()), n = blocks * k,
             first = context.length_ + level.depth * k;
@@ -178,7 +178,7 @@ void FalconHead::next(HeadRunner& runner, Context& context, const Level& above,
       level.slots.back().push_back(context.length_ + above.fed + block * k + row);
   }
   LstmLayers::select(runner, above.lstm, parents, level.lstm);
-  for (int row = 0; row < k; ++row) {  // the LSTM reads row after row of all blocks
+  for (int row = 0; row < k; ++row) {  // the LSTM reads one row of every block at a time
     order_.clear();
     column_.clear();
     for (int block = 0; block < blocks; ++block) {

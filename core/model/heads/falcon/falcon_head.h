@@ -12,10 +12,10 @@
 
 namespace speclab {
 
-/// The semi-autoregressive head of Falcon (Gao et al. 2024, arXiv 2412.12639): k tokens in one forward, and
-/// further blocks of k tokens on its own outputs. It reads pairs of the target's state f_i after the final
-/// norm, or a prediction of it, and the token x_(i+1). Its output at position i predicts f_(i+k), whose
-/// logits are for the token x_(i+k+1):
+/// The semi-autoregressive head of Falcon (Gao et al. 2024, arXiv 2412.12639): the first forward drafts k
+/// tokens, and forwards on the head's own outputs draft further blocks of k tokens. The head reads pairs of a
+/// state and a token: f_i, the target's state after the final norm or a prediction of this state, and
+/// x_(i+1). The head's output at position i predicts f_(i+k), whose logits are for the token x_(i+k+1):
 ///
 ///     y = LSTM(E(x) ++ f),  z = y + W_o attention(W_q y, W_k y, W_v y),
 ///     f' = z + W_down(SiLU(W_gate norm(z)) * W_up norm(z)),  logits = W_target f'.
@@ -26,13 +26,13 @@ namespace speclab {
 /// the k outputs of the block above as states. It sees the committed positions, the blocks above it, and
 /// itself.
 ///
-/// With one decoder layer, keys and values depend on the LSTM alone. So those of committed positions come
-/// from true states and tokens, however the positions were divided into blocks.
+/// With one decoder layer, keys and values depend on the LSTM alone. So the keys and values of committed
+/// positions come from true states and tokens, however the positions were divided into blocks.
 ///
 /// The published code does not run as it is (the decoder layer gets the pair that PyTorch's LSTM returns),
-/// and gives the LSTM the positions as a batch. This class follows the paper, and the layout is ours: lstm.*
-/// (see LstmLayers), and the names of EAGLE for the decoder layer, layers.0.self_attn.q_proj and so on, which
-/// has no input_layernorm. With a vocabulary map, lm_head.weight [rows, d] takes the place of W_target.
+/// and gives the LSTM the positions as a batch. This class follows the paper. The names of tensors are this
+/// project's own: lstm.* (see LstmLayers), and EAGLE's names for the decoder layer (layers.0.self_attn.q_proj
+/// and so on, without input_layernorm). With a vocabulary map, lm_head.weight [rows, d] replaces W_target.
 class FalconHead {
  public:
   /// Loads the weights on the backend of the target, for texts of at most `capacity` positions and drafts of
@@ -44,7 +44,7 @@ class FalconHead {
   int rows() const { return rows_; }
 
   /// What the head keeps of the committed positions of one sequence: K/V of all but the newest k positions,
-  /// and of those the outputs of the LSTM.
+  /// the LSTM's outputs at the newest k positions, and the LSTM's state.
   class Context {
    public:
     int length() const { return length_ + newest_count_; }
@@ -68,13 +68,14 @@ class FalconHead {
   struct Level {
     HeadRows outputs;
     LstmLayers::State lstm;                        // after each block
-    std::vector<std::vector<std::int32_t>> slots;  // [blocks]: of the block and of those above it, ascending
+    std::vector<std::vector<std::int32_t>> slots;  // [blocks]: of a block and the blocks above it, ascending
     int depth = 0;                                 // number of levels above
-    int fed = 0;                                   // rows of this level and of those above
+    int fed = 0;                                   // rows of this level and of all levels above
   };
   /// Computes the first block. The context must have k positions.
   void first(HeadRunner& runner, Context& context, Level& level);
-  /// Computes blocks below those of `above`. parents: the block above each one; tokens: [blocks, k].
+  /// Computes blocks below blocks of `above`. parents: for each new block, the number of the block above it;
+  /// tokens: [blocks, k].
   void next(HeadRunner& runner, Context& context, const Level& above, std::span<const std::int32_t> parents,
             TokenSpan tokens, Level& level);
   /// Computes the logits of outputs, [rows of outputs, rows()].

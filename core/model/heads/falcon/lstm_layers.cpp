@@ -78,8 +78,8 @@ void LstmLayers::tanh(HeadRunner& runner, HeadRows& x) const {
   runner.backend().soft_cap(1, x.rows(), x.width(), x.data());
 }
 
-// to = gate * x. A gate is not negative, so it is its own ReLU, and the product is a gated activation. That
-// reads the gate and x of a sequence one after the other.
+// to = gate * x. A gate is not negative, so the gated activation ReLU(gate) * x computes the product. The
+// activation reads rows of 2 d numbers: the gate of a sequence, then x of the sequence.
 void LstmLayers::multiply(HeadRunner& runner, const HeadRows& gate, const HeadRows& x, HeadRows& to) {
   const int rows = gate.rows();
   SPECLAB_CHECK(x.rows() == rows && x.width() == width_ && gate.width() == width_, "[{}, {}] times [{}, {}]",
