@@ -10,14 +10,14 @@ struct LinearTime {
   double constant_ns = 0, per_row_ns = 0, per_key_ns = 0;
 };
 
-/// Prices forwards with a fit that somebody published for one target and one draft on one device. It knows
-/// nothing of shapes: the run's target gets the times of the fit's target, and each of its draft models
-/// gets those of the fit's draft. So its result says what the run's acceptance would be worth to the models
-/// of the fit.
+/// Prices forwards with a fit that somebody published for one target and one draft on one device. The shapes
+/// of the run's models do not matter: the run's target gets the times of the fit's target, and each draft
+/// model of the run gets the times of the fit's draft. So a prediction says how fast the models of the fit
+/// would be with the acceptance of the run.
 class LinearTimes final : public VirtualDevice {
  public:
-  /// Throws Error (`where` names the device) unless the constants are positive and the other numbers are
-  /// not negative.
+  /// Throws Error (`where` names the device) unless all numbers are finite, the constants are positive and
+  /// the other numbers are not negative.
   LinearTimes(const LinearTime& target, const LinearTime& draft, double step_ns, const std::string& where);
   double forward_ns(const Forward& forward) const override;
   double step_ns() const override { return step_ns_; }

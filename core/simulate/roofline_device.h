@@ -32,25 +32,26 @@ struct RooflineRates {
 /// Prices forwards by the roofline model (Williams, Waterman and Patterson 2009): the longer of bytes /
 /// bandwidth and operations / peak, plus floors. With the peaks of a data sheet and no floors, the times are
 /// lower bounds.
-///   tensor:   the rates are those of all D devices together. Each layer has two all-reduces of its
+///   tensor:   the rates are the sums over all D devices. Each layer has two all-reduces of its
 ///             activations (Shoeybi et al. 2019, "Megatron-LM"). An all-reduce takes the latency of the link
 ///             and the time of 2 (D - 1) / D of its bytes (ring algorithm; Thakur, Rabenseifner and Gropp
 ///             2005).
 ///   pipeline: the rates are those of one device, because the stages of a forward run one after the other.
 ///             The activations are handed over D - 1 times, from each of the D devices to the next.
-/// A mixture of experts changes operations and bytes of the target (experts_cost). In a group, all devices
-/// share every expert, so there is no exchange of tokens between experts. With a host link, the target's
-/// forward takes at least as long as the transfer of its weights (offloaded_ns).
+/// A mixture of experts changes operations and bytes of the target (experts_cost). In a group, experts are
+/// split like all other weights, so they add no transfers between devices. With a host link, the target's
+/// forward takes at least as long as the transfer of the weights that the host holds (offloaded_ns).
 class Roofline final : public VirtualDevice {
  public:
   /// Throws Error (`where` names the device) if the bandwidth or the peak is not above 0, if a time or the
-  /// rate of the link is negative, for fewer than one device, and like require_experts() and require_link().
+  /// rate of the link is negative, if a number is not finite, for fewer than one device, and like
+  /// require_experts() and require_link().
   Roofline(const RooflineRates& rates, const std::string& where);
   double forward_ns(const Forward& forward) const override;
   double step_ns() const override { return rates_.step_ns; }
 
  private:
-  /// The time with all weights on the device. `rows`: those of all sequences together.
+  /// The time with all weights on the device. `rows` counts the rows of all sequences together.
   double computed_ns(const theory::ForwardCost& cost, const theory::DecoderShape& shape, double rows) const;
 
   RooflineRates rates_;

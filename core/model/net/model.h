@@ -81,10 +81,10 @@ class Model : public std::enable_shared_from_this<Model> {
     std::shared_ptr<const Model> target;
   };
   /// Loads a model and packs all weights as bf16. Throws Error when a draft needs a target and has none, and
-  /// when a draft does not match its target. It does not match if the vocabulary sizes differ (padding rows
-  /// aside), if the same id stands for different tokens, or if the draft is bound by hash to another
-  /// embedding or tokenizer. The tokenizer files may differ if the ids agree; ids that only one of them has
-  /// are ignored.
+  /// when a draft does not match its target. It does not match if the vocabulary sizes differ (the numbers of
+  /// padding rows may differ if both models have a tokenizer), if the same id stands for different tokens, or
+  /// if the draft is bound by hash to another embedding or tokenizer. The tokenizer files may differ if the
+  /// ids agree; ids that only one of the two files has are ignored.
   static std::shared_ptr<const Model> load(const Checkpoint& checkpoint, std::shared_ptr<Backend> backend,
                                            const Options& options);
   /// The same weights (shared, not copied) with some layers left out.
@@ -105,11 +105,11 @@ class Model : public std::enable_shared_from_this<Model> {
   bool same_function_as(const Model& other) const;
   bool reads_attention() const;  ///< whether its backend can fill Feed::attention
   std::string name() const;  ///< for records: the configuration's name, with "[N of L layers]" for a subset
-  /// SHA-256 of the bf16 embedding, row-major. For an inflated twin (inflate.h), that of the original's
+  /// SHA-256 of the bf16 embedding, row-major. For an inflated twin (inflate.h), the hash of the original's
   /// embedding. Computed once, at the first call.
   const std::string& embedding_sha256() const;
   /// Bytes of the embedding in memory. 0 for a draft that reads the very matrix of its target. If the target
-  /// is a twin, its draft may need the original's embedding as a matrix of its own, which then counts.
+  /// is a twin, its draft may need a separate matrix with the original's embedding; this matrix then counts.
   std::uint64_t embedding_bytes() const;
   /// Bytes of the matrices that a forward with at least one row of logits multiplies by. Embedding rows,
   /// norms and biases are not counted.
@@ -126,8 +126,8 @@ class Model : public std::enable_shared_from_this<Model> {
             std::int64_t layer_keys = -1) const;
 
   /// Opens a sequence with room for `capacity` positions plus `scratch` rows in flight. Throws Error when the
-  /// capacity exceeds the context. With LongRoPE the rotation depends on the capacity (Rope::long_divisors),
-  /// so compare only sessions of equal capacity.
+  /// capacity exceeds 2^30 - 128 or, for a model with layers, its context. With LongRoPE the rotation depends
+  /// on the capacity (Rope::long_divisors), so compare only sessions of equal capacity.
   std::unique_ptr<Session> open(int capacity, int scratch = 128) const;
 
   /// One forward for all sequences together. The bits of a row do not depend on what else is fed. If a feed

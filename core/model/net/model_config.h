@@ -37,8 +37,8 @@ struct Rope {
   int original_context =
       0;  ///< context that the model was trained with; for kDynamic, kLlama3, kYarn and long_divisors
   float low_freq_factor = 1, high_freq_factor = 4;  ///< kLlama3
-  /// kYarn: dimensions with more than beta_fast rotations within original_context keep their frequency, the
-  /// frequency of those with fewer than beta_slow is divided by `factor`, and a ramp is in between.
+  /// kYarn: a frequency with more than beta_fast rotations within original_context is kept, one with fewer
+  /// than beta_slow rotations is divided by `factor`, and a ramp is in between.
   float beta_fast = 32, beta_slow = 1;
   bool truncate = true;         ///< kYarn: rounds the ends of the ramp to whole dimensions
   float attention_factor = 1;   ///< kYarn, kListed: multiplies cos and sin
@@ -91,9 +91,9 @@ struct ModelConfig {
   /// True for decoder layers without embedding and output head, as in a trained head (vocab is then 0). Their
   /// input is Feed::embeddings, and taps read their output.
   bool bare = false;
-  /// Width of a second input, Feed::beside, that only q, k and v of layer 0 read; 0: none. Their matrices
-  /// then have the columns of this input first, and those of the residual stream after them (EAGLE-3: Li et
-  /// al. 2025). Only decoder layers of a head (`bare`) have it.
+  /// Width of a second input, Feed::beside, that only q, k and v of layer 0 read; 0: none. In the checkpoint,
+  /// the first columns of these matrices belong to this input, the others to the residual stream (EAGLE-3: Li
+  /// et al. 2025). Only decoder layers of a head (`bare`) have a second input.
   int beside = 0;
   /// Reduced output head: row i of the output head predicts head_ids[i] (ascending); all other tokens have
   /// probability 0. Empty = all tokens.

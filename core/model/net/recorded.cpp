@@ -17,8 +17,8 @@ constexpr int kTier = 256;     // bounds of the number of committed keys are 256
 
 }  // namespace
 
-// True if nothing but Workspace::numbers distinguishes the forward from others of its session with the same
-// key.
+// Whether to record the forward: the backend can do so, the forward is small, and only Workspace::numbers
+// distinguishes it from other forwards of its session with the same key.
 bool Model::repeats(std::span<const Feed> feeds, const Inputs& in) const {
   DeviceProgram* const program = backend().device_program();
   return program != nullptr && program->records_forwards() && feeds.size() == 1 && in.n <= kMostRows &&

@@ -33,9 +33,9 @@ float llama3(const Rope& rope, float frequency) {
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
 }
 
-// Peng et al. 2023, section 3.2 ("NTK-by-parts"): dimensions with more than beta_fast rotations within the
-// trained context are kept, the frequencies of dimensions with fewer than beta_slow are divided by `factor`,
-// and a ramp is in between.
+// Peng et al. 2023, section 3.2 ("NTK-by-parts"): frequencies with more than beta_fast rotations within the
+// trained context are kept, frequencies with fewer than beta_slow rotations are divided by `factor`, and a
+// ramp is in between.
 void yarn(const Rope& rope, std::vector<float>& frequencies) {
   const auto dimension = [&](double turns) {
     return rope.dims * std::log(rope.original_context / (turns * 2 * std::numbers::pi)) /
@@ -89,7 +89,7 @@ RopeTable make_rope_table(const Rope& rope, int positions, const RopeTable& know
   }
   std::vector<float>
       frequencies = rope_frequencies(rope, 1),
-      added;  // pairs added by inflation, after the original ones, with the frequencies of larger heads
+      added;  // frequencies of the pairs that inflation adds after the original ones, as in a larger head
   if (dims > rope.dims) {
     added = plain(rope.theta, dims);
     added.erase(added.begin(), added.begin() + rope.dims / 2);

@@ -164,7 +164,7 @@ int Session::fly(std::span<const std::int32_t> parents, const Flight& flight) {
   exits_.resize(static_cast<std::size_t>(end), flight.part.end());
   viewed_ = viewed_ || flight.view != nullptr;
   work_ += model_->work(count(earlier, end, flight));
-  if (flight.after > 0) {  // all feeds of a prompt read the weights only once
+  if (flight.after > 0) {  // the first feed of the forward has counted the pass over the weights
     const Work pass = model_->work(0, 0, 0, 0, 0);
     work_.calls -= pass.calls;
     work_.weight_bytes -= pass.weight_bytes;

@@ -72,7 +72,7 @@ class Session {
   struct PromptRun;
   void prefill(const PromptRun& run);
   // Describes how a forward runs its new rows. `run` are the indices of the layers, `wanted` is the number of
-  // rows with logits. The other members are as in Feed.
+  // rows with logits, and `part` is Feed::layers. The other members are as in Feed.
   struct Flight {
     std::span<const int> run;
     int wanted = 0;
@@ -82,10 +82,10 @@ class Session {
     const CacheView* view = nullptr;
   };
   // Adds rows in flight and counts their work. Returns how many rows in flight come before the added ones.
-  // The rest of an early exit adds no rows; the result is then the number of rows before those that it runs.
+  // The rest of an early exit adds no rows; it returns how many rows come before the rows that go on.
   int fly(std::span<const std::int32_t> parents, const Flight& flight);
   void check_continued(const Flight& flight) const;
-  // Returns the first row that the rest goes on with.
+  // Returns the number of the first row that goes on.
   int check_rest(std::span<const std::int32_t> parents, const Flight& flight) const;
   void copy_exit_rows(const Session& from);
   Model::Ran count(int begin, int end, const Flight& flight) const;
@@ -102,12 +102,12 @@ class Session {
   Buffer<std::int32_t> fetched_rows_;
   Buffer<float> fetched_;
   // What has run for the rows in flight.
-  std::vector<int> ran_;     // layer indices of the last forward; of all layers after LayerPart::from()
+  std::vector<int> ran_;     // indices of the layers of the last forward; after LayerPart::from(): all layers
   std::vector<int> exits_;   // [rows in flight]; if > 0, the hidden state of the row is in exit_rows_
   bool viewed_ = false;      // whether any row in flight ran with a CacheView
   Buffer<float> exit_rows_;  // [scratch, hidden]; empty until an early exit
   Work work_;
-  std::shared_ptr<Model::Recorded> recorded_;  // null: none is recorded
+  std::shared_ptr<Model::Recorded> recorded_;  // null before the first forward that Model::repeats() accepts
   int replayed_ = 0;
   friend class Model;
 };

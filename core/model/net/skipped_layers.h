@@ -25,8 +25,8 @@ std::vector<int> every_second_layer(std::span<const int> layers, const std::stri
 /// comes from; reading ignores them.
 inline constexpr const char* kSkipFormat = "speclab skip 1";
 
-/// Reads "skip" of a skip file. Throws Error, which names the file, when it is no skip file or is one of a
-/// model with other layers.
+/// Reads "skip" of a skip file. Throws Error, which names the file, when it cannot be read, is no skip file,
+/// or lists other layers than `layers`, the layers that the model runs.
 std::vector<int> read_skip_file(const std::filesystem::path& path, std::span<const int> layers);
 
 }  // namespace speclab

@@ -51,8 +51,8 @@ void Model::place_taps(std::span<const Feed> feeds, const std::int32_t* rows, st
   }
 }
 
-// The same for queued rows. Their numbers are in the backend's memory already, as those of the rows that need
-// logits.
+// The same for queued rows. Taps read the rows that need logits; the numbers of these rows are in the
+// backend's memory already.
 void Model::place_taps(std::span<const Tap> taps, const QueuedRows& rows) const {
   Workspace& s = *workspace_;
   s.taps.clear();

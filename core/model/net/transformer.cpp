@@ -10,9 +10,9 @@
 namespace speclab {
 namespace {
 
-/// The largest position of a row of the feed, or an upper limit of it within the context. Looks at the depths
-/// of the rows only if some row might be beyond the context; otherwise returns the position that the last row
-/// would have in a chain, which is an upper limit.
+/// An upper limit of the positions of the feed's rows: the position that the last row would have in a chain.
+/// If this limit is beyond the context, looks at the depths of the rows and returns the largest position
+/// instead.
 int last_position(const Feed& feed) {
   const std::span<const std::int32_t> in_flight = feed.session->parents_in_flight();
   const int earlier = feed.continues ? static_cast<int>(in_flight.size()) : 0;

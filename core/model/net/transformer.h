@@ -49,7 +49,7 @@ struct Model::Inputs {
   std::span<const EmbeddedRows> embedded = {};
   std::span<const int> run = {};      ///< indices of the layers to run
   LayerPart part = {};                ///< whether hidden states are read from the sessions or kept in them
-  const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; null unless layers run until or from an early exit
+  const std::int32_t* own = nullptr;  ///< [n], 0, 1, ...; only for layers until or from an early exit
 };
 /// The rows of one feed, or of QueuedRows. They are consecutive among the inputs of the forward.
 struct Model::Placed {
@@ -89,7 +89,7 @@ struct Model::Ran {
   std::int64_t keys = 0;        ///< visible keys, summed over the rows
   std::int64_t layer_keys = 0;  ///< visible keys, summed over the rows and the layers
   std::int64_t cached =
-      0;  ///< keys of earlier forwards that were read from the cache, summed over the layers
+      0;  ///< keys of earlier rows that were read from the cache, summed over the layers that ran
 };
 
 /// Buffers of a forward. Each grows to the size that the largest forward needs, and is kept. Private to the

@@ -11,8 +11,8 @@ void lay_out_view(const ViewedRows& rows, std::vector<std::int32_t>& numbers, st
   for (std::size_t i = 0; i < rows.run.size(); ++i) {
     const CacheView& view = *view_of(i);
     const int window = window_of(i);
-    // `list` is the index of an earlier layer with the same view, and `same` that of an earlier layer with
-    // the same view and the same window. Each is i if there is no such layer.
+    // `list` is the index of an earlier layer with the same view. `same` is the index of an earlier layer
+    // with the same view and the same window. Each is i if there is no such layer.
     std::size_t list = i, same = i;
     for (std::size_t j = 0; j < i && same == i; ++j) {
       if (view_of(j) != &view) continue;

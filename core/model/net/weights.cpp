@@ -27,7 +27,7 @@ struct Columns {
   int of = 0;  // number of columns of the tensor; 0: all of them are taken
 };
 
-// Packs `in` columns of several tensors of the same width as one matrix, one below the other.
+// Packs `in` columns of several equally wide tensors as one matrix; the tensors' rows follow one another.
 PackedMatrix pack(const Checkpoint& checkpoint, Backend& backend, const std::vector<Part>& parts, int in,
                   Columns columns = {}) {
   int out = 0;
@@ -85,8 +85,8 @@ std::vector<float> joined(const Checkpoint& checkpoint, const std::vector<Part>&
   return out;
 }
 
-// An inflated twin takes the mean square over `size` channels, the model inside it over `original` channels.
-// For other models the two numbers are equal.
+// The weights of an RMS norm. An inflated twin takes the mean square over `size` channels, the model inside
+// it over `original` channels; a factor makes up for this. For other models the two numbers are equal.
 std::vector<float> rms_weight(const Checkpoint& checkpoint, const std::string& tensor, int size,
                               int original) {
   std::vector<float> values = vector(checkpoint, tensor, size);
@@ -125,8 +125,9 @@ void check_ids(const std::string& file, const Tokenizer& draft, const Tokenizer&
 }
 
 /// Whether the vocabularies of two models differ at most in padding rows: both models have a row for each id
-/// of both tokenizers. check_ids() compares the tokens. Vocabularies are padded to a round number of rows:
-/// Qwen2.5 has 151,936 rows up to 3B and 152,064 from 7B on.
+/// of both tokenizers. Vocabularies are padded to a round number of rows: Qwen2.5 has 151,936 rows up to 3B
+/// and 152,064 from 7B on. check_ids() compares the tokens. False if a tokenizer is missing, if a model is a
+/// twin, and for a draft with a reduced output head or with its target's embedding.
 bool differs_in_padding(const ModelConfig& draft, const std::optional<Tokenizer>& tokenizer,
                         const Model& target) {
   if (!tokenizer || !target.tokenizer() || draft.inflated || target.config().inflated) return false;

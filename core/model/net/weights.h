@@ -34,17 +34,17 @@ struct Model::Weights {
   };
   ModelConfig config;
   std::shared_ptr<Backend> backend;
-  PackedMatrix embedding;  // [vocab, embedding_dim]; a draft may use its target's or, if the target is a
-                           // twin, that of the twin's original
+  PackedMatrix embedding;  // [vocab, embedding_dim]; a draft may use the embedding of its target or, if the
+                           // target is a twin, of the twin's original
   PackedMatrix embed_projection;  // [hidden, embedding_dim]; out == 0 when there is none
   PackedMatrix positions;         // [position_rows, hidden]; out == 0 when there are none
   std::vector<Layer> layers;
   Norm final_norm;
   PackedMatrix head;  // the output head, [head_rows, hidden]; the embedding itself when tied
   bool embedding_beside_target =
-      false;  // true: the target is a twin; `embedding` is that of its original, not read by the twin
+      false;  // true: the target is a twin and `embedding` belongs to its original; the twin does not read it
   int masked_rows =
-      0;  // number of last rows of the output head that stand for no token (added by a twin, or padding)
+      0;  // number of last rows of the output head that a twin adds, or that fill a draft up to its target
   std::optional<Tokenizer> tokenizer;
   std::string tokenizer_sha256;  // SHA-256 of the tokenizer; "" without one
 

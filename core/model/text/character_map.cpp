@@ -107,7 +107,7 @@ CharacterMap CharacterMap::from_base64(std::string_view text, const std::string&
   return from_bytes(decode_base64(text, where), where);
 }
 
-/// The replacement text of the rule with the shortest key that `part` begins with.
+/// The replacement text of the rule with the shortest key that `part` begins with; nothing if there is none.
 std::optional<std::string_view> CharacterMap::replacement(std::string_view part) const {
   std::size_t node = offset_of(unit_at(bytes_, 0));
   for (const char c : part) {

@@ -15,15 +15,15 @@ inline constexpr std::size_t kMaxReplacementBytes = 255;
 /// "precompiled_charsmap". They consist of the size of a trie in bytes, the trie, and texts, each with a NUL
 /// byte at its end. The trie is a double array (Aoe 1989) in the layout of darts-clone
 /// (https://github.com/s-yata/darts-clone); its values are offsets of texts. Throws Error naming `where`
-/// unless every link and every text lies inside the map, because the readers of the map follow links
-/// unchecked.
+/// unless every link and every text lies inside the map (its readers follow links unchecked) and every text
+/// is UTF-8 of at most kMaxReplacementBytes bytes.
 void check_character_map(std::string_view map, const std::string& where);
 
 /// Applies these rules as the normalizer "Precompiled" of Hugging Face's `tokenizers` does (its package
 /// spm_precompiled 0.1). A rule replaces one text, its key. Unlike SentencePiece, the normalizer goes through
 /// the text by extended grapheme clusters. If a cluster of at most five bytes begins with one or more keys,
 /// the rule with the shortest of them replaces the whole cluster; bytes after the key are lost. In all other
-/// clusters, the rule with the shortest key at the start of a character replaces this character. Immutable.
+/// clusters the same is done with each character alone. Immutable.
 class CharacterMap {
  public:
   /// Throws Error naming `where` for bad rules.

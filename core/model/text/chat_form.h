@@ -22,9 +22,9 @@ struct ChatForm {
   enum class Thoughts {
     kKeep,      ///< unchanged
     kDrop,      ///< without everything up to its last "</think>"
-    kDropLine,  ///< as kDrop, also without the line ends after "</think>"; the last message is unchanged
-    kQwen3,  ///< as kDropLine, but answers after the last question keep their thoughts; the last message gets
-             ///< empty thoughts if it has none
+    kDropLine,  ///< as kDrop, then without line ends at the beginning; the last message is unchanged
+    kQwen3,     ///< as kDropLine, but an answer after the last question keeps its thoughts, or gets empty
+                ///< ones if it has none and is the last message
   };
   /// What is stripped from a message: nothing, or what Python's str.strip(), str.rstrip() or str.lstrip("\n")
   /// removes.

@@ -30,8 +30,8 @@ class ChatTemplate {
 
   /// Recognises a template by its source; an empty source gives plain(). If the source has a default system
   /// prompt (SmolLM2: "You are a helpful AI assistant named SmolLM, ..."), conversations without a system
-  /// message get it. Throws Error, naming the known families, for a template of no known family and for one
-  /// that does more than its family.
+  /// message get it. Throws Error, naming the known families, if the template is of no known family, has text
+  /// outside its tags that its family does not have, or lacks a default system prompt that its family needs.
   static ChatTemplate from_source(std::string_view jinja, std::string_view file_name_for_errors,
                                   const Special& special = {});
   /// Chooses a family by name, "plain" included, without a default system prompt. Throws Error naming all

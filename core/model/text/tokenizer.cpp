@@ -17,7 +17,7 @@
 namespace speclab {
 namespace {
 
-/// Names of special tokens that end an answer, of the common model families.
+/// Names of the special tokens that end an answer in common model families.
 constexpr std::string_view kEndNames[] = {
     "<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>",          "<|eom_id|>", "<|end|>",
     "</s>",       "<eos>",         "<end_of_turn>",   "<|end_of_sentence|>", "<EOT>",      "<|return|>",

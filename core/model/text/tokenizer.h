@@ -32,8 +32,8 @@ class Tokenizer {
  public:
   using Ids = TokenizerIds;
 
-  /// The keys tokenizer.ggml.* of a GGUF file. Missing keys are completed as llama.cpp does, and assumed()
-  /// reports that. Only missing ids of the model "gpt2" stay missing.
+  /// The keys tokenizer.ggml.* of a GGUF file. Missing keys are completed as in llama.cpp, and assumed()
+  /// reports what is assumed. Missing ids are not completed for the model "gpt2".
   struct Parts {
     std::string file;            ///< the file's name in errors
     std::string model = "gpt2";  ///< tokenizer.ggml.model: "gpt2" (byte-level BPE), "llama" (BPE of

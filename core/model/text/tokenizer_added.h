@@ -10,7 +10,7 @@
 
 namespace speclab {
 
-/// Largest length of an added token.
+/// Largest length of an added token, in bytes.
 inline constexpr std::size_t kMaxAddedTokenBytes = 1024;
 
 /// Finds added tokens in a text. It finds the leftmost token first, and at one position the longest. Matches

@@ -133,7 +133,8 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
     const Node node(item.value(), spec.file, "/model/vocab/" + item.key());
     tokens.place(node, tokens.id(node), item.key());
   }
-  // The library `tokenizers` numbers added tokens from the size of the vocabulary on and ignores their ids.
+  // Added tokens that the vocabulary lacks: the library `tokenizers` ignores their ids and numbers them from
+  // the size of the vocabulary on.
   auto next = static_cast<Token>(vocab.value().size());
   std::map<std::string, Token> ids;  // ids of added tokens that the vocabulary lacks
   for (const Node& token : added) {

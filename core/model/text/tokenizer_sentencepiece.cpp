@@ -8,8 +8,8 @@
 namespace speclab {
 
 /// The spec of a tokenizer that encodes texts with SentencePiece's library and `model`. The library also
-/// finds user-defined pieces in a text. Control and unknown pieces are special tokens: Tokenizer cuts them
-/// out before the library encodes.
+/// finds user-defined pieces in a text. Control and unknown pieces are special tokens: with parse_special,
+/// Tokenizer cuts them out before the library encodes.
 TokenizerSpec sentencepiece_tokenizer_spec(SentencePieceModel model, const std::string& file,
                                            const std::string& types_at) {
   TokenizerSpec spec;

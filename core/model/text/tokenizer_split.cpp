@@ -110,8 +110,8 @@ class Scanner {
     return {at, at < end_ ? at + 1 : at};
   }
 
-  /// \s+$. As in Ruby, $ matches at the end and directly before each U+000A. So the match is white space up
-  /// to its last U+000A, which is not included, or all of it at the end of the piece.
+  /// \s+$. As in Ruby, $ matches at the end and directly before each U+000A. So a run of white space at the
+  /// end of the piece matches as a whole. Of any other run, the part before its last U+000A matches.
   Piece next_trailing_spaces(Position at) const {
     while (at < end_) {
       if (!is(at, unicode::kSpace)) {
@@ -188,8 +188,8 @@ class Scanner {
     return at;
   }
 
-  /// \s+(?!\S)|\s+ : the last white-space character before a word is left for the word; a single one is
-  /// taken whole. (gpt2() has already taken a single U+0020 before a word.)
+  /// \s+(?!\S)|\s+ : of several white-space characters before a word, the last one is left for the word; a
+  /// single one is the match. (gpt2() has already taken a single U+0020 before a word.)
   Position spaces(Position at) const {
     const Position after = run(at, unicode::kSpace);
     return after == end_ || after == at + 1 ? after : after - 1;

@@ -16,9 +16,9 @@ namespace speclab {
 /// Encodes words with a unigram language model (Kudo 2018): of all ways to write a word as pieces it takes
 /// the one with the greatest sum of log probabilities (Viterbi 1967). It gives the same ids as Hugging Face's
 /// `tokenizers`: sums are in double from the left, and among equal sums the piece that starts earliest wins.
-/// The score of a character that is no piece is 10 less than that of the least probable piece. Consecutive
-/// characters of that kind are one unknown token. If every byte of these characters has a byte token, the
-/// byte tokens replace the unknown token.
+/// A character that is no piece has the score of the least probable piece minus 10. Consecutive characters of
+/// that kind are one unknown token. If every byte of these characters has a byte token, the byte tokens
+/// replace the unknown token.
 class UnigramModel {
  public:
   UnigramModel() = default;

@@ -21,8 +21,8 @@ struct MarkovSpec {
   /// rows that agree in these symbols, weighted by how often their contexts occur in endless text at
   /// temperature 1. This is the n-gram model of n = memory + 1 that such a text would give.
   int memory = 0;
-  /// Share of another table that is mixed into every row at temperature 1: (1 - noise) p + noise r. So for
-  /// a draft with this row and a target with the row p, sum min(p, q) = 1 - noise (1 - sum min(p, r)).
+  /// Share of another table that is mixed into every row at temperature 1: q = (1 - noise) p + noise r. So if
+  /// a draft has the row q and its target the row p, sum min(p, q) = 1 - noise (1 - sum min(p, r)).
   double noise = 0;
   std::int64_t noise_seed = 0;  ///< seed of the other table; 0: seed + 1
 

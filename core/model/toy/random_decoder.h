@@ -12,10 +12,10 @@ struct DecoderSizes {
   int context = 512;
 };
 
-/// Opens a decoder of Llama's form with random weights, without leaving files behind. Layers keep the
-/// variance of their input. Logits have a standard deviation of about 4, so that most rows have a clear
-/// maximum. It has no tokenizer. Equal sizes and seeds give equal weights on every machine. Throws Error if
-/// there is no room for temporary files.
+/// Opens a decoder of Llama's form with random weights, without leaving files behind. The matrices of the
+/// layers keep the variance of their input. Logits have a standard deviation of about 4, so that most rows
+/// have a clear maximum. The decoder has no tokenizer. Equal sizes and seeds give equal weights on every
+/// machine. Throws Error if temporary files cannot be written.
 Checkpoint open_random_decoder(const DecoderSizes& sizes, std::uint64_t seed);
 
 }  // namespace speclab::toy

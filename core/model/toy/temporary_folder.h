@@ -10,9 +10,9 @@
 
 namespace speclab::toy {
 
-/// A folder under the system's temporary directory, removed at the end. The constructor throws Error if there
-/// is no room for it. A checkpoint maps its files into memory, and a mapping stays valid after its file is
-/// removed. So a model can be opened from such a folder.
+/// A folder under the system's temporary directory; the destructor removes it. The constructor throws Error
+/// if the folder cannot be made. A checkpoint maps its files into memory, and a mapping stays valid after its
+/// file is removed. So a model can be opened from such a folder.
 class TemporaryFolder {
  public:
   TemporaryFolder() {

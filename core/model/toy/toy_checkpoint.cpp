@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 /// The logit of a token that cannot follow. Its weight exp(logit / temperature) is 0 in float for every
-/// temperature below 10^7.
+/// temperature below 9 * 10^6.
 constexpr float kImpossible = -1e9f;
 constexpr int kContext = 1 << 20;  // positions; a model without layers has no limit of its own
 

@@ -23,7 +23,7 @@ namespace speclab::toy {
 /// opens as a model. `name` is the model's name in records. Throws Error if a file cannot be written.
 void write_toy(const std::filesystem::path& directory, const MarkovTable& table, const std::string& name);
 
-/// Opens the toy without leaving files behind. Throws Error if there is no room for temporary files.
+/// Opens the toy without leaving files behind. Throws Error if temporary files cannot be written.
 Checkpoint open_toy(const MarkovTable& table, const std::string& name);
 
 /// Draws a text of `tokens` tokens from the chain at temperature 1. The context before the first token is
