@@ -9,8 +9,9 @@
 /// Bounds for verifiers: how many drafted tokens any lossless verifier can accept, when the target's row p
 /// and the draft's row q are known. A rule that reaches its bound cannot be improved on these rows.
 ///
-/// All functions take probabilities p(x) and q(x) over one vocabulary. They throw Error if the rows differ in
-/// length, if a number is negative or not finite, or if a row does not sum to 1 within 1e-6.
+/// All functions take rows of probabilities over one vocabulary: p(x), q(x) or both. They throw Error if the
+/// rows differ in length, if a number is negative or not finite, if a row does not sum to 1 within 1e-6, or
+/// if k is not in 1..1000.
 namespace speclab::theory {
 
 /// How the k drafted children of one node are drawn.
@@ -58,9 +59,9 @@ struct RowInputs {
   std::optional<int> gamma;
 };
 
-/// The bounds above, in this order. The word in parentheses is Prediction::quantity:
+/// The values of the functions above, in this order. The word in parentheses is Prediction::quantity:
 ///   row_overlap (alpha), coupling_alpha (alpha), best_alpha_iid (alpha), best_alpha_without_replacement
-///   (alpha; absent above kMostTokensWithoutReplacement tokens), best_chain_tau (tau; with gamma).
+///   (alpha; absent above kMostTokensWithoutReplacement tokens), best_chain_tau (tau; absent without gamma).
 std::vector<Prediction> verifier_bounds(const RowInputs& rows);
 
 }  // namespace speclab::theory

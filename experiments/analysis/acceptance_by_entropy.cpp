@@ -42,7 +42,7 @@ void add_samples(const GenerationRecord& turn, std::size_t prompt, std::size_t m
   std::size_t pending = 0;  // place of the pending token in the text
   for (const StepRecord& step : turn.steps) {
     for (std::size_t i = 0; i < std::min(most_of_a_step, step.drafted.size()); ++i) {
-      const std::size_t judged_at = pending + 1 + i;  // of the row that judged the token
+      const std::size_t judged_at = pending + 1 + i;  // index in row_entropies
       if (!step.drafted[i].tested || judged_at >= turn.row_entropies.size()) break;
       out.push_back({prompt, turn.row_entropies[judged_at], step.drafted[i].accepted});
     }

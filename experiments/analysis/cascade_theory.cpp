@@ -165,12 +165,12 @@ std::vector<theory::Prediction> matrix_predictions(const CaseData& data) {
   if (steps == 0 || longest == 0) return {};
 
   const std::string places =
-      "the target accepts a token of draft j with a probability of its own, independently of the others; "
-      "chains as long as those of the case";
+      "the target accepts each tested token of draft j with the same probability, independently of the "
+      "others; chains as long as those of the case";
   const std::string reviews =
-      "draft i keeps a token of draft j in its reviews with a probability of its "
-      "own; a place that is left empty is not kept";
-  const std::string costs_text = "a review takes as long as a forward of one row; no time but forwards";
+      "in a review, draft i keeps each tested token of draft j with the same probability; a place that "
+      "draft j left empty counts as not kept";
+  const std::string costs_text = "a review takes as long as a forward of one row; only forwards take time";
   using Kind = theory::PredictionKind;
   std::vector<theory::Prediction> out;
   const auto add = [&](const char* name, double value, const char* quantity, const char* equation,

@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The calibrated step costs of a case; null without a calibration, and when the case failed in it.
+/// The calibrated step costs of a case; null if the calibration is missing or lacks the case, or if the case
+/// failed in it.
 const json* step_costs_of(const json& table, const std::string& id) {
   if (table.is_null()) return nullptr;
   const json& cases = table.at("cases");

@@ -26,8 +26,8 @@ std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengt
 
 /// Returns the share of a row's forward that drafting did before the verification, on average over the
 /// drafted tokens. It is above 0 only if the target drafts for itself and the verifying forward goes on from
-/// the drafted rows (an early exit). Computed from counted operations: those that the verification saved for
-/// each drafted token / those of a row of the reference.
+/// the drafted rows (an early exit). Computed from counted operations: (operations that the verification
+/// saved per drafted token) / (operations of one row of the reference).
 double share_done_by_drafting(const CaseData& data);
 
 /// Returns the calibrated costs of a case. `table` comes from calibration_costs. Absent unless the
@@ -36,8 +36,8 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data, const nl
 
 /// Returns c of the closed forms: the time that the draft model's forwards take per drafted token, divided by
 /// the time of a target forward over one row. Both times come from the calibration `table`. Other costs of
-/// drafting are not included. For a case that drafts on the target itself, the result is that of
-/// cost_of_drafting(). It is 0 for other cases without a draft model.
+/// drafting are not included. For a case that drafts on the target itself, returns cost_of_drafting(). For
+/// other cases without a draft model, returns 0. Absent if the calibration or the metrics lack a number.
 std::optional<double> cost_per_drafted_token(const CaseData& data, const nlohmann::json& metrics,
                                              const nlohmann::json& table);
 

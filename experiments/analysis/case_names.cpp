@@ -39,8 +39,8 @@ bool is_reference(const NamedCase& one) {
 /// reference does not count.
 std::set<std::string> differing_settings(const std::vector<NamedCase>& cases) {
   std::map<std::string, std::set<std::string>> values;
-  std::map<std::string, std::map<std::string, int>> cases_with;  // of a strategy, by setting
-  std::map<std::string, int> cases_of;
+  std::map<std::string, std::map<std::string, int>> cases_with;  // number, by strategy and setting
+  std::map<std::string, int> cases_of;                           // number, by strategy
   for (const NamedCase& one : cases) {
     const auto settings = settings_of_id(one.id);
     if (is_reference(one) || !settings) continue;

@@ -20,8 +20,8 @@ struct DriftedSteps {
   PairedTimes plain, slowed;
   theory::DriftSource source = theory::DriftSource::lines;
 
-  /// The factor by which drift changes the speedup over these prompts. It is the ratio of the steps of
-  /// reference and case with drift (`slowed`), divided by that ratio without drift (`plain`). Each of the two
+  /// The factor by which drift changes the speedup over these prompts: steps of the reference / steps of the
+  /// case, counted with drift (`slowed`), divided by the same ratio without drift (`plain`). Each of the two
   /// ratios is a median over repeats, as the speedup is.
   double factor(std::span<const std::size_t> prompts) const {
     const auto ratio = [&](const PairedTimes& steps) {

@@ -14,7 +14,7 @@
 namespace speclab {
 
 /// Returns the factor by which drift of the machine changes the speedup of a case. `target`: calibrated times
-/// of target forwards. Absent when the drift is not known for all lines.
+/// of target forwards. Absent when the drift during some line is unknown.
 std::optional<theory::Drift> case_drift(const CaseData& data, const theory::RowTimes& target);
 
 /// One bootstrap resample of a case. Prompts are drawn with repetition, and the costs come from calibration

@@ -25,7 +25,7 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
   const auto alpha = metric_number(metrics, "alpha");
   if (run.empty() || feeds_probes(data)) return std::nullopt;
   const theory::DraftLengths lengths = theory::draft_length_counts(run);
-  // Without alpha, only the formulas that take the measured tau are computed.
+  // Without alpha there are inputs only if the rule judges whole paths and something was drafted.
   if (!alpha && (!judges_whole_paths(data) || lengths.size() < 2)) return std::nullopt;
   theory::PredictionInputs inputs;
   inputs.alpha = alpha;
@@ -90,8 +90,8 @@ json case_predictions(const CaseData& data, const json& metrics) {
         const bool verifies =
             prediction.equation.find("t(") != std::string::npos || prediction.name == "measured_costs";
         if (done > 0 && verifies)
-          prediction.assumptions +=
-              fmt::format("; drafting did {:.1f} % of the forward of each row but one", 100 * done);
+          prediction.assumptions += fmt::format(
+              "; for all rows except one, drafting had already done {:.1f} % of the forward", 100 * done);
         out[prediction.name] = prediction_json(prediction, metrics);
       }
     }

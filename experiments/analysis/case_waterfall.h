@@ -22,7 +22,7 @@ struct CaseExplanation {
 /// paths, the explanation starts from a number of tokens per step, as if rows cost nothing
 /// (theory::explain_rows). This number is the prediction of the strategy's own theory if `sections`
 /// (theory_sections) has one for the case, else the measured number. Absent without calibration, drafts or
-/// speedup.
+/// speedup, and when a number is outside the domain of the formulas.
 ///
 /// The intervals of all terms and what-ifs come from one bootstrap over prompts and calibration rounds
 /// (for_each_resample). A drawn prompt brings its tokens, drafts, tests and times. All resamples share the

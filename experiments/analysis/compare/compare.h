@@ -69,7 +69,7 @@ struct CaseComparison {
 
 struct Comparison {
   std::vector<CaseComparison> cases;  ///< in the order of the base, then the cases that only the new run has
-  NoiseFloors floors;                 ///< absent without A/A runs when one run has no repeats
+  NoiseFloors floors;                 ///< without A/A runs: no values if one run has no repeats
   std::vector<std::string> workload;  ///< allowed differences of the workloads
   nlohmann::json base_machine, new_machine;  ///< see judge_machine
   std::string nothing_compared;              ///< why no case was compared; "" when one was
@@ -86,9 +86,9 @@ struct Comparison {
 /// cases the text may depend on the drafts, and drafts may depend on other prompts of the run.
 ///
 /// Times are compared per emitted token on the texts that both runs have, by the typical time of each step
-/// (typical_steps.h). The verdict is that of time_verdict(). It is "unclear" when the noise is not known
-/// (without `aa_runs` and without two repeats in both runs), and when one of the runs was made on a busy
-/// machine. `aa_runs`: see floors_of_aa_runs().
+/// (typical_steps.h). time_verdict() gives the verdict. The verdict is "unclear: REASON" instead if the case
+/// is not equal to its reference or has no time, if the noise is not known (no `aa_runs`, and fewer than two
+/// repeats in a run), or if one of the runs was made on a busy machine. `aa_runs`: see floors_of_aa_runs().
 ///
 /// Gates are computed from the lines that both runs have. If a run has no raw lines, both runs must be
 /// complete and have the same workload. The summary of that run is then compared with all lines of the other

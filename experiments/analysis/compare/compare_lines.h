@@ -25,7 +25,7 @@ struct CommonLines {
 /// The common lines of a case. `work`: the texts that both runs planned.
 CommonLines common_lines(const CaseData& base, const CaseData& fresh, const CommonWork& work);
 
-/// Compares the texts of the first repeat. Fills in all fields but `promised`.
+/// Compares the texts of the first repeat. Fills in all fields except `promised`.
 TextComparison compare_line_texts(const CommonLines& lines);
 
 /// The change of the case between the two runs (speedup_change), over its common lines. The references are
@@ -35,8 +35,8 @@ std::optional<SpeedupChange> change_of_case(const CommonLines& lines);
 /// The noise floor of a run's decode times; absent without repeats.
 std::optional<double> noise_of(const RunData& run);
 
-/// True when the run folder has raw lines. False for a committed record, whose lines are packed or were not
-/// kept.
+/// True when the run folder has raw lines, also if all of them are errors. False for a committed record,
+/// whose lines are packed or were not kept.
 bool has_lines(const RunData& run);
 
 }  // namespace speclab

@@ -83,7 +83,7 @@ Table empty_change_table() {
   return table;
 }
 
-/// The row of a case in that table.
+/// The row of a case in the table of empty_change_table().
 std::vector<std::string> change_row(const CaseComparison& entry) {
   if (!entry.change) {
     std::vector<std::string> row(3 + kChangeParts.size(), kNoValue);
@@ -101,7 +101,7 @@ std::vector<std::string> change_row(const CaseComparison& entry) {
 constexpr const char* kChangeRemark =
     "Changes are 100 ln(NEW / BASE), which is close to a change in per cent. The parts of a row add up to "
     "its change. Above 0, NEW is "
-    "faster. Without a speedup, the change is that of the case's own time per token.";
+    "faster. A case without a speedup shows the change of its own tokens per second.";
 
 /// A remark on the steps that were paired one by one; "" without pairs.
 std::string pairs_remark(const Comparison& comparison) {
@@ -207,7 +207,7 @@ const CaseComparison* slowest_case(const Comparison& comparison) {
   return slowest;
 }
 
-/// A sentence about the case of slowest_case() and its largest part; "" when no case is slower.
+/// A sentence about the case of slowest_case() and the largest part of its change; "" if no case is slower.
 std::string slowest_text(const Comparison& comparison) {
   const CaseComparison* slowest = slowest_case(comparison);
   if (slowest == nullptr) return "";

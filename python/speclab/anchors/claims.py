@@ -69,7 +69,7 @@ def batching(row: Row) -> Judgement:
     reason = (
         "Speculation never takes fewer operations per token than autoregressive decoding, so the utilisation of the "
         f"arithmetic units rises by at least the factor of the throughput, {throughput:g}. The published utilisation "
-        f"rose by a factor of {found:g}, so it is not that of the arithmetic units in the same run."
+        f"rose by a factor of {found:g}, so it is not the utilisation of the arithmetic units in the same run."
     )
     return Judgement(name, "utilisation ratio, at least", least, found, CONTRADICTION, reason)
 
