@@ -87,7 +87,7 @@ double RowTables::further_caches_ns(const Forward& forward) const {
   if (bytes_per_second_ == 0 || !forward.shape) {
     throw Error({.what = where_,
                  .got = bytes_per_second_ == 0 ? "no bytes_per_second" : "no shape of the model",
-                 .expected = "both, to price the reads of the KV caches of a batch",
+                 .expected = "both of them, to price the reads of the KV caches of a batch",
                  .advice = "A batch of 1 needs neither."});
   }
   const auto read_bytes = [&](double context) {

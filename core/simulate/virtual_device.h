@@ -23,14 +23,14 @@ class VirtualDevice {
  public:
   virtual ~VirtualDevice() = default;
   /// Time of a forward in nanoseconds. Throws Error if require_forward() does, and if the device cannot price
-  /// the forward: a table lacks the model, or a roofline lacks the shape.
+  /// the forward, for example because a table lacks the model or a roofline lacks the shape.
   virtual double forward_ns(const Forward& forward) const = 0;
   /// Time of a step that is spent outside the forwards: sampling, acceptance, bookkeeping. It is the same
   /// for an autoregressive and for a speculative step.
   virtual double step_ns() const = 0;
 };
 
-/// Throws Error unless rows and batch are at least 1, together at most 2^30 rows, and the context is finite
+/// Throws Error unless rows and batch are at least 1, rows * batch is at most 2^30, and the context is finite
 /// and not negative.
 void require_forward(const Forward& forward);
 

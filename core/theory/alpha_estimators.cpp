@@ -42,7 +42,7 @@ void require_round(const Round& round) {
         {"round",
          fmt::format("{} drafted, {} accepted, {} rejected, {} emitted, expected sum {}", round.drafted,
                      round.accepted, round.rejected ? 1 : 0, round.emitted, round.expected_sum),
-         "tests <= drafted, emitted <= accepted + 1, 0 <= expected sum <= tests", ""});
+         "no number below 0, tests <= drafted, emitted <= accepted + 1, expected sum <= tests", ""});
   }
 }
 

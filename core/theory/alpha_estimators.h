@@ -18,11 +18,11 @@ namespace speclab::theory {
 /// the coins and add no data.
 using RunRounds = std::span<const PromptRounds>;
 
-/// A ratio of two sums over a run, with intervals. The functions below return nothing when the denominator
-/// is 0.
+/// An estimate from sums over a run, with intervals. The functions that return an Estimate return nothing
+/// when there are no terms.
 struct Estimate {
   double value = 0;
-  double terms = 0;  ///< the denominator: number of acceptance tests, positions, drafted tokens or steps
+  double terms = 0;  ///< number of acceptance tests, positions, drafted tokens or steps behind the value
   std::optional<stats::Interval> wilson;  ///< only for proportions; assumes independent acceptance tests
   std::optional<stats::Interval> ci;      ///< bootstrap over prompts: the interval to report
 };
@@ -106,7 +106,7 @@ std::optional<Test> iid_position_test(RunRounds run);
 /// that differences between easy and hard prompts do not look like correlation. This subtraction adds a bias
 /// of -1/n for a prompt of n steps, and this bias is removed. Use the test for runs with one gamma, because a
 /// schedule by itself correlates the numbers of accepted tokens. Absent if no prompt has more than `lags`
-/// steps, or if all steps of each prompt accept the same number of tokens.
+/// steps, or if within each prompt all steps accept the same number of tokens.
 struct SerialCorrelation {
   double lag1 = 0;
   /// N (N + 2) sum_k rho_k^2 / m_k ~ chi2 with `lags` degrees, where N is the number of steps, rho_k the

@@ -7,14 +7,16 @@
 #include "core/theory/predictions.h"
 
 /// Closed forms for a cascade of several drafts (Chen et al. 2023, "Cascade Speculative Drafting", arXiv
-/// 2312.11462, Section 4 and Appendix). Like those of core/theory/chain.h they assume that every tested token
-/// is accepted with a fixed probability, independently, and that rows are free (t(n) = 1). c1 is the time of
-/// a forward of draft 1 / the time of a target forward, one row each; c2 is the same ratio for draft 2.
+/// 2312.11462, Section 4 and Appendix). Like the forms of core/theory/chain.h, they assume that every tested
+/// token is accepted with a fixed probability, independently, and that rows are free (t(n) = 1). c1 is the
+/// time of a forward of draft 1 / the time of a target forward, one row each; c2 is the same ratio for
+/// draft 2.
 ///
 /// EWIF (expected walltime improvement factor) = expected tokens per step / time of a step in target
 /// forwards. All functions except full_chain() throw Error for probabilities outside [0, 1], for negative
 /// costs, and for numbers of tokens outside [0, kMaxGamma] or, in a MatrixCascade, outside [0, kMostTokens].
-/// Those of MatrixCascade also throw if a list has the wrong size.
+/// The functions of a MatrixCascade also throw if it has fewer than 1 or more than 16 drafts, and if a list
+/// has the wrong size.
 namespace speclab::theory {
 
 /// Vertical cascade: draft 1 makes the chain for the target in `rounds` rounds. In each round it reviews k
@@ -63,11 +65,12 @@ struct MatrixCascade {
 };
 /// Row 0 of K: the number of tokens of each draft in a full chain for the target, [n].
 std::vector<int> full_chain(const MatrixCascade& cascade);
-/// E[tau] = 1 + the sum over the tokens of the chain of the product of the acceptances up to this token.
+/// E[tau] = 1 + sum_i prod_{j <= i} a_j over the tokens i of the chain; a_j (row 0 of `kept`) is P(accept j).
 /// `chain`: tokens of each draft, as from full_chain(), or fewer if a draft left places empty.
 double matrix_tokens(const MatrixCascade& cascade, std::span<const int> chain);
 /// Expected forwards of each draft for this chain, [n]. A draft that hands in r tokens makes rounds until it
-/// has them. In a round it reviews the chain of its row of K, at most r - 1 tokens, and adds one token.
+/// has them. In a round with m tokens missing, the draft reviews the chain of its row of K, cut to m - 1
+/// tokens, and adds one token.
 std::vector<double> matrix_forwards(const MatrixCascade& cascade, std::span<const int> chain);
 /// Time of all drafts for this chain: the sum of forwards times c.
 double matrix_draft_time(const MatrixCascade& cascade, std::span<const int> chain);
@@ -82,7 +85,7 @@ struct CascadeInputs {
 };
 /// The formulas whose inputs are known: cascade_vertical (tau), cascade_vertical_ewif (speedup),
 /// cascade_horizontal (tau), cascade_horizontal_ewif (speedup). Empty if alpha, alpha2 or gamma2
-/// is absent.
+/// is absent, or both rounds and gamma.
 std::vector<Prediction> cascade_predictions(const CascadeInputs& inputs);
 
 }  // namespace speclab::theory

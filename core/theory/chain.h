@@ -14,9 +14,9 @@
 /// arithmetic operations. t_verify = t(gamma + 1) = time of a target forward over gamma + 1 rows / time over
 /// one row. Leviathan et al. assume t_verify = 1.
 ///
-/// All functions throw Error for alpha outside [0, 1], gamma outside [0, kMaxGamma], and a negative or
-/// infinite cost. They are exact at the ends of the domain (alpha = 0 and 1, c = 0, gamma = 0) and lose no
-/// digits near alpha = 1.
+/// All functions throw Error for alpha outside [0, 1], gamma outside [0, kMaxGamma], a cost that is negative
+/// or infinite, and a t_verify or speedup that is not finite and above 0. They are exact at the ends of the
+/// domain (alpha = 0 and 1, c = 0, gamma = 0) and lose no digits near alpha = 1.
 namespace speclab::theory {
 
 /// Eq. 1: E[tau] = (1 - alpha^(gamma+1)) / (1 - alpha); gamma + 1 at alpha = 1.

@@ -53,26 +53,26 @@ std::string unexplained_text(double share, const std::optional<stats::Interval>&
   return text + (interval->lo <= 0 && interval->hi >= 0 ? ": no more than noise" : "");
 }
 
-/// ", 95 % interval 1.40 to 1.52", after `before`; "" without an interval.
+/// `before` and "95 % interval 1.400 to 1.520"; "" without an interval.
 std::string speedup_text(const char* before, const std::optional<stats::Interval>& interval) {
   if (!interval) return "";
   return fmt::format("{}95 % interval {:.3f} to {:.3f}", before, interval->lo, interval->hi);
 }
 
-/// The interval of a factor from that of its logarithm: "[0.98, 1.02]"; "" without one.
+/// The interval of a factor, from the interval of its logarithm: "[0.980, 1.020]"; "" without an interval.
 std::string factor_text(const std::optional<stats::Interval>& log_ratio) {
   if (!log_ratio) return "";
   return fmt::format("[{:.3f}, {:.3f}]", std::exp(log_ratio->lo), std::exp(log_ratio->hi));
 }
 
-/// The logarithms of measured / modelled speedup for an interval of the unexplained share, which is 1 minus
-/// this ratio.
+/// The interval of log(measured / modelled speedup), from the interval of the unexplained share. This share
+/// is 1 - measured / modelled speedup.
 std::optional<stats::Interval> log_of_explained(const std::optional<stats::Interval>& unexplained) {
   if (!unexplained || unexplained->hi >= 1) return std::nullopt;
   return stats::Interval{std::log1p(-unexplained->hi), std::log1p(-unexplained->lo)};
 }
 
-// Names of values of a resample; a term's name is kTerm and its key.
+// Names of values of a resample; the name of a term is kTerm + its key.
 const std::string kPredicted = "predicted", kMeasured = "measured", kUnexplained = "unexplained",
                   kResidual = "residual", kTerm = "term ";
 
@@ -123,7 +123,7 @@ class Terms {
 
 std::string bookkeeping_text(const StepTimes& step, const Calibration& costs) {
   return fmt::format(
-      "accept {:.2f} % and other {:.2f} % of an autoregressive step, which spends {:.2f} % on them itself",
+      "accept {:.2f} % and other {:.2f} % of an autoregressive step, which has {:.2f} % outside its forward",
       percent(step.accept / costs.t_ar), percent(costs.other / costs.t_ar),
       percent(1 - costs.target.at(1) / costs.t_ar));
 }

@@ -17,12 +17,12 @@
 namespace speclab::theory {
 
 /// Mean costs from a calibration: short measurements with the machine, models and context length of the case
-/// that is explained. They never come from its own lines (decoded texts). All times are in one unit.
+/// that is explained. No cost comes from the lines (decoded texts) of the case. All times are in one unit.
 struct Calibration {
   double t_ar = 0;  ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;  ///< time of a target forward over n rows
-  /// Share of the forward of a drafted row that drafting did before the verification; see
-  /// RowTimes::after_drafting().
+  /// Share of a row's forward that drafting has done before the verification, for every row except the last;
+  /// see RowTimes::after_drafting().
   double done_share = 0;
   double draft_token = 0;  ///< draft time per drafted token
   /// The part of a step's draft time that does not depend on the draft length: feeding tokens that the draft
@@ -34,7 +34,8 @@ struct Calibration {
 };
 
 /// Predicts the mean times of a step from the calibration, for a case with these draft lengths and tau.
-/// measured_cost_speedup and the waterfall use the result. Throws Error for negative or infinite times.
+/// measured_cost_speedup and the waterfall use the result. Throws Error unless t_ar > 0 and no
+/// time is negative or infinite.
 StepTimes calibrated_step(const Calibration& calibration, const DraftLengths& lengths, double tau);
 
 /// What measured the machine's speed during the lines of the case and of its reference.
@@ -46,7 +47,7 @@ enum class DriftSource {
 };
 std::string_view to_string(DriftSource source);  ///< "probes", "rounds", "lines", "both"
 
-/// How much slower the machine ran during the reference's lines than during those of the case. This is a
+/// How much slower the machine ran during the reference's lines than during the case's lines. This is a
 /// factor of the speedup.
 struct Drift {
   double factor = 1;  ///< above 1: the machine was slower for the reference, which raised the speedup
@@ -165,7 +166,7 @@ Waterfall explain(const ExplainInput& input);
 /// Returns a table for people, without a trailing newline. It has one line per term; the drift and the
 /// residual are together in one line, "residual". If the drift was measured, a second part after the line of
 /// the measured speedup shows the drift and the residual separately. If the terms have intervals, a column
-/// shows those of the factors, and a last line says what they come from.
+/// shows the intervals of the factors, and a last line says what they come from.
 std::string to_text(const Waterfall& waterfall);
 
 /// Collects the waterfalls of bootstrap resamples and gives the intervals of their parts. All waterfalls are

@@ -8,7 +8,7 @@
 
 #include "core/theory/step_costs.h"
 
-/// Searches the layers that a target should leave out when it drafts for itself (Draft & Verify: Zhang et al.
+/// Searches for layers that a target should leave out when it drafts for itself (Draft & Verify: Zhang et al.
 /// 2024, arXiv 2309.08168, Section 3.3). The paper searches by Bayesian optimisation of the time per token,
 /// which it measures for each set of layers. This search takes the costs as given, the same for all layers,
 /// and predicts the speedup of a set from its acceptance and these costs. So the result does not depend on
@@ -49,7 +49,7 @@ struct SkipSearchResult {
   SkipChoice best;
   std::vector<SkipChoice> by_size;  ///< the best set of each evaluated size, ascending
   int evaluations = 0;
-  bool ended = true;  ///< false: the acceptance function ended the search
+  bool ended = true;  ///< false: the acceptance function stopped the search early
 };
 
 /// First removes one layer after the other: the first round tries every layer, later rounds try the `tries`

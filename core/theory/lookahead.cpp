@@ -75,7 +75,7 @@ std::vector<const LookaheadCell*> pointers(std::span<const LookaheadCell> cells)
   return out;
 }
 
-/// t(n) in units of t(1), also for a fraction of a row, which matters with a narrow window.
+/// t(n) in units of t(1), also for an n that is not whole, which matters with a narrow window.
 double time_of(const RowTimes& target, double rows) {
   return between_whole_rows(rows, [&](int whole) { return target.ratio(whole); });
 }

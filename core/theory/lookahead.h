@@ -38,8 +38,8 @@ struct LookaheadCell {
   double compression() const;
 };
 
-/// Fits S to the cells by least squares. For each (alpha, share) the best f has a closed form. `share` is
-/// fitted only if some cell has W != G. Throws Error with fewer than two cells.
+/// Fits the law to the S of the cells by least squares. For each (alpha, share) the best f has a closed form.
+/// `share` is fitted only if some cell has W != G. Throws Error with fewer than two cells.
 LookaheadLaw fit_lookahead(std::span<const LookaheadCell> cells);
 
 /// The law that was fitted to a grid, with intervals.
@@ -47,7 +47,7 @@ struct LookaheadFit {
   LookaheadLaw law;
   bool share_fitted = false;
   /// Bootstrap intervals over prompts. Each resample of the prompts is fitted anew. Absent with fewer than
-  /// two prompts; that of `share` is also absent if it was not fitted.
+  /// two prompts. The interval of `share` is also absent if `share` was not fitted.
   std::optional<stats::Interval> alpha, f, share;
   std::vector<double> fitted;  ///< S by the law, [cells]
 };

@@ -29,8 +29,8 @@ struct LookaheadHoldOut {
   /// [cells]: S predicted by a fit without the cell, over all prompts. Absent when too few cells are left.
   /// Empty for "prompts".
   std::vector<std::optional<double>> predicted;
-  /// [cells]: true when the cell lies in the convex hull of the fitted cells (in W, N
-  /// and G), false for an extrapolation and when too few cells are left to fit.
+  /// [cells]: true when the cell lies in the convex hull of the fitted cells (in W, N and G), false for an
+  /// extrapolation and when too few cells are left to fit.
   std::vector<bool> interpolated;
   /// Errors when fit and test use the same prompts. Absent for "prompts".
   std::optional<LookaheadTest> same_prompts;

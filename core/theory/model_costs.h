@@ -24,11 +24,11 @@ struct ModelCostInputs {
 };
 
 /// Computes the costs whose inputs are known, in this order. Names begin with model_, so that they differ
-/// from those of predictions().
+/// from the names in predictions().
 ///   model_weights, model_ops_per_token, model_kv_bytes_per_token, model_rows, model_ops, model_bytes,
 ///   model_kv_to_weights (context > 0), model_dense_keys (more than one row), model_commit_bytes (tree);
 ///   with a draft: model_draft_weights, model_draft_ops_per_token, model_c_hat;
-///   with a machine: model_ridge_rows, model_seconds, model_t (more than one row), and with a draft model_c.
+///   with a machine: model_ridge_rows, model_seconds, model_t (more than one row), model_c (with a draft).
 /// Throws Error for inputs outside their domain.
 std::vector<Prediction> model_costs(const ModelCostInputs& inputs);
 

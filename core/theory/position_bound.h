@@ -22,7 +22,7 @@ ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
 /// The largest probability with which a lossless verifier emits one of these children, averaged over their
 /// draw:
 ///   copied: p(C), the target's mass on the children;
-///   iid and without replacement: 1 + min over H of (p(H) - P(all drafts are in H)), as best_acceptance();
+///   iid and without replacement: 1 + min over sets H of (p(H) - P(all drafts in H)), as best_acceptance();
 ///   mixed: absent.
 /// Draws without replacement are computed as a race: each token x arrives at a random time with the rate
 /// q(x), and with k children the first k tokens to arrive are the draws. The probability that they are in H

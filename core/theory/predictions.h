@@ -24,7 +24,7 @@ struct PredictionInputs {
   std::optional<double> alpha;
   std::optional<int> gamma;             ///< K in Chen et al. 2023; absent when the draft length varies
   std::optional<DraftLengths> lengths;  ///< how often each draft length occurred, when it varies
-  /// Time of the draft model's forwards for one drafted token / of a target forward over one row.
+  /// Time of the draft model's forwards for one drafted token / time of a target forward over one row.
   std::optional<double> c;
   std::optional<double> c_hat;     ///< operations per token, draft / target
   std::optional<RowTimes> target;  ///< measured time of a target forward by number of rows
@@ -37,7 +37,7 @@ struct PredictionInputs {
   std::optional<StepTimes> times;  ///< times of a step, from a calibration
   std::optional<double> r;         ///< r' = tau / (gamma + 1), if tau itself is not known
   int max_gamma = 64;              ///< largest gamma that the search for the optimal gamma tries
-  /// Setting of lookahead decoding; `alpha` is then that of its guesses.
+  /// Setting of lookahead decoding; `alpha` is then the acceptance of a token of a guess.
   std::optional<LookaheadShape> lookahead;
   /// One step in f has a good guess (Fu et al. 2024, Eq. 7). Absent: every step has one (Eq. 5).
   std::optional<double> f;
@@ -73,7 +73,7 @@ struct Prediction {
 ///   measured_costs (speedup), chen_ratio (speedup), chen_limit (speedup), implied_alpha_tau (alpha),
 ///   implied_alpha_speedup (alpha); with W, N and G: lookahead_eq5 (tau), lookahead_eq7 or
 ///   lookahead_eq7_extended (tau), lookahead_rows (rows_per_step), lookahead_speedup (speedup),
-///   lookahead_best_W, lookahead_best_N, lookahead_best_speedup (speedup).
+///   lookahead_best_W (W), lookahead_best_N (N), lookahead_best_speedup (speedup).
 /// break_even is a bar, not a forecast: steps save time when tau is above it. Throws Error
 /// for inputs outside their domain.
 std::vector<Prediction> predictions(const PredictionInputs& inputs);

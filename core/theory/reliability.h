@@ -3,8 +3,8 @@
 #include <optional>
 #include <vector>
 
-/// Compares probabilities that were forecast with what happened. SpecLab takes the draft's probability of its
-/// token as the forecast that the token is accepted.
+/// Compares probabilities that were forecast with what happened. In SpecLab, the forecast that a token is
+/// accepted is the draft's probability of this token, or the prediction of a controller.
 namespace speclab::theory {
 
 /// A forecast probability and its outcome.
@@ -20,7 +20,7 @@ struct ReliabilityBin {
 };
 
 struct Reliability {
-  /// Mean of (probability - outcome)^2, with outcome 1 if it happened and 0 if not (Brier 1950). 0 for
+  /// Mean of (probability - outcome)^2, with outcome 1 if `happened` and else 0 (Brier 1950). 0 for
   /// perfect forecasts. Forecasts that always equal the overall share s give s (1 - s).
   double brier = 0;
   /// Expected calibration error (Naeini et al. 2015): the mean over all forecasts of |mean forecast - share|
@@ -30,9 +30,9 @@ struct Reliability {
   std::vector<ReliabilityBin> bins;  ///< ascending forecasts; together they hold all forecasts
 };
 
-/// Divides the forecasts into `bins` >= 1 bins of equal numbers by their probability (Nguyen and O'Connor
-/// 2015). Equal probabilities share a bin, so numbers may differ and there may be fewer bins. Absent without
-/// forecasts.
+/// Sorts the forecasts by probability and divides them into `bins` >= 1 bins of equal numbers (Nguyen and
+/// O'Connor 2015). Equal probabilities share a bin, so numbers may differ and there may be fewer bins. Absent
+/// without forecasts.
 std::optional<Reliability> reliability(std::vector<Forecast> forecasts, int bins = 10);
 
 }  // namespace speclab::theory

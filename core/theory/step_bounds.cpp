@@ -83,7 +83,7 @@ void chain_bounds(const Judged& judged, StepBounds& out) {
   }
 }
 
-/// Adds to `kept` what the walk from `node` keeps, if it comes there with the probability `reached`.
+/// Adds to `kept` what the walk from `node` keeps, if the walk reaches `node` with probability `reached`.
 void walk(const Judged& judged, int node, double reached, std::vector<double>& kept) {
   std::vector<int> children;
   judged.draft.tree.children(node, children);

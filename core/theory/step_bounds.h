@@ -37,15 +37,15 @@ struct StepBounds {
 
 /// What two rules keep of the same chain with the same coins. The test of a node has the coin of the address
 /// (position of the pending token, Purpose::accept, node) under both rules, as it has in the engine under
-/// "block" (rules_paths.cpp). In the engine the token rule takes another coin, that of the token's own
-/// position, so its own outcome of a step may differ from this one.
+/// "block" (rules_paths.cpp). In the engine the token rule takes the coin of the token's own position
+/// instead, so a step of the engine with the token rule may keep another number than `by_token`.
 struct PairedOutcome {
   int by_token = 0;  ///< drafted tokens that the rule "rejection" keeps, up to an end token
   int by_path = 0;   ///< the same for the rule "block"
 };
 /// The mean of `by_token` over the coins is the sum of the list by_token in StepBounds. `by_path` and the sum
 /// of the list by_path have equal means only over the coins and the draws of the drafts together. `position`
-/// is that of node 0. Absent unless the draft is a chain.
+/// is the position of node 0. Absent unless the draft is a chain.
 std::optional<PairedOutcome> paired_outcome(const Draft& draft, const TargetRows& rows, const Coins& coins,
                                             std::int64_t position, std::span<const Token> eos);
 

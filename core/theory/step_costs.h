@@ -42,19 +42,19 @@ class RowTimes {
   /// 1955). A search for the best number of rows uses them, so that it does not pick an n whose few samples
   /// were fast by luck.
   RowTimes monotone() const;
-  /// Time of a verification if drafting has done `share` of the forward of each row but one: an early exit
-  /// drafts with the first layers, and the verifying forward runs only the others. The last drafted token was
-  /// not fed while drafting, so its row needs all layers: share t(1) + (1 - share) t(n). The formula assumes
-  /// that a part of the layers takes the same share of a forward's time as of its work.
+  /// Times of a verification if drafting has already done `share` of the forward of every row except the
+  /// last. An early exit drafts with the first layers, and the verifying forward runs only the others. The
+  /// last drafted token was not fed while drafting, so its row needs all layers: share t(1) + (1 - share)
+  /// t(n). The formula assumes that `share` of a forward's work also takes `share` of its time.
   RowTimes after_drafting(double share) const;
 
  private:
   std::map<int, double> times_;
 };
 
-/// E[tau] = 1 + sum_{i=1}^{gamma} prod_{j<=i} a_j with a_i = P(accept i | i tested). This identity needs no
-/// i.i.d. assumption. It is exact for the measured a_i of a run in which every step drafts gamma tokens and
-/// no step is cut by an end of text.
+/// E[tau] = 1 + sum_{i=1}^{gamma} prod_{j<=i} a_j with a_i = P(accept token i | it is tested). This identity
+/// needs no i.i.d. assumption. It is exact for the measured a_i of a run in which every step drafts gamma
+/// tokens and no step is cut by an end of text.
 double positional_expected_tokens(std::span<const double> acceptance);  // [gamma]
 
 /// How often each draft length g = 0, 1, 2, ... occurs. The numbers may have any positive scale, for example

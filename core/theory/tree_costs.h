@@ -9,7 +9,7 @@
 /// Chen et al. 2024 (Sequoia, Section 3.3) take t(n) + d c as the time of a step with d levels: the target's
 /// forward over n rows, and for each level one forward of the draft, which costs c whatever its number of
 /// rows. The functions here also include the rows of each draft forward, the drawing of tokens, the
-/// acceptance rule and the bookkeeping. They compare the step with a whole autoregressive step.
+/// acceptance rule and the bookkeeping. The result also holds the time of a whole autoregressive step.
 namespace speclab::theory {
 
 /// Mean costs of the parts of a step. All times are in one unit.
@@ -17,8 +17,8 @@ struct TreeCosts {
   double t_ar = 0;          ///< a whole autoregressive step: forward over one row, sampling, bookkeeping
   RowTimes target;          ///< a forward of the target, by its number of rows
   RowTimes draft;           ///< a forward of the draft model, by its number of rows
-  double draft_step = 0;    ///< drafting without its forwards, per step: reading the previous step's tokens
-  double draft_token = 0;   ///< the same per drafted token: drawing it
+  double draft_step = 0;    ///< drafting without the times `draft`: the part that every step has
+  double draft_token = 0;   ///< drafting without the times `draft`: the part that each drafted token adds
   double accept_step = 0;   ///< the acceptance rule, per step
   double accept_token = 0;  ///< the same per emitted token
   double other_step = 0;    ///< everything else, per step
@@ -26,8 +26,8 @@ struct TreeCosts {
 };
 
 /// The rows of each draft forward, [depth of the tree]: entry i is the number of nodes at depth i that have
-/// children. Tokens that the draft model has not read yet are not counted. Throws Error for a parent that
-/// does not come before its child.
+/// children. The first forward may also feed tokens of the previous step that are not in the draft model's
+/// cache yet; they are not counted. Throws Error for a parent that does not come before its child.
 std::vector<int> draft_forward_rows(const RankedTree& tree);
 
 /// The mean times of a step that drafts this tree and emits `expected_tokens` on average. The speedup is

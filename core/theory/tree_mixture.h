@@ -12,13 +12,13 @@
 /// example from the confidence of the draft model (TreesByConfidence in core/decoding). This extends the one
 /// tree of Chen et al. 2024 (Sequoia, Section 3).
 ///
-/// With the share w_b of the steps of kind b, and the tokens F_b and the time T_b of a step with the tree of
-/// kind b, the speed of the mixture is
+/// Let w_b be the share of the steps that are of kind b. Let F_b be the mean tokens and T_b the mean time of
+/// such a step with the tree of kind b. Then the speed of the mixture is
 ///
 ///   sum_b w_b F_b / sum_b w_b T_b.
 ///
 /// This is not the mean of the speeds of the kinds. A tree that is slow for its kind may be right: what
-/// counts is the time that its tokens take in the other steps. The model assumes that the trees do not change
+/// counts is how long the other steps take for as many tokens. The model assumes that the trees do not change
 /// how often each kind occurs.
 namespace speclab::theory {
 
@@ -39,7 +39,7 @@ struct MixtureChoice {
 ///
 /// Dinkelbach's method (1967, "On nonlinear fractional programming") finds them without a look at all
 /// combinations. For a speed s, each kind takes the choice with the largest tokens - s * time. The speed of
-/// these choices is the next s. It rises until no combination is faster.
+/// these choices is the next s. The speed s rises until no combination is faster.
 ///
 /// Throws Error unless there are as many weights as kinds, each kind has a choice, weights are finite and not
 /// negative with a sum above 0, and all tokens and times are finite and positive.
@@ -73,12 +73,13 @@ struct TreeMixture {
 /// The mixture with the largest speed among the empty tree and the best trees of the sizes and depths in
 /// tree_grid(): every size up to 128 nodes, and above it only multiples of 8 and most_nodes. With
 /// forwards_time() no other trees of these sizes are faster, because all trees of one size and depth take the
-/// same time. So up to 128 nodes no other trees are faster at all. Throws Error as best_mixture() and
+/// same time. So if most_nodes <= 128, no other trees are faster at all. Throws Error as best_mixture() and
 /// tree_grid() do.
 TreeMixture best_tree_mixture(std::span<const StepKind> kinds, const StepTime& time, int most_nodes,
                               int most_depth);
 
-/// Tokens and time of the mixture that drafts these trees. [kinds] Throws Error as best_mixture() does.
+/// Mean tokens and mean time of a step of the mixture that drafts these trees, [kinds]. Throws Error as
+/// best_mixture() and tree_expected_tokens() do.
 TreeStep mixture_step(std::span<const StepKind> kinds, std::span<const RankedTree> trees,
                       const StepTime& time);
 

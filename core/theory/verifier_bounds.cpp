@@ -41,8 +41,8 @@ int require_drafts(int k) {
 }
 
 /// The probability of each set of tokens to be the set of the first k draws without replacement. A set is a
-/// number with one bit per token. `visit(set, probability)` gets the sets of k tokens, and the whole support
-/// of q if it has fewer.
+/// number with one bit per token. `visit(set, probability)` gets each such set of k tokens. If the support of
+/// q has fewer than k tokens, `visit` gets the whole support instead.
 template <class Visit>
 void for_sets_of_draws(std::span<const double> q, int k, const Visit& visit) {
   const auto vocab = static_cast<int>(q.size());

@@ -4,8 +4,8 @@
 namespace speclab::simulate {
 
 /// Costs of a step while autoregressive decoding is still limited by memory, and verification already by
-/// arithmetic. This is the case around the batch at which speculation stops paying. Times have any unit. All
-/// sequences of a batch take their steps together. With b sequences:
+/// arithmetic. This is the case around the batch at which speculation stops paying. All times are in one
+/// unit. All sequences of a batch take their steps together. With b sequences:
 ///   autoregressive step: floor + weights + b cache
 ///   speculative step:    floor + b (rows x row) + draft + b draft_sequence
 struct BatchCosts {
@@ -25,10 +25,10 @@ struct BatchRange {
 /// The batches for which a speculative step of `rows` rows (gamma + 1 for a chain) and tau emitted tokens per
 /// sequence takes less time per token than autoregressive decoding. Both take equally long at
 ///   b = (tau (floor + weights) - floor - draft) / (rows row + draft_sequence - tau cache)
-/// If the denominator is positive, speculation pays below b. If it is not, the reads of the caches grow
-/// faster than the arithmetic, and speculation pays above b, or at every batch (long contexts; Sadhukhan et
-/// al. 2024, "MagicDec"). An empty range is {0, 0}; `to` may be infinite. Throws Error for negative costs,
-/// and for tau or rows below 1.
+/// If the denominator is positive, speculation pays below b (at no batch if b <= 0). If the denominator is
+/// negative, the reads of the caches grow faster than the arithmetic, and speculation pays above b, or at
+/// every batch if b <= 0 (long contexts; Sadhukhan et al. 2024, "MagicDec"). An empty range is {0, 0}; `to`
+/// may be infinite. Throws Error for negative costs, and for tau or rows outside [1, kMaxGamma + 1].
 BatchRange paying_batches(const BatchCosts& costs, double tau, double rows);
 
 }  // namespace speclab::simulate

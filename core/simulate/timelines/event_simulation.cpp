@@ -18,7 +18,7 @@ struct Event {
   double time = 0;
   int device = 0;          ///< whose forward ends; the draft model is device 0
   std::int64_t order = 0;  ///< of the launch
-  std::int64_t fed = 0;    ///< target forwards: drafted tokens that the target has seen when it ends
+  std::int64_t fed = 0;    ///< target forwards: drafted tokens that the target has seen at the end
 
   /// For a queue whose top is the largest element: the earliest event is the largest.
   bool operator<(const Event& other) const {
@@ -34,11 +34,11 @@ void require_setting(const TimelineSetting& setting) {
   throw Error({.what = fmt::format("the timeline {}", to_string(setting.timeline)),
                .got = fmt::format("{} tokens, {} servers, a draft time of {}", setting.tokens,
                                   setting.servers, setting.draft),
-               .expected = "at least one token and one server, and a draft that is no slower than the target",
+               .expected = "at least one token and server; amusd and dsi: a draft no slower than the target",
                .advice = ""});
 }
 
-/// The state of a timeline. All counts of drafted tokens begin anew after a correction.
+/// The state of a timeline. All counts of drafted tokens begin anew with restart().
 class Player {
  public:
   Player(const TimelineSetting& setting, const std::function<bool()>& accept, std::int64_t tokens,
@@ -97,11 +97,11 @@ class Player {
     return true;
   }
 
-  /// Post-verify: how many tokens are drafted when the next target forward is launched. Each one judges the
-  /// tokens that it feeds and one more.
+  /// Post-verify: how many tokens are drafted when the next target forward is launched. Each target
+  /// forward judges the tokens that it feeds and one more.
   std::int64_t at_launch() const { return setting_.tokens + (setting_.tokens + 1) * launches_; }
 
-  /// How many drafted tokens the next target forward has seen when it ends; -1: none is launched now.
+  /// How many drafted tokens the next target forward has seen when it ends; -1: no launch now.
   std::int64_t next_feed() const {
     const bool idle = std::ranges::find(busy_, 1) == busy_.end();
     switch (setting_.timeline) {
@@ -119,7 +119,7 @@ class Player {
 
   void launch() {
     for (std::int64_t feed = next_feed(); feed >= 0; feed = next_feed()) {
-      // The first forward after a correction also feeds the correction itself.
+      // The first target forward after a restart also feeds the pending token (the correction or the bonus).
       const auto rows = static_cast<int>(fed_ < 0 ? feed + 1 : feed - fed_);
       const auto free = std::ranges::find(busy_, 0);
       *free = 1;
@@ -144,7 +144,7 @@ class Player {
     out_.segments.push_back({event.device, now_, event.time, rows, false});
   }
 
-  /// Judges every token that an ended forward can judge.
+  /// Judges every token that an ended target forward can judge.
   void judge() {
     while (!ended_.empty()) {
       const bool serial = setting_.timeline == Timeline::serial;
@@ -195,14 +195,14 @@ class Player {
   TimelineRun out_;
   std::priority_queue<Event> events_;
   std::vector<char> busy_;           ///< [servers] 1 while a forward is under way
-  std::vector<std::int64_t> ended_;  ///< `fed` of the forwards that ended and whose tokens are not judged yet
+  std::vector<std::int64_t> ended_;  ///< `fed` of ended target forwards whose tokens are not judged yet
   std::vector<Open> open_;
   double now_ = 0;
   std::int64_t order_ = 0;
-  // Since the last correction:
+  // Since the last restart():
   bool drafting_ = false;
   std::int64_t drafted_ = 0, judged_ = 0, launches_ = 0;
-  std::int64_t fed_ = -1;  ///< drafted tokens that launched forwards feed; -1: none feeds the correction yet
+  std::int64_t fed_ = -1;  ///< drafted tokens that launched target forwards feed; -1: none is launched yet
 };
 
 }  // namespace

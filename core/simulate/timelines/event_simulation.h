@@ -7,9 +7,9 @@
 
 #include "core/theory/step_costs.h"
 
-/// Plays decoding with one draft model and one or several copies of the target, event by event: the end of a
-/// draft forward, the end of a target forward. It knows nothing of the formulas in overlap.h, and takes any
-/// acceptance, not only an i.i.d. one.
+/// Plays decoding with one draft model and one or several copies of the target, event by event. An
+/// event is the end of a draft forward or of a target forward. The simulation does not use the formulas in
+/// overlap.h, and takes any acceptance, not only an i.i.d. one.
 namespace speclab::simulate {
 
 /// When forwards are launched; overlap.h describes each timeline.
@@ -17,8 +17,8 @@ enum class Timeline {
   serial,       ///< gamma tokens are drafted, then verified; a full acceptance adds a bonus token
   pearl,        ///< drafting and verification side by side, each round as long as the slower one
   post_verify,  ///< pearl, but after a correction nothing is verified until gamma tokens are drafted
-  amusd,        ///< both without pause; a target forward feeds what has been drafted
-  dsi,          ///< a verification after every `tokens` drafted tokens, on the next of several servers
+  amusd,        ///< both models run without pause; a target forward feeds what has been drafted
+  dsi,          ///< a verification after every `tokens` drafted tokens, on a free one of several servers
 };
 std::string_view to_string(Timeline timeline);  ///< "serial", "pearl", "post_verify", "amusd", "dsi"
 
@@ -48,8 +48,8 @@ struct TimelineRun {
 
 /// Plays the timeline until at least `tokens` tokens are emitted. accept() is called once for each judged
 /// token, in the order of the text, and says whether it is accepted. Keeps the first `most_segments`
-/// segments. Of two events at the same time, the end of a draft forward comes first. Throws Error for fewer
-/// than one token or server, and for amusd and dsi with a draft that is slower than verify(1).
+/// segments. Of two events at the same time, the end of a draft forward comes first. Throws Error if the
+/// setting has no token, no server or a draft time <= 0, and for amusd and dsi if draft > verify(1).
 TimelineRun play_timeline(const TimelineSetting& setting, const std::function<bool()>& accept,
                           std::int64_t tokens, std::size_t most_segments = 0);
 

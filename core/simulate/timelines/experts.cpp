@@ -15,7 +15,7 @@ void require_experts(const Experts& experts, const std::string& where) {
   throw Error(
       {.what = where,
        .got = fmt::format("{} of {} experts of width {}", experts.active, experts.experts, experts.width),
-       .expected = "at least one expert, 1 to all of them for a token, and a width of 0 or more",
+       .expected = "at least one expert, 1 to all of the experts per token, and a width of 0 or more",
        .advice = ""});
 }
 

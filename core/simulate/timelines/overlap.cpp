@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kRarelyLaunched = 1e-12;
 constexpr int kMostForwards = 100'000;
-/// Tolerance: a draft forward may end later than a verification by this share of a draft forward.
+/// Relative tolerance: two times that differ by this share of one of them count as equal.
 constexpr double kSameTime = 1e-9;
 
 int require_tokens(const char* name, int tokens) {
@@ -27,7 +27,7 @@ void require_fast_draft(double draft, double verify, const char* what) {
   throw Error({.what = what,
                .got = fmt::format("{} for drafting, {} for a verification", draft, verify),
                .expected = "drafting that takes no longer than a verification",
-               .advice = "A slower draft gains nothing from this timeline."});
+               .advice = "Take a faster draft; for DSI, a smaller lookahead also helps."});
 }
 
 /// sum_{i < count} alpha^i.

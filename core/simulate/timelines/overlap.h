@@ -12,11 +12,11 @@
 /// the forward ends. So a forward that is launched as soon as the last one ends judges exactly as many tokens
 /// as it feeds, and no token is a bonus.
 ///
-/// Each function returns the mean time per emitted token, in the unit of its times, for a long text.
-/// `verify` is the time of a target forward by number of rows, and `draft` the time of a draft forward.
-/// Divide verify.at(1) by the result for the speedup over autoregressive decoding. event_simulation.h plays
-/// the same timelines event by event, for any acceptance. All functions throw Error for alpha outside [0, 1],
-/// a draft time that is not positive, and fewer than one drafted token.
+/// Each function ..._token_time() returns the mean time per emitted token, in the unit of its times, for a
+/// long text. `verify` is the time of a target forward by number of rows, and `draft` the time of a draft
+/// forward. Divide verify.at(1) by the result for the speedup over autoregressive decoding. These functions
+/// throw Error for alpha outside [0, 1], a draft time that is not positive, and a gamma or lookahead below 1.
+/// event_simulation.h plays the same timelines event by event, for any acceptance.
 namespace speclab::simulate {
 
 /// One device, or two that wait for one another: gamma tokens are drafted, then verified. This is Theorem 3.8
@@ -47,9 +47,9 @@ double post_verify_token_time(double alpha, int gamma, double draft, const theor
 /// corrections everything follows from the times alone: forward j ends at time s_j, when n_j = floor(s_j /
 /// draft) tokens have been drafted; it judges n_{j-1} - n_{j-2} tokens, the first forward one token. So
 ///   time per token = sum_j P(forward j is launched) verify(tokens of j) / E[tokens between two corrections].
-/// The sums end where a forward is launched with a probability below 1e-12, or after 100,000 forwards. Throws
-/// Error if a draft forward takes longer than verify(1): then a forward may end before the token that it
-/// judges has been drafted.
+/// The sums end where a forward is launched with a probability below 1e-12, after 100,000 forwards, or when
+/// more than kMaxGamma tokens are drafted. Throws Error if a draft forward takes longer than verify(1),
+/// because a target forward could then end before the token that it judges has been drafted.
 double amusd_token_time(double alpha, double draft, const theory::RowTimes& verify);
 
 /// DSI (Timor et al. 2024, "Distributed Speculative Inference"): the draft model drafts without pause. A
@@ -58,11 +58,11 @@ double amusd_token_time(double alpha, double draft, const theory::RowTimes& veri
 /// verification waits for a server if servers >= verify / (lookahead draft). A token is known once its
 /// verification has ended, so
 ///   time per token = (1 - alpha) verify + alpha (lookahead draft / E1 + w alpha^a / E2)
-/// with w = max(0, verify - servers lookahead draft), the wait for a server, a = (servers - 1) lookahead,
+/// with w = max(0, verify - servers lookahead draft) (the wait for a server), a = (servers - 1) lookahead,
 /// E1 = sum_{i < lookahead} alpha^i, and E2 = sum_{i < servers lookahead} alpha^i. With lookahead 1 and
 /// enough servers, an accepted token costs `draft` and a correction costs `verify`. `verify` is the time of
-/// every verification, whatever its rows. Throws Error if lookahead draft > verify: the target would then be
-/// done sooner without a draft.
+/// every verification, whatever its rows. Throws Error if lookahead draft > verify: the target would then
+/// be idle between two verifications.
 double dsi_token_time(double alpha, int lookahead, int servers, double draft, double verify);
 /// The fewest servers with which no verification of DSI waits.
 int dsi_servers(int lookahead, double draft, double verify);
@@ -73,13 +73,13 @@ struct OverlapChoice {
   int servers = 1;
   double token_time = 0;
 };
-/// The fastest gamma from 1 to `most` of serial drafting, of PEARL or of post-verify alone; verify.at(1) if
-/// none beats it.
+/// The fastest gamma from 1 to `most` and its time per token, for serial drafting, PEARL and post-verify
+/// alone. If no gamma is faster than autoregressive decoding: tokens 0 and the time verify.at(1).
 OverlapChoice best_serial(double alpha, double draft, const theory::RowTimes& verify, int most);
 OverlapChoice best_pearl(double alpha, double draft, const theory::RowTimes& verify, int most);
 OverlapChoice best_post_verify(double alpha, double draft, const theory::RowTimes& verify, int most);
-/// The fastest lookahead from 1 to `most` of DSI, with verifications of verify(lookahead). `servers`: copies
-/// of the target; 0: as many as needed.
+/// The same for the lookahead of DSI, with verifications that take verify(lookahead). A lookahead whose draft
+/// takes longer is left out. `servers`: copies of the target; 0: dsi_servers().
 OverlapChoice best_dsi(double alpha, double draft, const theory::RowTimes& verify, int servers, int most);
 
 }  // namespace speclab::simulate

@@ -28,8 +28,8 @@ struct Law {
 /// within `pruned`. A program that loops until it accepts needs such a bound. With 0 no run is cut.
 Law law_of(const std::function<Outcome(const Coins&)>& program, double least = 0);
 
-/// Enumerates like law_of(), for any statistic: after each run that was not cut, calls `visit` with its
-/// probability. Returns the total probability of the runs that were cut.
+/// Enumerates like law_of(), for any statistic: after each run that was not cut, calls `visit` with the
+/// probability of the run. Returns the total probability of the runs that were cut.
 double walk(const std::function<void(const Coins&)>& program, const std::function<void(double)>& visit,
             double least = 0);
 

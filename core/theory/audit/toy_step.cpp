@@ -103,8 +103,8 @@ bool takes(const AcceptanceRule& rule, const Shape& shape, Draws draws, Rows row
   if (rule.independent_paths_only)
     return draws == Draws::iid && std::all_of(first + 1, shape.widths.end(), [](int w) { return w == 1; });
   if (!rule.independent_children_only) return true;
-  // In a tiny vocabulary with zeros, the row of the second model may equal the row of the first model without
-  // the drawn token.
+  // In a tiny vocabulary with zeros, the second model's row may equal what is left of the first model's row
+  // without the drawn token. The rule would take this for a draw without replacement.
   const bool zeros = rows == Rows::zeros || rows == Rows::disjoint || rows == Rows::one_hot_q;
   return draws != Draws::swor && draws != Draws::mixed && (draws != Draws::two_models || !zeros);
 }

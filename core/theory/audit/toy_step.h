@@ -40,7 +40,7 @@ enum class Draws {
   two_models,  ///< from q[0], q[1], q[0], ...
   one_hot,     ///< fixed tokens 0, 1, 2, ... of the vocabulary, without a row q
   duplicates,  ///< fixed tokens, all the same
-  mixed,       ///< one sampled from q[0], the others fixed
+  mixed,       ///< the first is sampled from q[0], the others are fixed
 };
 inline constexpr Draws kAllDraws[] = {Draws::iid,     Draws::swor,       Draws::two_models,
                                       Draws::one_hot, Draws::duplicates, Draws::mixed};
@@ -50,10 +50,10 @@ inline constexpr Draws kAllDraws[] = {Draws::iid,     Draws::swor,       Draws::
 struct Shape {
   std::vector<int> widths;
   double least = 0;
-  /// For trees in which nodes of one depth have different numbers of children: each node's number, in the
-  /// order in which nodes are drafted (level by level, the pending token first). Nodes beyond the list have
-  /// no children. widths[d] is then the largest number of children at depth d. Empty: all nodes have as many
-  /// children as `widths` says.
+  /// For trees in which nodes of one depth have different numbers of children: entry i is the number of
+  /// children of node i. Nodes are drafted level by level, the pending token first. Nodes beyond the list
+  /// have no children. widths[d] is then the largest number of children at depth d. Empty: all nodes have as
+  /// many children as `widths` says.
   std::vector<int> children = {};
 };
 
@@ -61,7 +61,7 @@ struct Shape {
 using Verify = std::function<void(const AcceptanceRule&, const RuleOptions&, const Draft&, const TargetRows&,
                                   const Coins&, std::int64_t, Acceptance&)>;
 
-/// True if the rule judges drafts of this shape whose children are drawn in this way.
+/// True if the rule can judge drafts of this shape, with children drawn in this way and rows of this kind.
 bool takes(const AcceptanceRule& rule, const Shape& shape, Draws draws, Rows rows);
 
 /// One step of speculative decoding: the drafted tree, the result of accept(), and the emitted tokens.

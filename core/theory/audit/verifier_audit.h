@@ -63,8 +63,8 @@ struct Finding {
   double cut = 0;                           ///< largest over the tables
   std::optional<double> golden_tau;         ///< E[tau] of a sampled draft on the golden pair (toy_step.h)
   std::optional<double> golden_optimum;     ///< for chains: best_tokens_of_chain() of the golden pair
-  std::optional<double> excess;    ///< for sampled chains: E[tau] minus its optimum, largest over the tables
-  std::optional<Failure> failure;  ///< on the first table that failed
+  std::optional<double> excess;    ///< sampled chains: E[tau] - best_tokens_of_chain(), largest of all tables
+  std::optional<Failure> failure;  ///< on the first failed table; absent if only its `excess` is too large
   bool exact = true;               ///< no table failed
 };
 
@@ -74,8 +74,8 @@ std::string not_enumerable(const AcceptanceRule& rule);
 /// Options with which the rules lenience, uniform_b and distillspec_* are lossless.
 RuleOptions lossless_options();
 
-/// Audits a rule for which not_enumerable() is empty. A rule whose runs do not end (`iterative`) gets tables
-/// in which q is near p, and its long runs are cut.
+/// Audits a rule for which not_enumerable() is empty. A rule whose runs have no longest length
+/// (`iterative`) gets tables in which q is near p, and its long runs are cut.
 std::vector<Finding> audit(const AcceptanceRule& rule, const RuleOptions& options, const Settings& settings);
 
 }  // namespace speclab::audit

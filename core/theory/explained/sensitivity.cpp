@@ -14,8 +14,8 @@
 namespace speclab::theory {
 namespace {
 
-/// E[tau] of a tree if one of a node's children is accepted with a probability that is kMoreAlpha larger.
-/// Parents come before children.
+/// E[tau] of a tree if, at every node, P(one of the node's children is accepted) is kMoreAlpha larger, but at
+/// most 1. Parents come before children.
 double more_tree_tokens(const RankedTree& tree, const RankAcceptance& acceptance) {
   const std::size_t drafted = tree.parents.size();
   std::vector<int> depths(drafted + 1), children(drafted + 1);  // [nodes]

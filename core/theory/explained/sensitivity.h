@@ -22,19 +22,20 @@ inline constexpr double kMoreAlpha = 0.05;
 /// the law.
 struct TokenGain {
   double factor = 1;        ///< E[tau] at the larger acceptance / E[tau] at the measured one, at least 1
-  double most = 1;          ///< mean over steps of the tokens of a step whose deepest path is accepted
+  double most = 1;          ///< mean over steps of the tokens emitted if the deepest path is accepted
   std::string tokens;       ///< tau' of the what-if as a formula
   std::string assumptions;  ///< of the law
 };
 
-/// The gain of chains, by Eq. 1 of Leviathan et al. 2023 at alpha and at min(1, alpha + .05), as a mean over
-/// the draft lengths that occurred. Throws Error for alpha outside [0, 1] and without steps.
+/// The gain of chains, by Eq. 1 of Leviathan et al. 2023 at alpha and at min(1, alpha + .05). Both E[tau] are
+/// means over the draft lengths that occurred. Throws Error for alpha outside [0, 1] and without steps.
 TokenGain chain_gain(double alpha, const DraftLengths& lengths);
 
 /// The gain of trees, by the mean of tree_expected_tokens over the drafted trees of all steps. The
 /// probability that one of a node's children is accepted grows by .05, to at most 1. It is divided among the
-/// children as before; if it was 0, equally. For a chain of one p this is chain_gain() at alpha = p. Throws
-/// Error without trees, and for a parent that does not come before its child.
+/// children as before; if it was 0, equally. If all drafts are chains and every token has the same
+/// probability p, this is chain_gain() at alpha = p. Throws Error without trees, and for a parent that does
+/// not come before its child.
 TokenGain tree_gain(std::span<const RankedTree> trees, const RankAcceptance& acceptance);
 
 /// What the what-ifs of a case start from. All times are in one unit.
@@ -48,16 +49,16 @@ struct SensitivityInput {
 
 /// Computes the speedup of the calibrated step and that of each what-if, in this order:
 /// - measured_costs, the case's own prediction: tau t_ar / (draft + target + accept + other)
-/// - what_if_more_alpha: tau' replaces tau (TokenGain), at most TokenGain::most. The rule reads tau' rows.
-///   Left out without a gain.
+/// - what_if_more_alpha: tau' replaces tau (TokenGain). tau' is at most max(tau, TokenGain::most). The
+///   rule reads tau' rows. Left out without a gain.
 /// - what_if_half_c: drafting takes half of its time
 /// - what_if_flat_t: t(n) = t(1), so the target's forward takes t(1)
 /// - what_if_no_overhead: nothing but drafting and the target's forward takes time, in the case and in its
 ///   reference: tau t(1) / (draft + target)
 /// For i.i.d. acceptance, gamma drafted tokens in every step, draft time gamma c t(1), and no other costs,
-/// they are Theorem 3.8 of Leviathan et al. 2023 (walltime_improvement) at alpha + .05, at c / 2, and with
-/// t_verify = 1. The kind is "prediction" for measured_costs and "what_if" for the others. Throws Error like
-/// measured_cost_speedup(), and for t(1) <= 0.
+/// the first three what-ifs are Theorem 3.8 of Leviathan et al. 2023 (walltime_improvement) at alpha + .05,
+/// at c / 2, and with t_verify = 1. The kind is "prediction" for measured_costs and "what_if" for the others.
+/// Throws Error like measured_cost_speedup(), and for t(1) <= 0.
 std::vector<Prediction> sensitivity(const SensitivityInput& input);
 
 /// Returns a table of the result of sensitivity() for people, without a trailing newline.

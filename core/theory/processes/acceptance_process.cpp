@@ -12,7 +12,7 @@
 namespace speclab::theory {
 namespace {
 
-/// Expected tests and accepted tokens of a round in `state` that may accept `most` tokens at most.
+/// Expected tests and accepted tokens of a round in `state` that may accept at most `most` tokens.
 RoundCounts counts_in_state(const AcceptanceProcess& process, std::size_t state, int most) {
   RoundCounts counts{.rounds = 1};
   double reached = 1;

@@ -33,7 +33,7 @@ AcceptanceProcess lengths_process(std::span<const double> shares);
 /// The number of accepted tokens of each round is floor(mean) or ceil(mean), drawn so that its expectation is
 /// `mean` exactly. No law with this mean has a smaller variance. vLLM's synthetic acceptance of a given
 /// length (`synthetic_acceptance_length`, which counts the bonus token) is this law. Throws Error unless
-/// mean >= 0.
+/// the mean is from 0 to kMaxGamma.
 AcceptanceProcess minimum_variance_process(double mean);
 
 /// Throws Error unless there is a state, each state has a position, and all probabilities are valid.

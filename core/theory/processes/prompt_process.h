@@ -18,22 +18,22 @@ class PromptProcess {
   /// All prompts follow the same process. Throws Error for a bad process.
   PromptProcess(AcceptanceProcess process);
   /// A prompt draws its alpha from the beta law with this mean; its rounds are i.i.d. with this alpha.
-  /// `correlation` is that of two tests of one prompt, the variance of alpha / (mean (1 - mean)); the beta
-  /// law has a + b = 1 / correlation - 1. Throws Error unless both numbers are inside (0, 1).
+  /// `correlation` is the correlation of the outcomes of two tests of one prompt: var(alpha) / (mean (1 -
+  /// mean)). The beta law has a + b = 1 / correlation - 1. Throws Error unless both are inside (0, 1).
   static PromptProcess beta(double mean, double correlation);
   /// A prompt draws one of these processes with probability weights[i] / sum of weights; without weights all
   /// are equally probable. Throws Error for no process, and for weights that are negative, sum to 0 or do not
   /// match the processes.
   static PromptProcess mixture(std::vector<AcceptanceProcess> parts, std::vector<double> weights = {});
   /// The bootstrap of a recorded run, [prompts][rounds]. A prompt draws one of the recorded prompts, and each
-  /// of its rounds is a draw from the rounds of that prompt. Only rounds with the run's longest draft that no
-  /// end of text cut are used. The process says nothing about longer drafts than most_gamma(). Throws Error
-  /// if no such round drafted a token.
+  /// of its rounds is a draw from the rounds of that prompt. Uses only rounds whose draft has the largest
+  /// length of the run and that were not cut by the end of a text. The process says nothing about drafts
+  /// longer than most_gamma(). Throws Error if there is no such round, or if no round drafts a token.
   static PromptProcess recorded(std::span<const PromptRounds> run);
 
   /// The process of one prompt; u is uniform in [0, 1).
   AcceptanceProcess draw(double u) const;
-  /// The longest draft that the process knows: the gamma of a recorded run, otherwise kMaxGamma.
+  /// The longest draft that the process knows: the longest of a recorded run, otherwise kMaxGamma.
   int most_gamma() const { return most_gamma_; }
 
   /// Exact E[tau] of a round, if each prompt has the same number of rounds. With a beta law it is

@@ -21,7 +21,7 @@ class Walk {
   Walk(const AcceptanceProcess& process, std::uint64_t seed)
       : process_(process), random_(seed), state_(draw(stationary_law(process))) {}
 
-  /// One round that emits at most `left` tokens. The token that fills them ends the text: no later token is
+  /// One round that emits at most `left` tokens. Token `left` of the round ends the text: no later token is
   /// tested, and no bonus follows.
   Round round(int gamma, int left) {
     if (gamma < 0) throw Error({"gamma", fmt::format("{}", gamma), "at least 0", ""});

@@ -15,9 +15,9 @@ namespace speclab::theory {
 using RoundSchedule = std::function<int(const PromptRounds& before)>;
 
 /// Simulates one prompt until `tokens` are emitted. The last round is cut at that length and censored, as at
-/// an end of text. The first state is drawn from the stationary law. expected_sum holds the acceptance
-/// probabilities of the tested positions. Throws Error for a bad process, a negative draft length and tokens
-/// < 1.
+/// an end of text. The first state is drawn from the stationary law. expected_sum is the sum of the
+/// acceptance probabilities of the tested positions. Throws Error for a bad process, a negative draft length
+/// and tokens < 1.
 PromptRounds simulate_prompt(const AcceptanceProcess& process, const RoundSchedule& gamma, int tokens,
                              std::uint64_t seed);
 PromptRounds simulate_prompt(const AcceptanceProcess& process, int gamma, int tokens, std::uint64_t seed);

@@ -58,7 +58,7 @@ class BlockPaths {
       const auto symbol = static_cast<std::size_t>(x);
       if (q[symbol] <= 0) continue;
       const double kept = std::min(1.0, rho * p[symbol] / q[symbol]);
-      // Tokens below a token that is never kept do not count.
+      // No token is kept after a token that is never kept.
       if (kept > 0) walk(p_.next(context, x), depth + 1, mass * q[symbol], kept);
     }
   }
@@ -284,7 +284,7 @@ std::vector<double> context_law(const MarkovRows& rows, std::span<const double> 
   toy::require_rows("rows of a Markov chain", rows);
   if (before.size() != static_cast<std::size_t>(rows.contexts()) || tokens < 0) {
     throw Error({"law of a context", fmt::format("{} contexts, {} tokens", before.size(), tokens),
-                 fmt::format("{} contexts", rows.contexts()), ""});
+                 fmt::format("{} contexts and no negative number of tokens", rows.contexts()), ""});
   }
   std::vector<double> law(before.begin(), before.end()), next(law.size());
   for (int i = 0; i < tokens; ++i) {

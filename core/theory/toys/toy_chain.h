@@ -21,7 +21,7 @@ namespace speclab::theory {
 enum class ToyRule {
   rejection,     ///< accepts x with probability min(1, p(x)/q(x)) (Leviathan et al. 2023)
   sample_match,  ///< accepts x if an independent draw from p is x
-  coupled,       ///< draft and target share their Gumbel noise (Daliri, Musco, Suresh 2024), one stream
+  coupled,       ///< draft and target share one stream of Gumbel noise (Daliri, Musco, Suresh 2024)
   block,         ///< block verification (Sun et al. 2024, arXiv 2403.10444)
 };
 /// The rule with this name in the engine; nothing for other rules.
@@ -51,13 +51,13 @@ std::vector<double> accepted_law(std::span<const double> p, std::span<const doub
 double stationary_alpha(const toy::MarkovRows& p, const toy::MarkovRows& q, ToyRule rule);
 
 /// The steps of chains. For `rejection`, `sample_match` and `coupled`, a step is a walk over the contexts:
-/// with A(x) = accepted_law() the walk goes on, and with p(x) - A(x) it ends in a correction. For `block` all
-/// drafts are enumerated once: the path x_1..x_i is drafted and kept with probability q(x_1..x_i) rho_i,
-/// where rho_i = min(1, rho_{i-1} p(x_i)/q(x_i)) and rho_0 = 1, and the correction y follows it with
-/// probability q(x_1..x_i) (rho_i p(y) - q(y))+.
+/// with probability A(x) = accepted_law() the walk goes on with x, and with probability p(x) - A(x) the walk
+/// ends in the correction x. For `block` all drafts are enumerated once: the path x_1..x_i is drafted and
+/// kept with probability q(x_1..x_i) rho_i, where rho_i = min(1, rho_{i-1} p(x_i)/q(x_i)) and rho_0 = 1, and
+/// the correction y follows it with probability q(x_1..x_i) (rho_i p(y) - q(y))+.
 class ToyChain {
  public:
-  /// Largest work of `block`: contexts x V^gamma paths, and contexts.
+  /// Limits of `block`: the largest number of enumerated drafts, contexts x V^gamma, and of contexts.
   static constexpr double kMostPaths = 3e7;
   static constexpr int kMostBlockContexts = 256;
 
@@ -92,8 +92,8 @@ class ToyChain {
   std::vector<std::vector<double>> bonus_;     // [gamma + 1][contexts][contexts]: all i drafted tokens kept
 };
 
-/// The law of the text. P(the next tokens are x_1..x_n | context), by text; tokens are contexts. Texts of
-/// probability 0 are left out. Throws Error for more than a million texts.
+/// The law of the text: P(the next tokens are x_1..x_n | context), by text. A token is given as the context
+/// that it leads to. Texts of probability 0 are left out. Throws Error if V^n is more than a million.
 std::map<std::vector<int>, double> text_law(const toy::MarkovRows& rows, int context, int tokens);
 
 /// The law of the context after `tokens` more tokens, [contexts], from the law of the context before them.
