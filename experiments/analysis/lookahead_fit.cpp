@@ -24,7 +24,7 @@ using theory::LookaheadFit;
 using theory::LookaheadHoldOut;
 using theory::LookaheadShape;
 
-constexpr int kResamples = 200;  // of the bootstrap; the law is fitted to the whole grid anew for each
+constexpr int kFitResamples = 200;  // of the bootstrap; the law is fitted to the whole grid anew for each
 constexpr int kDevices = 8;
 constexpr LookaheadShape kPublished[] = {{15, 5, 15}, {10, 5, 10}, {7, 5, 7}, {60, 8, 60}, {20, 7, 20}};
 constexpr int kFreeRows = 128;  // rows that take as long as one row on the hypothetical machine
@@ -73,7 +73,7 @@ json as_json(const LookaheadHoldOut& hold_out) {
 }
 
 json fit_json(const Group& group, const json& calibration) {
-  const LookaheadFit fit = theory::analyse_lookahead(group.cells, kResamples);
+  const LookaheadFit fit = theory::analyse_lookahead(group.cells, kFitResamples);
   const std::vector<LookaheadHoldOut> hold_outs = theory::hold_out_lookahead(group.cells);
   json cells = json::array();
   double row_share = 0;

@@ -13,10 +13,10 @@ namespace {
 
 using nlohmann::json;
 
-/// Sums of two values of steps, by prompt.
-struct Sums {
+/// RatioSums of two values of steps, by prompt.
+struct RatioSums {
   std::vector<double> above, below;
-  explicit Sums(const CaseData& data) : above(data.prompts.size()), below(data.prompts.size()) {}
+  explicit RatioSums(const CaseData& data) : above(data.prompts.size()), below(data.prompts.size()) {}
   void add(std::size_t prompt, double a, double b) {
     above[prompt] += a;
     below[prompt] += b;
@@ -24,13 +24,13 @@ struct Sums {
 };
 
 MetricValue tau_bound(const CaseData& data) {
-  Sums sums(data);
+  RatioSums sums(data);
   for (const auto& [prompt, reached, bound] : tokens_against_bound(data)) sums.add(prompt, bound, 1);
   return ratio_of_sums(data, sums.above, sums.below);
 }
 
 MetricValue tau_of_bound(const CaseData& data) {
-  Sums sums(data);
+  RatioSums sums(data);
   for (const auto& [prompt, reached, bound] : tokens_against_bound(data)) sums.add(prompt, reached, bound);
   return ratio_of_sums(data, sums.above, sums.below);
 }
@@ -45,7 +45,7 @@ MetricValue tau_excess(const CaseData& data) {
 
 template <class Value>
 MetricValue mean_over_steps(const CaseData& data, const Value& value) {
-  Sums sums(data);
+  RatioSums sums(data);
   if (!data.bounds) return {};
   for (std::size_t i = 0; i < data.prompts.size(); ++i) {
     const auto found = data.bounds->find(data.prompts[i]);

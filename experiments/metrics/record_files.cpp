@@ -32,7 +32,7 @@ void require_distinct(const json& list, const std::string& where) {
 }
 
 /// Checks the types of the options that metrics read, and requires the options that theories read.
-void require_options(const json& entry, const std::string& where) {
+void require_recorded_options(const json& entry, const std::string& where) {
   require_fields(entry["options"],
                  {{"schedule", "?string"},
                   {"coins", "?string"},
@@ -117,7 +117,7 @@ json read_run_config(const fs::path& folder) {
   for (const json& entry : config["cases"]) {
     for (const json& draft : entry.value("drafts", json::array()))
       require_type(draft, "string", where + "/cases/drafts");
-    require_options(entry, fmt::format("{}/cases: {}: options", where, entry["id"].get<std::string>()));
+    require_recorded_options(entry, fmt::format("{}/cases: {}: options", where, entry["id"].get<std::string>()));
   }
   require_distinct(config["prompts"], where + "/prompts");
   require_distinct(config["cases"], where + "/cases");

@@ -19,12 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-double predicted_speedup(const json& setting) { return setting.at("speedup").get<double>(); }
+double predicted_speedup_of(const json& setting) { return setting.at("speedup").get<double>(); }
 
 /// Whether a short measurement could not decide between the settings. `a` is at least as fast as `b`.
 bool stands_for(const json& a, const json& b) {
   return a.at("case").is_string() && a.at("case") == b.at("case") &&
-         predicted_speedup(b) > predicted_speedup(a) * (1 - kToldApart);
+         predicted_speedup_of(b) > predicted_speedup_of(a) * (1 - kToldApart);
 }
 
 /// What a case measured; null if it has errors or no speedup.
@@ -51,7 +51,7 @@ std::vector<std::size_t> settings_to_measure(const std::vector<json>& settings, 
   std::vector<std::size_t> order(settings.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) {
-    return predicted_speedup(settings[a]) > predicted_speedup(settings[b]);
+    return predicted_speedup_of(settings[a]) > predicted_speedup_of(settings[b]);
   });
   std::vector<std::size_t> chosen, passed_over;
   for (const std::size_t index : order) {
@@ -87,7 +87,7 @@ json measured_choice(const std::vector<json>& chosen, const RunData& measured) {
     row["error"] = nullptr;
     if (row["measured"].is_object()) {
       const double speedup = row["measured"]["speedup"].get<double>();
-      row["error"] = predicted_speedup(row) / speedup - 1;
+      row["error"] = predicted_speedup_of(row) / speedup - 1;
       if (speedup > most) {
         most = speedup;
         out["best"] = i;

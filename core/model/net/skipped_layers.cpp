@@ -18,7 +18,7 @@ using nlohmann::json;
 std::string listed(std::span<const int> numbers) { return fmt::format("[{}]", fmt::join(numbers, ", ")); }
 
 /// Reads the list of layer numbers with this name from a skip file.
-std::vector<int> numbers_of(const json& file, const char* name, const std::string& where) {
+std::vector<int> layer_numbers(const json& file, const char* name, const std::string& where) {
   const auto found = file.find(name);
   const bool list =
       found != file.end() && found->is_array() && std::ranges::all_of(*found, [](const json& entry) {
@@ -71,7 +71,7 @@ std::vector<int> read_skip_file(const std::filesystem::path& path, std::span<con
     throw Error({where, "a file of another format", fmt::format("\"format\": \"{}\"", kSkipFormat),
                  "Make a skip file with speclab optimize layers."});
   }
-  const std::vector<int> of = numbers_of(file, "layers", where), skip = numbers_of(file, "skip", where);
+  const std::vector<int> of = layer_numbers(file, "layers", where), skip = layer_numbers(file, "skip", where);
   if (!std::ranges::equal(of, layers)) {
     throw Error({fmt::format("{}: /layers", where), listed(of),
                  fmt::format("the target's layers {}", listed(layers)),

@@ -155,7 +155,7 @@ std::string known_families() {
                      fmt::join(ChatTemplate::names(), ", "));
 }
 
-constexpr const char* kAdvice =
+constexpr const char* kTemplateAdvice =
     "Name the family that the model was trained with (\"chat_template\" of the prompts, --chat-template). Or "
     "write the prompts out in the form that the model expects and choose \"plain\".";
 
@@ -174,7 +174,7 @@ ChatTemplate ChatTemplate::from_source(std::string_view jinja, std::string_view 
     const auto rule = std::ranges::find_if(chatml.none_of, holds);
     if (std::ranges::all_of(chatml.all_of, holds) && rule != chatml.none_of.end())
       got = fmt::format("a ChatML template that uses \"{}\"", *rule);
-    throw Error({what, got, known_families(), kAdvice});
+    throw Error({what, got, known_families(), kTemplateAdvice});
   }
   if (const std::string outside = text_outside(jinja); !form->text_outside && !outside.empty()) {
     const std::string text =
@@ -182,7 +182,7 @@ ChatTemplate ChatTemplate::from_source(std::string_view jinja, std::string_view 
     throw Error({what,
                  fmt::format("a template like those of {}, but with the text {} outside its tags",
                              form->models, text),
-                 known_families(), kAdvice});
+                 known_families(), kTemplateAdvice});
   }
   ChatTemplate chat(form, special);
   chat.bos_ = jinja.find("bos_token") != jinja.npos && form->user_head.find("{bos}") == form->user_head.npos;
@@ -193,7 +193,7 @@ ChatTemplate ChatTemplate::from_source(std::string_view jinja, std::string_view 
                          (form->name == "granite" && jinja.find("strftime_now") != jinja.npos);
   if (needs_one && !system)
     throw Error({what, fmt::format("a template of {} without its default system prompt", form->models),
-                 known_families(), kAdvice});
+                 known_families(), kTemplateAdvice});
   return chat;
 }
 

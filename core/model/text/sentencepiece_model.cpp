@@ -17,7 +17,7 @@ struct SentencePieceModel::Library {
 
 namespace {
 
-constexpr const char* kFetchAgain = "The file is broken; fetch or convert it again.";
+constexpr const char* kFetchModelAgain = "The file is broken; fetch or convert it again.";
 
 /// Refuses pieces that break the library. The library builds its trie by a recursion as deep as the longest
 /// piece, and takes a NUL byte for the end of a piece. With BPE it finds control pieces of a single character
@@ -28,9 +28,9 @@ void check_text(const SentencePieceSpec& spec, const SentencePieceSpec::Piece& p
   const std::string& text = piece.text;
   if (text.size() > kMostBytes)
     throw Error(
-        {where, fmt::format("{} bytes", text.size()), fmt::format("at most {}", kMostBytes), kFetchAgain});
-  if (!is_utf8(text)) throw Error({where, "text that is not UTF-8", "UTF-8", kFetchAgain});
-  if (text.find('\0') != text.npos) throw Error({where, "a NUL byte", "text", kFetchAgain});
+        {where, fmt::format("{} bytes", text.size()), fmt::format("at most {}", kMostBytes), kFetchModelAgain});
+  if (!is_utf8(text)) throw Error({where, "text that is not UTF-8", "UTF-8", kFetchModelAgain});
+  if (text.find('\0') != text.npos) throw Error({where, "a NUL byte", "text", kFetchModelAgain});
   const bool merged = spec.kind == SentencePieceSpec::Kind::kBpe,
              control = piece.type == SentencePieceSpec::kControl;
   if (merged && control && !text.empty() && utf8_sequence(text, 0) == text.size())
@@ -39,11 +39,11 @@ void check_text(const SentencePieceSpec& spec, const SentencePieceSpec::Piece& p
 }
 
 void check_pieces(const SentencePieceSpec& spec, const std::string& file) {
-  if (spec.pieces.empty()) throw Error({file, "no pieces", "a SentencePiece vocabulary", kFetchAgain});
+  if (spec.pieces.empty()) throw Error({file, "no pieces", "a SentencePiece vocabulary", kFetchModelAgain});
   for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
     const int type = spec.pieces[i].type;
     if (type < SentencePieceSpec::kNormal || type > SentencePieceSpec::kByte)
-      throw Error({fmt::format("{}: type of piece {}", file, i), "an unknown type", "1..6", kFetchAgain});
+      throw Error({fmt::format("{}: type of piece {}", file, i), "an unknown type", "1..6", kFetchModelAgain});
     check_text(spec, spec.pieces[i], fmt::format("{}: piece {}", file, i));
   }
 }

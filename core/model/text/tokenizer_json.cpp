@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-std::string shown(const Json& value) {
+std::string shown_value(const Json& value) {
   std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
   constexpr std::size_t kMost = 120;
   return text.size() > kMost ? text.substr(0, kMost) + "..." : text;
@@ -27,7 +27,7 @@ class Node {
   std::string where() const { return file_ + ": " + (path_.empty() ? "/" : path_); }
 
   [[noreturn]] void refuse(const std::string& expected, const std::string& advice = {}) const {
-    throw Error({where(), shown(value_), expected, advice});
+    throw Error({where(), shown_value(value_), expected, advice});
   }
 
   bool is_null() const { return value_.is_null(); }
@@ -143,7 +143,7 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
     Token id = tokens.id(stated);
     if (const auto known = vocab.value().find(content); known != vocab.value().end()) {
       if (*known != id)
-        token.refuse(fmt::format("id {} as in /model/vocab", shown(*known)), "The file contradicts itself.");
+        token.refuse(fmt::format("id {} as in /model/vocab", shown_value(*known)), "The file contradicts itself.");
     } else if (const auto again = ids.find(content); again != ids.end()) {
       id = again->second;
     } else {

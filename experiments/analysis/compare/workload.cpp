@@ -14,13 +14,13 @@ namespace {
 
 using nlohmann::json;
 
-std::string short_text(const json& value) {
+std::string short_value(const json& value) {
   const std::string text = value.dump();
   return text.size() > 40 ? text.substr(0, 37) + "..." : text;
 }
 
 std::string difference(const std::string& name, const json& base, const json& fresh) {
-  return fmt::format("{}: {}, {}", name, short_text(base), short_text(fresh));
+  return fmt::format("{}: {}, {}", name, short_value(base), short_value(fresh));
 }
 
 /// Adds the differences of those keys that both objects have.

@@ -74,7 +74,7 @@ std::map<std::string, json> texts_of_run(const RunData& run) {
 
 }  // namespace
 
-CaseCosts CheckPrices::of(const CaseData& data, const RunData& measured) const {
+PricedCase CheckPrices::of(const CaseData& data, const RunData& measured) const {
   if (other_ == nullptr) {
     auto own = calibration_of(data, measured.calibration);
     const bool found = own.has_value();

@@ -10,7 +10,7 @@
 namespace speclab {
 
 /// The costs that price a measured case.
-struct CaseCosts {
+struct PricedCase {
   std::optional<theory::Calibration> costs = {};  ///< absent if there are none
   bool calibrated = false;  ///< they are those of the case itself, and not of another one
 };
@@ -29,7 +29,7 @@ class CheckPrices {
   ///   forwards and rows for each drafted token as the record counts; and what an autoregressive step takes
   ///   besides its forward. Copied tokens then cost nothing. There are no costs for a case that drafts with
   ///   the target itself, that feeds probes, or whose draft model the table lacks.
-  CaseCosts of(const CaseData& data, const RunData& measured) const;
+  PricedCase of(const CaseData& data, const RunData& measured) const;
 
  private:
   const RunData* other_;

@@ -116,7 +116,7 @@ json replay_check(const ReplayCheck& check) {
   json out = {{"cases", json::array()}};
   for (const auto& data : measured.cases) {
     if (!data->reference || is_trace(*data)) continue;
-    const CaseCosts costs = prices.of(*data, measured);
+    const PricedCase costs = prices.of(*data, measured);
     const auto replay = checked_replay(check.sources, *data, costs.costs);
     if (!replay) continue;
     std::vector<std::size_t> all;

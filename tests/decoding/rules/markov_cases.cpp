@@ -129,18 +129,6 @@ std::vector<Case> independent_cases() {
           tree("independent tree that ends early", {.widths = {1, 2}, .least = .4}, independent)};
 }
 
-std::vector<Case> drawn_chains_of_heads() {
-  std::vector<Case> all;
-  for (const char* kind :
-       {"blockwise", "medusa", "hydra", "mlp_speculator", "eagle", "block_draft", "pass"}) {
-    json options = {{"head", some_head(kind)}, {"widths", {1, 1}}, {"children", "without_replacement"}};
-    if (std::string(kind) == "eagle") options["shape"] = "fixed";
-    all.push_back(
-        of_chains({.name = kind, .strategy = choose(kind, options), .patient = false, .divides = false}));
-  }
-  return all;
-}
-
 std::vector<Case> small_cases() {
   std::vector<Case> all;
   all.push_back(of_chains({"autoregressive", choose("autoregressive")}));

@@ -32,6 +32,18 @@ Case chain_of_head(Case c) {
 
 }  // namespace
 
+std::vector<Case> drawn_chains_of_heads() {
+  std::vector<Case> all;
+  for (const char* kind :
+       {"blockwise", "medusa", "hydra", "mlp_speculator", "eagle", "block_draft", "pass"}) {
+    json options = {{"head", some_head(kind)}, {"widths", {1, 1}}, {"children", "without_replacement"}};
+    if (std::string(kind) == "eagle") options["shape"] = "fixed";
+    all.push_back(
+        chain_of_head({.name = kind, .strategy = choose(kind, options), .patient = false, .divides = false}));
+  }
+  return all;
+}
+
 std::vector<Case> head_cases() {
   std::vector<Case> all;
   const auto heads = [](const char* kind, json options) {

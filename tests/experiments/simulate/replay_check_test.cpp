@@ -101,7 +101,7 @@ TEST_F(ReplayBesideARun, ACaseThatWasNotCalibratedHasTheCostsOfItsDrafter) {
 TEST_F(ReplayBesideARun, ADrafterThatWasNotCalibratedIsPricedByItsForwards) {
   case_of_other().config["rule"] = "block";  // another drafter
   const CheckPrices prices(&other_);
-  const CaseCosts found = prices.of(*measured_.cases[1], measured_);
+  const PricedCase found = prices.of(*measured_.cases[1], measured_);
   EXPECT_FALSE(found.calibrated);
   ASSERT_TRUE(found.costs.has_value());
   EXPECT_NEAR(found.costs->draft_token, 1e5, 1e-3) << "6 forwards of one row for 6 drafted tokens";

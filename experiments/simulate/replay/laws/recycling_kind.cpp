@@ -17,7 +17,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 1> kTree = {"tree"};
+constexpr std::array<std::string_view, 1> kRecyclingTree = {"tree"};
 constexpr std::size_t kMostPlaces = 512;  // limit of the strategy token_recycling
 constexpr double kLeastReached = 50;      // nodes; with fewer, p of all depths together is used
 
@@ -172,7 +172,7 @@ const LawKind kRecyclingKind = {
         "A candidate is right with the same probability in every tree. Candidates of a rank that no "
         "fitted tree has count as wrong. No text ends. Steps draft the same share of their tree as in "
         "the fitted cases.",
-    .setting = kTree,
+    .setting = kRecyclingTree,
     .least_cells = 1,
     .covers = has_tree,
     .rows = tree_rows,
