@@ -1,6 +1,5 @@
 #include "experiments/cli/row_times_text.h"
 
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -21,7 +20,7 @@ std::vector<double> parse_number_list(const std::string& text, const std::string
       throw Error({.what = option,
                    .got = "\"" + part + "\"",
                    .expected = "numbers separated by commas",
-                   .advice = fmt::format("For example {} .8,.75,.7.", option)});
+                   .advice = "Write a number as 4 or as .75, and no spaces."});
     }
     numbers.push_back(number);
   }
