@@ -1,5 +1,6 @@
 #include "experiments/cli/row_times_text.h"
 
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <charconv>
@@ -20,7 +21,7 @@ std::vector<double> parse_number_list(const std::string& text, const std::string
       throw Error({.what = option,
                    .got = "\"" + part + "\"",
                    .expected = "numbers separated by commas",
-                   .advice = "Write a number as 4 or as .75, and no spaces."});
+                   .advice = fmt::format("Numbers of {} look like 4 or .75, without spaces.", option)});
     }
     numbers.push_back(number);
   }
