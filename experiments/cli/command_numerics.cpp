@@ -18,8 +18,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The backends to compare with f32: one for each named class. By default: one for each class of this CPU,
-/// and the chosen device if it is not the CPU.
+/// The backends to compare with f32: one for each class of --class and --numerics. If both are absent: one
+/// for each class of this CPU, and the chosen device if it is not the CPU. The class f32 itself is left out.
 std::vector<BackendChoice> compared(const BackendChoice& choice, std::vector<std::string> classes) {
   check_backend(choice);
   std::vector<BackendChoice> all;
@@ -48,8 +48,8 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
                                                           "only the first n prompts; 0: all")(
       "tokens", po::value(&tokens)->default_value(64), "tokens of each text")(
       "class", po::value<std::vector<std::string>>()->composing(),
-      "compare this numerics class, such as amx-bf16-emulated (may be repeated; default: all classes of this "
-      "CPU and the class of --backend)")("json", "print JSON");
+      "compare this numerics class, such as amx-bf16-emulated (may be repeated; default: the class of "
+      "--numerics; without it, all classes of this CPU and the class of --backend)")("json", "print JSON");
   add_backend_options(options, choice);
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;
@@ -107,10 +107,10 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
 
 }  // namespace
 
-const Command kNumericsCommand = {"numerics", "--model PATH [options]",
-                                  "Compares the numerics classes of this machine and its GPU with f32: KL "
-                                  "divergence, top-1 agreement, logits.",
-                                  "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf",
-                                  run_numerics};
+const Command kNumericsCommand = {
+    "numerics", "--model PATH [options]",
+    "Compares numerics classes of this CPU, or of a GPU, with the class f32: KL divergence, top-1 "
+    "agreement, logits.",
+    "speclab numerics --model models/SmolLM2-135M-Instruct.Q4_1.gguf", run_numerics};
 
 }  // namespace speclab

@@ -183,7 +183,7 @@ OptimizeConfigWords words_of_config(const po::variables_map& values, const fs::p
   return words;
 }
 
-/// Refuses options that only the other searches read.
+/// Throws Error for a given option in `names`, the options that this search does not read.
 void refuse(const po::variables_map& values, const std::string& what,
             std::initializer_list<const char*> names) {
   for (const char* name : names) {
@@ -228,12 +228,13 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "per-layer", po::value<double>(),
       "choose for a machine with this ratio: time of one layer / time of a forward of one row. Default: "
       "it is measured");
-  po::options_description of_tree("tree and config");
+  po::options_description of_tree("tree; config takes only width, nodes, depth, run and set");
   const auto shared_help = [](const char* text, int usual) {
     return fmt::format("{}; config: default {}", text, usual);
   };
   const std::string
-      width_help = shared_help("most children of a node; the acceptance of each is measured", config.width),
+      width_help = shared_help("largest number of children of a node; the acceptance of each is measured",
+                               config.width),
       nodes_help =
           shared_help("largest number of rows of a target forward: the pending token and the drafted tokens",
                       config.nodes),
@@ -255,8 +256,9 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "also write the best tree of every size and depth to this file, with its predicted speedup")(
       "run", po::value<std::string>(), "folder for the runs that measure; default FILE.run")(
       "set", po::value<std::vector<std::string>>()->composing(), "change the config: --set prompts.limit=3");
-  options.add_options()("t", po::value<std::string>(),
-                        "choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
+  options.add_options()(
+      "t", po::value<std::string>(),
+      "not for config: choose for a machine with these forward times, as ROWS:TIME pairs: 1:1,16:1.2,64:2")(
       "resume", "resume an interrupted measurement")("json", "print JSON")("quiet,q", "show no progress");
   add_backend_options(options, backend);
   options.add(of_tree).add(of_layers).add(of_config);

@@ -163,7 +163,7 @@ int print_entropy(const RunData& data, const std::string& case_id, bool as_json)
     throw Error(
         {.what = "--entropy",
          .got = "no case of chains whose lines have the entropy of the target's rows",
-         .expected = "a run with \"row_details\": true",
+         .expected = "a run with \"row_details\": true; with --case, a case of chains of this run",
          .advice = "Run it again with --set row_details=true, or record a trace with speclab trace."});
   }
   if (as_json) {

@@ -231,9 +231,9 @@ int run_theory(const Command& command, const std::vector<std::string>& arguments
       "G", po::value<int>(), "lookahead decoding: number of guesses; default: W")(
       "f", po::value<double>(), "lookahead decoding: one step in f has a good guess")(
       "share", po::value<double>(),
-      "lookahead decoding: the exponent s in W^s G^(1-s), the number of guesses in the law when W differs "
-      "from G; default .5")("max-gamma", po::value<int>()->default_value(64),
-                            "largest gamma in the search for the best one")(
+      "lookahead decoding: an exponent s; if W differs from G, the law takes W^s G^(1-s) as the number of "
+      "guesses; default .5")("max-gamma", po::value<int>()->default_value(64),
+                             "largest gamma in the search for the best one")(
       "p", po::value<std::string>(),
       "the target's row, such as .55,.25,.15,.05; with --q: gives bounds for verifiers")(
       "q", po::value<std::string>(), "the draft's row; with --p")(

@@ -21,7 +21,7 @@ std::vector<double> parse_number_list(const std::string& text, const std::string
       throw Error({.what = option,
                    .got = "\"" + part + "\"",
                    .expected = "numbers separated by commas",
-                   .advice = fmt::format("For example {} .8,.75,.7.", option)});
+                   .advice = fmt::format("Numbers of {} look like 4 or .75, without spaces.", option)});
     }
     numbers.push_back(number);
   }

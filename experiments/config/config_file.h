@@ -7,9 +7,9 @@
 
 #include "experiments/config/experiment.h"
 
-/// Reads config files into experiments (configs/README.md describes the format). All functions throw Error
-/// that names the file, the JSON pointer, what was found and what was expected; an error about a value of
-/// --set names that --set first.
+/// Reads config files into experiments (configs/README.md describes the format). The functions that read
+/// throw Error that names the file, the JSON pointer, what was found and what was expected. An error about a
+/// value of --set begins with this --set.
 namespace speclab {
 
 /// The keys that a config may have.

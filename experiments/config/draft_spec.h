@@ -15,8 +15,8 @@ struct DraftSpec {
   std::string name;         ///< the name in case ids
   std::string model;        ///< path of the checkpoint; empty when layers of the target or a toy are used
   std::string from;         ///< where to get the model, for the message when it is missing
-  std::vector<int> layers;  ///< the layers to use, ascending; empty with `keep`
-  int keep = 0;  ///< number of layers to use, spread evenly from the first to the last (spread_layers)
+  std::vector<int> layers;  ///< the layers to use, ascending; empty if the draft lists none
+  int keep = 0;  ///< number of layers to use, spread evenly over the target (spread_layers); 0: no such draft
   InflateShape inflate;                   ///< the larger shape that the checkpoint is embedded in, if any
   std::optional<toy::MarkovSpec> markov;  ///< the toy, if the draft is one
 };

@@ -32,7 +32,7 @@ struct CaseSpec {
   int devices = 1;  ///< number of devices that a step is divided over, see LoopOptions
   nlohmann::json axes =
       nlohmann::json::object();  ///< this case's values of the options that the config sweeps
-  std::string reference;         ///< id of the autoregressive case to compare with; empty for that case
+  std::string reference;         ///< id of the reference; "" if this case is a reference itself
   bool added = false;            ///< true for a reference that the config did not name
   std::string where;             ///< place in the config: "a.json: /cases/0"
 
@@ -43,7 +43,9 @@ struct CaseSpec {
 /// Settings of the calibration (experiments/run/calibration.h).
 struct CalibrationOptions {
   bool enabled = true;
-  int rows = 32;  ///< measures t(n) for n from 1 to `rows`, as far as the target's context allows
+  /// Measures t(n) for n from 1 to `rows`, as far as the target's context allows; above 128 only for each
+  /// 64th n and for `rows` itself.
+  int rows = 32;
   /// Measures forwards of each draft model over 1, 2, 4, ... up to this many rows. Trees need many rows.
   int draft_rows = 2;
   int context = 0;   ///< committed positions before the measured rows; 0: the mean context of the run

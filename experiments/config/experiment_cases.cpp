@@ -26,7 +26,8 @@ constexpr int kMostDevices = 64;
 const std::vector<std::string> kCaseKeys = {"strategy", "draft", "drafts", "verify", "devices"};
 
 /// Options that do not change the law of autoregressive text: the acceptance rule and its parameters. Two
-/// cases that differ in these alone share a reference.
+/// cases that differ in these alone share a reference, except at a temperature above 0 if only one of them
+/// has the loss class L2.
 const std::set<std::string> kNotOfTheText = {
     "rule",           "lenience", "b", "beta", "gap", "epsilon", "delta", "theta", "threshold_top_k",
     "token_distance", "min_block"};
@@ -349,8 +350,8 @@ void Expander::insert(CaseSpec spec) {
   experiment_.cases.push_back(std::move(spec));
 }
 
-/// The options of the reference whose text is compared with that of a case. They are the options of the case,
-/// except that the rule is "auto" with its default parameters. Only the number of noise streams stays,
+/// The options of the case's reference. They are the options of the case, except that the rule is "auto" with
+/// its default parameters. Of the parameters of the case's rule, only the number of noise streams is kept,
 /// because the coupled text depends on it. The temperature is 0 if the case's loss class is L2, because the
 /// text of such a case is the greedy text.
 GenerationOptions reference_generation(const CaseSpec& spec) {
@@ -400,7 +401,7 @@ void Expander::add_references() {
     added_ids.insert(reference.id);
     added.push_back(std::move(reference));
   }
-  // References come first, because the texts of the other cases are compared with those of the references.
+  // References come first, because the texts of the other cases are compared with the references' texts.
   for (CaseSpec& reference : added) insert(std::move(reference));
   std::stable_partition(experiment_.cases.begin(), experiment_.cases.end(), is_reference);
   for (CaseSpec& spec : experiment_.cases) {

@@ -18,8 +18,8 @@ void expand_cases(Experiment& experiment, const nlohmann::json& cases, const nlo
 /// Names of the options of all strategies, sorted.
 std::vector<std::string> strategy_option_names();
 
-/// Names of the options that a case of any strategy may set: generation options, "strategy", "draft",
-/// "drafts", "verify", "devices".
+/// The keys that a case of any strategy may have: the names of the generation options, "strategy", "draft",
+/// "drafts", "verify" and "devices".
 std::vector<std::string> common_case_keys();
 
 }  // namespace speclab

@@ -21,8 +21,8 @@ class Settings {
   explicit Settings(std::vector<std::string> texts) : texts_(std::move(texts)) {}
 
   /// Changes the config, text by text in order. `top` holds the keys that a config may have. Throws Error for
-  /// a missing name, an unknown name (suggests the nearest one), a path into a scalar or past the end of an
-  /// array, and a value that begins like JSON but is malformed.
+  /// a missing name, an unknown name (suggests the nearest one), an option of strategies that no case uses, a
+  /// path into a scalar or past the end of an array, and a value that begins like JSON but is malformed.
   void apply(nlohmann::json& config, const std::vector<std::string>& top);
 
   /// Calls `work`. If that throws an Error about a value that was set here, adds --set NAME=VALUE to the

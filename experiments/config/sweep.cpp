@@ -53,7 +53,7 @@ void resolve_ties(json& object, const std::string& where) {
   }
 }
 
-/// Throws Error for an empty axis, and for too many points before any point is made.
+/// Throws Error for an empty axis and for more than kMostCases points. Runs before the points are made.
 void require_few_points(const json& axes, const std::string& where) {
   std::size_t points = 1;
   for (const auto& [key, values] : axes.items()) {

@@ -19,8 +19,8 @@ struct SweepPoint {
   std::vector<std::string> axes;
 };
 
-/// Expands a flat object. An array where a scalar is expected is an axis; the result is the cartesian product
-/// of all axes in alphabetical order of the keys, the last key varies fastest. `is_list(key)` is true if a
+/// Expands a flat object. An array where a scalar is expected is an axis. The result is the cartesian product
+/// of all axes, in alphabetical order of the keys; the last key varies fastest. `is_list(key)` is true if a
 /// single value of this key is an array; an axis of the key is then an array of arrays. A text "=KEY" ties
 /// the key to another key of the same object: it then has the value of KEY at every point. `where` locates
 /// the object for messages ("a.json: /cases/0"). Throws Error for an empty axis, a tie to a missing or tied

@@ -82,7 +82,7 @@ void require_finished(const std::vector<ShardFolder>& folders, const ShardPlan& 
         fmt::format("shard {}/{} in {}: {}", one.shard, plan.shards(), one.folder->path.string(), one.text));
 }
 
-/// The fields of `environment` that `base` lacks or has with another value.
+/// The fields of `environment`, except "shard", that `base` lacks or has with another value.
 json other_fields(const json& environment, const json& base) {
   json out = json::object();
   for (const auto& [name, value] : environment.items()) {

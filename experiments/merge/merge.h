@@ -22,15 +22,17 @@ struct MergeOptions {
 /// several machines. The constructor reads and checks them, and write() joins them into a new run folder. The
 /// folders of the shards are only read.
 ///
-/// Except for times and calibration measurements, the merged record equals that of a run in one piece:
+/// The merged record equals the record of a run in one piece, except for times, calibration measurements and
+/// environment.json:
 ///   config.json        byte for byte
 ///   cases/*.jsonl      the lines of the shards byte for byte, in the order of the whole run
 ///   teacher.jsonl      in the order of prompts and seeds
-///   bounds.jsonl       in the order of the lines in cases/
+///   bounds.jsonl       in the order of the lines of repeat 0; bounds without such a line come last
 ///   calibration.jsonl  the rounds of the first shard, then those of the second, and so on
-///   environment.json   that of the first shard, with "shards": for each shard its number, its folder and the
-///                      fields that differ. With MergeOptions::other_machine, "other_machines" says which
-///                      fields of the CPU differ; the summary then calls the times doubtful
+///   environment.json   the fields of the first shard, and "shards": the number of each shard, its folder and
+///                      the fields in which it differs from the first. With MergeOptions::other_machine,
+///                      "other_machines" says which fields of the CPU differ; the summary then calls the
+///                      times doubtful
 ///   summary.json       computed from the merged record
 /// A merged record that lacks something (MergeOptions::partial) keeps "shard" in environment.json, so that it
 /// can be merged again.

@@ -22,8 +22,8 @@ using nlohmann::json;
 
 constexpr const char* kCalibration = "calibration.jsonl";
 
-/// Calls visit(text, where) for each finished line of a file, without empty lines. Returns the number of
-/// bytes after the last newline: a line that was not written completely. 0 if there is no such file.
+/// Calls visit(text, where) for each line of a file, except empty lines and a last line without a newline.
+/// Returns the number of bytes of such a last line, which was not written completely, or 0.
 std::size_t visit_lines(const fs::path& path,
                         const std::function<void(std::string_view, const std::string&)>& visit) {
   if (!path_exists(path)) return 0;
@@ -55,8 +55,8 @@ void visit_noting(ShardFolder& folder, const fs::path& path,
                .advice = "Delete one of the two."});
 }
 
-/// Two numbers i and n, as calibration rounds and environment.json hold them. Throws Error unless 1 <= i <=
-/// n.
+/// Two numbers i and n, as calibration rounds and environment.json hold them. Throws Error unless
+/// 1 <= i <= n <= kMostLines.
 std::pair<int, int> shard_pair(const json& value, const std::string& where) {
   if (value.is_array() && value.size() == 2 && value[0].is_number_integer() && value[1].is_number_integer()) {
     const auto i = value[0].get<std::int64_t>(), n = value[1].get<std::int64_t>();

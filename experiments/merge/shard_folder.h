@@ -39,7 +39,7 @@ struct ShardFolder {
   std::filesystem::path path;
   nlohmann::json config, environment;
   int shards = 1;       ///< the n of --shard i/n
-  std::set<int> holds;  ///< shards with a line or a round in this folder, and the one that began it
+  std::set<int> holds;  ///< shards with a line or a round here, and the shard in environment.json
   std::map<std::string, std::vector<ShardLine>> lines;  ///< by case, in the order of the file
   std::map<std::pair<int, int>, std::string> rounds;    ///< calibration rounds by (shard, round)
   std::vector<ShardText> teacher, bounds;               ///< in the order of the files
@@ -54,8 +54,9 @@ ShardFolder open_shard_folder(const std::filesystem::path& path);
 
 /// Reads the lines of an opened folder. A last line without a newline is dropped, with a note. Throws Error
 /// for a damaged line (line_from_json), for a line that occurs twice, for a line that no shard of the run
-/// has, and for a file in cases/ that belongs to no case. Of several lines of bounds.jsonl with the same text
-/// the first counts, because a run that was killed leaves two.
+/// has, and for a file in cases/ that belongs to no case. Two kinds of lines may occur twice: a failed
+/// estimate (each attempt adds a line), and the bounds of one case, prompt and seed (a run that was killed
+/// leaves two lines; the first is kept).
 void read_shard_lines(ShardFolder& folder, const ShardPlan& plan);
 
 }  // namespace speclab

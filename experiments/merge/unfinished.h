@@ -16,9 +16,10 @@ struct UnfinishedShard {
 };
 
 /// The shards in these folders that are not finished, in the order of the folders. A finished shard has all
-/// lines, calibration rounds and estimates (teacher.jsonl). An estimate is missing if other texts have an
-/// estimate of the same kind and case, and the text itself and that of its reference are finished. The config
-/// alone does not say which estimates a run makes. A failed line or estimate is not missing.
+/// lines, calibration rounds and estimates (teacher.jsonl). A failed line or estimate is not missing. The
+/// config alone does not say which estimates a run makes. So an estimate of a text is missing if another text
+/// has one of the same kind and case, and if neither the text nor its reference's text failed in repeat 0.
+/// With "teacher_forced", all estimates are missing if there is no teacher.jsonl.
 std::vector<UnfinishedShard> unfinished_shards(std::span<const ShardFolder> folders, const ShardPlan& plan);
 
 }  // namespace speclab

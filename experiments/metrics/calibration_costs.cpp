@@ -33,8 +33,9 @@ constexpr int kMostCount = 1'000'000;  ///< largest number of rows or tokens of 
                .advice = "The record is damaged; delete this file and resume the run with --resume."});
 }
 
-/// Adds the times of a round, divided by how slow the machine was in it. Without the division, sizes and
-/// cases that few rounds measured would get the speed that the machine had in just those seconds.
+/// Adds the times of a round, each divided by `slow`, which says how slow the machine was in this round.
+/// Without the division, sizes and cases that few rounds measured would get the speed that the machine had in
+/// just those seconds.
 void add(Times& times, const json& round, double slow) {
   for (const auto& [n, ns] : round.items()) {
     int rows = 0;
@@ -114,7 +115,8 @@ json forward_costs(const std::vector<const json*>& rounds, const std::vector<dou
 }
 
 /// The costs of cases that draft ahead: {case: {"t_n_ns", "draft_ns", "draft_draw_ns", "draft_alone_ns"}}.
-/// Empty without any. A case has no draft_draw_ns if a round has none, as in records of earlier versions.
+/// Empty if no round has such costs. A case has no draft_draw_ns if a round has none, as in records of
+/// earlier versions.
 json overlap_costs(const std::vector<const json*>& rounds, const std::vector<double>& factors) {
   struct Samples {
     Times target;
@@ -229,7 +231,7 @@ json costs_beside_drafting(const json& table, const std::string& case_id, const 
   paid["t_n"] = json::object();
   for (const auto& [n, ns] : ahead.at("t_n_ns").items()) paid["t_n"][n] = ns.get<double>() / one;
   if (paid["drafts"].contains(draft)) {
-    // The times of other cases are those of the forward alone, so the draw of the token is taken off.
+    // The draft times of other cases do not contain the draw of the token, so it is taken off here.
     const double forward = ahead.at("draft_ns").get<double>() - ahead.value("draft_draw_ns", 0.0);
     paid["drafts"][draft] = {{"n_ns", {{"1", forward}}}, {"c", forward / one}};
   }

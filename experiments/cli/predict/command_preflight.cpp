@@ -77,8 +77,8 @@ int positive(const po::variables_map& values, const char* name, int most) {
                .advice = ""});
 }
 
-/// The settings to check: first the verdict's, then the best strategy's if it is a different one. Writes the
-/// tree of a setting into the folder.
+/// The settings to check: the recommended one, which uses the draft, and the fastest of all strategies if it
+/// is another one. Writes the tree of each setting that has one into `folder`.
 std::vector<json> settings_to_check(const PreflightPlan& plan, const json& verdict, const fs::path& folder) {
   std::vector<json> out;
   const json& strategies = verdict["strategies"];
@@ -189,8 +189,8 @@ const Command kPreflightCommand = {
     "Says whether a draft is worth it for a target on this machine: alpha by category and by place in the "
     "draft, c, t(n) with its floor and its change points, the predicted speedup of chains and trees of the "
     "draft and of prompt copies, the best of these strategies, the alpha below which no length gains, and a "
-    "short real run on other prompts as a check. All decoding is greedy. Exit code 1: lines failed, or the "
-    "check contradicts the verdict.",
+    "short real run on other prompts as a check. All decoding is greedy. Exit code 1: lines failed "
+    "or differ from their reference, or the check contradicts the verdict.",
     "speclab preflight models/SmolLM2-135M-Instruct.Q4_1.gguf models/draft/smollm2-135m-instruct",
     run_preflight};
 

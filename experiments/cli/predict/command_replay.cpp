@@ -152,7 +152,8 @@ int replay_of_trees(const po::variables_map& values, const RunData& run) {
   return kOk;
 }
 
-/// The machine of the run and the devices of --device, with the costs of every traced case.
+/// The machine of the run and the devices of --device. Each has the costs of every traced case; the costs are
+/// absent for a case that cannot be priced there.
 std::vector<SearchDevice> search_devices(const po::variables_map& values, const RunData& run,
                                          const std::vector<Trace>& traces) {
   std::vector<SearchDevice> devices(1, {.name = "machine of the run", .costs = {}});
@@ -193,7 +194,7 @@ int in_range(const po::variables_map& values, const char* name, int least, int m
                .advice = ""});
 }
 
-/// Searches configurations, prints the fastest and writes all as CSV.
+/// Searches configurations and prints the fastest. With --csv, also writes all of them to a file.
 int search_settings(const po::variables_map& values, const RunData& run) {
   constexpr std::size_t kPrinted = 10;
   const std::vector<Trace> traces = read_traces(run);
@@ -271,13 +272,13 @@ int replay_run(const Command& command, const std::vector<std::string>& arguments
       "costs", po::value<std::string>(),
       "with --check: folder of the run whose calibration prices the steps; default: the run of --check. "
       "Cases "
-      "that this run lacks count as not calibrated")(
+      "that the run of --costs lacks count as not calibrated")(
       "laws", po::value<std::string>(),
       "with --check: folder of a run with settings of lookahead or Jacobi decoding, or with token recycling; "
       "laws that are fitted to it predict such cases")(
       "limit", po::value<double>(),
-      "with --check: exit code 1 if a replayed tau differs, if a replayed speedup is off by more than this "
-      "fraction, or if the median error of the prompts' times is above --prompt-limit")(
+      "with --check: exit code 1 if an exactly replayed tau differs, if a replayed speedup is off by more "
+      "than this fraction, or if the median error of the prompts' times is above --prompt-limit")(
       "prompt-limit", po::value<double>(), "with --limit: default the value of --limit")("json",
                                                                                          "print JSON");
   const auto values = parse_arguments(command, arguments, options, {"RUN"});
@@ -335,13 +336,12 @@ const Command kReplayCommand = {
     "RUN [options], or: speclab replay RUN --search | --tree FILE | --mix CASE+CASE | --fitted | --check RUN",
     "Replays a trace, which is a run that drafts at every position of its texts (speclab trace). Predicts "
     "tau "
-    "and speedup for shorter drafts, schedules and trees, the speedup of choices that only hindsight allows, "
+    "and speedup for schedules, trees and shorter drafts, the speedup of choices that only hindsight allows, "
     "and how much slower each schedule is than these. Constant lengths are priced with the times of the "
     "traced case, which may include the computation of confidences or entropies; the ratio to the best "
     "constant length then favours schedules. No model runs. Every prediction is marked: exact, an "
     "expectation "
-    "over sampled texts, or fitted. Exit code 1 with --limit: the run of --check "
-    "differs.",
+    "over sampled texts, or fitted. Exit code 1: the run of --check differs by more than --limit allows.",
     "speclab replay results/runs/trace-20260101-120000 --gamma 1,2,4,8 --confidence .4,.6", run_replay};
 
 }  // namespace speclab

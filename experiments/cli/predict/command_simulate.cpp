@@ -109,7 +109,8 @@ void note_holes(const po::variables_map& values, const RunData& run, int batch) 
   }
 }
 
-/// The table of cases for each device. `devices` are those of --device, in the same order.
+/// Prints a table of cases for each device. `devices`: the opened devices of --device, in the same order.
+/// Returns kCheckFailed if a simulated speedup is off by more than --limit.
 int reprice(const po::variables_map& values, const RunData& run,
             const std::vector<SimulatedDevice>& devices) {
   const std::vector<int> batches = parse_batches(values["batch"].as<std::string>());
@@ -201,7 +202,7 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
   if (!given("device") && !own) {
     throw Error({.what = "speclab simulate",
                  .got = "no --device",
-                 .expected = "a device to simulate, or --export",
+                 .expected = "a device to simulate, or --export, --sweep ridge or --sweep rows",
                  .advice = "configs/devices lists devices: for example --device h100."});
   }
   if (axis || wish || given("wng")) {
@@ -226,7 +227,7 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
   require_lines(run, folder);
   if (given("category")) {
     run = run_of_category(run, (*values)["category"].as<std::string>());
-    for (SimulatedDevice& device : devices) device.measured.clear();  // those are of all prompts
+    for (SimulatedDevice& device : devices) device.measured.clear();  // the speedups of all prompts
   }
   if (axis) {
     if (*axis == SweepAxis::batch) note_holes(*values, run, kMostSequences);
@@ -254,8 +255,8 @@ const Command kSimulateCommand = {
     "--wng | --export",
     "Simulates what a run would have cost on another device, from the acceptance of the run and the times of "
     "the device. Shows time, speedup, best gamma and break-even acceptance, and, where the device is another "
-    "run, the speedups that were measured there. Other forms show where speculation stops paying, overlapped "
-    "drafting, and lookahead decoding on the device.",
+    "run, the speedups that were measured there. Other forms show overlapped drafting or lookahead "
+    "decoding on the device, or where speculation stops paying off.",
     "speclab simulate results/runs/quickstart-20260101-120000 --device h100 --device a100", run_simulate};
 
 }  // namespace speclab

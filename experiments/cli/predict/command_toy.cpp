@@ -62,7 +62,7 @@ json markov_of(const po::variables_map& values,
   return out;
 }
 
-/// tau of an endless text; null where the chain is too large for the rule.
+/// tau of an endless text; null for the rule `block` if the Markov chain is too large for it.
 json toy_tau(const toy::MarkovRows& p, const toy::MarkovRows& q, int gamma, std::string_view rule) {
   const theory::ToyRule which = theory::toy_rule(rule).value();
   const double paths = p.contexts() * std::pow(p.vocab, gamma);
@@ -72,7 +72,7 @@ json toy_tau(const toy::MarkovRows& p, const toy::MarkovRows& q, int gamma, std:
   return theory::ToyChain(p, q, gamma, which).long_run().tau();
 }
 
-/// The exact expectations of a pair.
+/// The exact expectations of a target and a draft.
 json toy_numbers(const toy::MarkovSpec& target, const toy::MarkovSpec& draft, double temperature,
                  const std::vector<int>& gammas) {
   const SamplingParams sampling{.temperature = temperature, .top_k = 0, .top_p = 1};
@@ -146,13 +146,13 @@ int run_toy(const Command& command, const std::vector<std::string>& arguments) {
       "seed", number(), "seed of the target's table; default 1")(
       "sharpness", number(), "logits are drawn from [-sharpness, sharpness]; default 2")(
       "noise", number(), "draft: share of another table that is mixed into the target's; default 0")(
-      "noise-seed", number(), "draft: seed of that table; default seed + 1")(
-      "memory", number(), "draft: number of last symbols that it looks at; default the order")(
+      "noise-seed", number(), "draft: seed of the table that is mixed in; default seed + 1")(
+      "memory", number(), "draft: number of last symbols that the draft looks at; default the order")(
       "temperature", po::value(&temperature)->default_value(1), "above 0; of target and draft")(
       "gamma", po::value(&gammas)->default_value("1,2,3,4"), "draft lengths")(
       "out", po::value(&folder), "folder for the target as a model; the draft goes to FOLDER-draft")(
       "texts", po::value(&texts)->default_value(0),
-      "number of texts of the target (temperature 1) to write to texts.jsonl in that folder")(
+      "number of texts of the target (temperature 1) to write to texts.jsonl in the folder of --out")(
       "tokens", po::value(&tokens)->default_value(200), "tokens of each text")("json", "print JSON");
   const auto values = parse_arguments(command, arguments, options, {});
   if (!values) return kOk;

@@ -93,9 +93,9 @@ int run_trace(const Command& command, const std::vector<std::string>& arguments)
       "width", po::value<int>()->default_value(8),
       "children of the pending token in a trace of trees, and most children of a node in a replayed tree")(
       "evidence", po::value<std::string>()->default_value("confidence"),
-      "what drafts record for schedules at temperature 0, though it costs time in each step: confidence, "
-      "entropy (both), top (also the ten largest probabilities of each row, for controllers), or none")(
-      "set", po::value<std::vector<std::string>>()->composing(), setting_help().c_str())(
+      "what drafts record for schedules at temperature 0: confidence; entropy (with confidence); top (both, "
+      "and the ten largest probabilities of each row, for controllers); or none. Recording takes time in "
+      "each step")("set", po::value<std::vector<std::string>>()->composing(), setting_help().c_str())(
       "filter", po::value<std::string>(),
       "trace only the cases of the config whose id matches this regular expression (RE2)")(
       "out", po::value(&out), "folder of the run; default results/runs/NAME-TIME")(

@@ -26,8 +26,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMeasured = 3;                      // settings that are measured
-constexpr int kTreesOfTrace = 8, kLookaheadSettings = 8;  // only the fastest settings, with intervals
+constexpr std::size_t kMeasured = 3;                      // number of settings that are measured
+constexpr int kTreesOfTrace = 8, kLookaheadSettings = 8;  // numbers of fastest settings to keep
 
 std::string words_of_setting(const ReplayedSetting& setting) {
   if (!setting.drafts_tree())
@@ -38,8 +38,8 @@ std::string words_of_setting(const ReplayedSetting& setting) {
                      depth, depth == 1 ? "level" : "levels");
 }
 
-/// The settings that the replay of the trace predicts. A setting of a tree has the member "tree", the
-/// contents of its file, and its entry names no file yet.
+/// The settings that the replay of the trace predicts. If a setting drafts trees, its "tree" holds the
+/// contents of a tree file, and its "entry" is {} until chosen_settings() has written that file.
 std::vector<json> settings_of_trace(const SearchPlan& plan, const RunData& run, const ConfigWish& wish) {
   std::vector<json> out;
   const TreeLimits limits{.nodes = wish.nodes, .depth = wish.depth, .best = kTreesOfTrace};
@@ -82,7 +82,7 @@ std::vector<json> settings_of_lookahead(const RunData& grid, const ConfigWish& w
   return out;
 }
 
-/// The chosen settings. Writes the files of their trees into the folder.
+/// The settings to measure. Writes their tree files into the folder.
 std::vector<json> chosen_settings(const SearchPlan& plan, const std::vector<json>& settings,
                                   const fs::path& folder) {
   std::vector<json> out;

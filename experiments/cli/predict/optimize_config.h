@@ -20,10 +20,10 @@ struct OptimizeConfigWords {
   bool resume = false, as_json = false, quiet = false;
 };
 
-/// Searches the settings of a config, measures the three best and autoregressive decoding, prints the result
-/// and writes it to FOLDER/optimize.json and the config of the best setting to `out`. Returns the exit code
-/// of the command: 1 if no setting is faster than autoregressive decoding (then no config is written), or if
-/// lines failed or differ from their reference.
+/// Searches the settings of a config and measures the three best and autoregressive decoding. Prints the
+/// result, writes it to FOLDER/optimize.json, and writes the config of the best setting to `out`. Returns the
+/// exit code of the command: kInterrupted, or 1 if no setting is faster than autoregressive decoding (then no
+/// config is written), or 1 if lines failed or differ from their reference.
 int optimize_config(const OptimizeConfigWords& words);
 
 }  // namespace speclab

@@ -28,7 +28,7 @@ RunData other_run(const po::variables_map& values, const char* option, const Run
   require_lines(loaded, folder);
   MatchedRun matched = with_models_of(loaded, trace.environment, values["RUN"].as<std::string>());
   for (const std::string& note : matched.notes) print_status("{}\n", note);
-  // A draft model that is another one in that run has other times, which must not be used.
+  // If a draft model of that run is not the trace's, its times must not be used.
   for (const auto& data : loaded.cases) {
     if (std::ranges::find(matched.run.cases, data) != matched.run.cases.end()) continue;
     if (!matched.run.calibration.is_object()) break;

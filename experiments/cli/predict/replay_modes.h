@@ -17,11 +17,12 @@ void print_json_or(const boost::program_options::variables_map& values, const nl
                    std::string (*text)(const nlohmann::json&));
 
 /// --check: compares the replay of the trace `run` with another run. Uses the costs of --costs and laws that
-/// are fitted to the run of --laws. Returns kCheckFailed if --limit or --prompt-limit is exceeded, or if an
-/// exact tau differs although there is a limit.
+/// are fitted to the run of --laws. With --limit, returns kCheckFailed if a speedup exceeds --limit, if the
+/// median error of the prompts' times exceeds --prompt-limit, or if an exactly replayed tau differs.
 int check_against_run(const boost::program_options::variables_map& values, const RunData& run);
 
-/// --fitted: predicts the settings of --wng, --block and --recycled by laws that are fitted to `run`.
+/// --fitted: predicts the fitted cases of `run` and the settings of --wng, --block and --recycled, by laws
+/// that are fitted to `run`.
 int replay_of_laws(const boost::program_options::variables_map& values, const RunData& run);
 
 }  // namespace speclab

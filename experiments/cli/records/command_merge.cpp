@@ -34,8 +34,8 @@ struct WantedOutput {
   std::optional<int> width;  ///< of tables; no value: whole tables
 };
 
-/// Writes a merged run into `out`, prints the notes on stderr and the table on stdout, or adds the summary to
-/// `summaries` for --json. `target` is "" for a run of one target.
+/// Writes a merged run into `out` and prints its notes on stderr. Prints the table on stdout; with --json,
+/// adds the summary to `summaries` instead. `target` is "" for a run of one target.
 int write_merged(const MergedShards& shards, const fs::path& out, const std::string& target,
                  const WantedOutput& wanted, json& summaries) {
   for (const std::string& note : shards.notes()) print_status("{}\n", note);
@@ -166,8 +166,8 @@ const Command kMergeCommand = {
     "Joins the shards of a run (speclab run --shard i/n), each measured into a folder of its own, into one "
     "run. "
     "Refuses shards of different configs, binaries, models or machines, and shards that are missing, not "
-    "finished or there twice. Changes nothing in the folders of the shards. Exit code 1: the run has failed "
-    "lines, or lines that differ from their reference.",
+    "finished or there twice. Changes nothing in the folders of the shards. Exit code 1: lines or estimates "
+    "failed, lines differ from their reference, or a verifier is wrong.",
     "speclab merge results/runs/shard-1 results/runs/shard-2 --out results/runs/merged", run_merge};
 
 }  // namespace speclab
