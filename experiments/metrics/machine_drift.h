@@ -45,7 +45,7 @@ class MachineDrift {
   /// when the source is `rounds` and either the rounds tell nothing or the line does not say how many rounds
   /// came before it.
   std::optional<double> during(const LineRecord& line, const theory::RowTimes& target) const;
-  /// The share w of memory; absent when the rounds have no probes.
+  /// The share w of memory; absent unless every round has probes.
   std::optional<double> memory_share() const;
 
  private:

@@ -45,9 +45,9 @@ json reason(const char* kind, const json& case_id, double value, double limit, s
   return {{"kind", kind}, {"case", case_id}, {"value", value}, {"limit", limit}, {"text", std::move(text)}};
 }
 
-/// Returns the reason with the case whose cpu_share is lowest compared with share_of_threads(). Null when no
-/// case is too low. Only the CPU backend is judged, because with another one the processor waits for the
-/// device. A case whose tokens another program proposed is not judged: its processor waits for that program.
+/// Judges cpu_share / share_of_threads() of each case. Returns the reason with the lowest ratio; null when no
+/// ratio is below kLeastShare. Only the CPU backend is judged, because with another one the processor waits
+/// for the device. A case with tokens from another program is not judged: it waits for that program.
 json low_share(const json& cases, const json& environment) {
   const double threads = environment.value("threads", 0.0);
   const std::string backend = environment.value("backend", "cpu");
@@ -73,9 +73,9 @@ json low_share(const json& cases, const json& environment) {
   return found;
 }
 
-/// Returns the reason with the case whose speedup is farthest above its tau. Null when no speedup is above
-/// its tau. A step contains at least one target forward, so it takes no less time than an autoregressive
-/// step, and no speedup can exceed tau. The lower end of the interval is judged, because the speedup itself
+/// Judges speedup / tau of each case. Returns the reason with the largest ratio; null when none is above 1. A
+/// step contains at least one target forward, so it takes no less time than an autoregressive step, and no
+/// speedup can exceed tau. The lower end of the speedup's interval is judged, because the speedup itself
 /// may exceed tau by chance.
 json impossible_speedup(const json& cases) {
   json found;

@@ -14,17 +14,17 @@ namespace speclab {
 /// `cases` is "cases" of summary.json. `drift` is MachineDrift::across_run(), absent when it is not known.
 /// The result is "machine" of summary.json:
 ///   {"busy": bool, "drift": x | null, "reasons": [{"kind", "case", "value", "limit", "text"}], "text": str}
-/// Its "text" joins all reasons and is empty for a quiet machine. Shards from several kinds of CPU that were
-/// merged are a reason, too ("other_machines" of `environment`): the kind of the reason is "machines", its
-/// value the number of fields that differ.
+/// Its "text" joins all reasons and is empty for a quiet machine. Merged shards that were measured on several
+/// kinds of CPU are a reason, too ("other_machines" of `environment`). The kind of this reason is "machines",
+/// and its value is the number of differences in that list.
 nlohmann::json judge_machine(const nlohmann::json& cases, const nlohmann::json& environment,
                              std::optional<double> drift);
 
-/// MachineDrift::across_run() of a run; absent without a calibration.
+/// MachineDrift::across_run() of a run; absent without a calibration or when across_run() is absent.
 std::optional<double> drift_of(const RunData& run);
 
-/// Returns the judgement in a summary. A summary of an older version has no judgement; it is then made from
-/// the cases.
+/// Returns the judgement in a summary. For a summary of an older version, which has no judgement, calls
+/// judge_machine() with the cases of the summary.
 nlohmann::json machine_of(const nlohmann::json& summary, const nlohmann::json& environment,
                           std::optional<double> drift = {});
 

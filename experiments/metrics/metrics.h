@@ -37,7 +37,7 @@ struct Metric {
   MetricValue (*compute)(const CaseData&);
 };
 
-/// The table of all metrics: first those of the text, then of time, acceptance, bounds and work.
+/// The table of all metrics: first the metrics of the text, then of time, acceptance, bounds and work.
 std::span<const Metric> metrics();
 /// Computes the named metrics of a case, or all of them. The result is a flat map. It has X for each metric,
 /// and X_ci95 if an interval was computed.

@@ -189,16 +189,17 @@ MetricValue iid_p_value(const CaseData& data) {
   return {test ? json(test->p_value) : json(nullptr), nullptr};
 }
 
-/// True if a draft model or the target itself drafts. Without a model the confidence of a token is its share
-/// of the copies that were found.
+/// True if a draft model or the target itself drafts. Otherwise the confidence of a token is no probability,
+/// but the share of the copies found that contain the token.
 bool drafts_by_model(const CaseData& data) {
   const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
   return !data.config["draft"].is_null() || (strategy && strategy->drafts_with_target);
 }
 
-/// A forecast of the acceptance of each tested token and whether the token was accepted, by prompt.
-/// `forecast`: the draft's confidence, or the acceptance that a controller predicted. Empty if drafts branch,
-/// because the second child of a node is tested only if the first one was rejected.
+/// [prompts]: a forecast of the acceptance of each tested token, and whether the token was accepted.
+/// `forecast`: the draft's confidence, or the acceptance that a controller predicted. Without forecasts if
+/// the rule judges whole paths, no model drafts, or drafts branch (then later children are tested only after
+/// a rejection).
 std::vector<std::vector<theory::Forecast>> forecasts(const CaseData& data, float DraftedToken::* forecast) {
   std::vector<std::vector<theory::Forecast>> out(data.prompts.size());
   if (judges_whole_paths(data) || data.branches || !drafts_by_model(data)) return out;
@@ -275,8 +276,8 @@ const std::array kAcceptanceMetrics = {
            "mean expected acceptance of the case's rule at tested positions (sum min(p,q), p(x), ...)",
            estimator::kMeanOverTests, kHigh, false, alpha_min},
     Metric{"alpha_teacher_forced", "",
-           "mean over the positions of the autoregressive text of the probability that the case's rule "
-           "accepts one token of the draft model",
+           "probability that the case's rule accepts one token of the draft model, mean over the positions "
+           "of the autoregressive text",
            estimator::kMeanOverTokens, kHigh, false, alpha_teacher_forced},
     Metric{"alpha_agreement_p", "", "p-value of the test that alpha and alpha_min estimate the same number",
            estimator::kZTest, kNone, false, agreement},
@@ -290,7 +291,7 @@ const std::array kAcceptanceMetrics = {
     Metric{"confidence_ece", "",
            "expected calibration error of the draft's probability of its token as a forecast of acceptance: "
            "mean distance to the share accepted, over ten bins of equal numbers of tested tokens; null if "
-           "drafts branch or no model drafts",
+           "drafts branch or no model drafts, and for rules over whole paths",
            estimator::kBins, kLow, false, forecast_ece<&DraftedToken::confidence>},
     Metric{"confidence_brier", "",
            "Brier score of the forecasts of confidence_ece: mean of (probability - 1 if accepted, else 0)^2",
@@ -298,15 +299,16 @@ const std::array kAcceptanceMetrics = {
     Metric{"confidence_bins", "", "[i]: mean of the draft's probabilities in bin i of confidence_ece",
            estimator::kBins, kNone, false, forecast_bins<&DraftedToken::confidence>},
     Metric{"accepted_by_confidence", "",
-           "[i]: share of the tokens of bin i that was accepted; Wilson intervals", estimator::kProportions,
-           kNone, false, accepted_by_forecast<&DraftedToken::confidence>},
+           "[i]: share of the tokens of bin i of confidence_ece that was accepted; Wilson intervals",
+           estimator::kProportions, kNone, false, accepted_by_forecast<&DraftedToken::confidence>},
     Metric{
         "predicted_ece", "",
         "expected calibration error of the acceptance that the controller of a schedule predicted, over ten "
-        "bins of equal numbers of tested tokens; null without a controller",
+        "bins of equal numbers of tested tokens; null without a controller, if drafts branch, and for rules "
+        "over whole paths",
         estimator::kBins, kLow, false, forecast_ece<&DraftedToken::predicted>},
-    Metric{"predicted_brier", "", "Brier score of these predictions", estimator::kMeanOverTests, kLow, false,
-           forecast_brier<&DraftedToken::predicted>},
+    Metric{"predicted_brier", "", "Brier score of the predictions of predicted_ece",
+           estimator::kMeanOverTests, kLow, false, forecast_brier<&DraftedToken::predicted>},
     Metric{"predicted_bins", "", "[i]: mean of the predictions in bin i of predicted_ece", estimator::kBins,
            kNone, false, forecast_bins<&DraftedToken::predicted>},
     Metric{"accepted_by_predicted", "",
@@ -314,10 +316,10 @@ const std::array kAcceptanceMetrics = {
            estimator::kProportions, kNone, false, accepted_by_forecast<&DraftedToken::predicted>},
     Metric{"drafted_per_step", "tokens/step", "mean number of drafted tokens per step",
            estimator::kRatioOfCounts, kNone, false, drafted_per_step},
-    Metric{
-        "misplaced_ngrams", "",
-        "Jacobi decoding: share of wrong token triples in a guessed block that occur elsewhere in the text",
-        estimator::kRatioOfSums, kNone, false, misplaced_ngrams},
+    Metric{"misplaced_ngrams", "",
+           "Jacobi decoding: of the guessed token triples that are all wrong, the share that occurs "
+           "elsewhere in the text",
+           estimator::kRatioOfSums, kNone, false, misplaced_ngrams},
     Metric{"source_share", "", "source -> share of the steps in which it drafted", estimator::kRatioOfCounts,
            kNone, false, source_share},
     Metric{"hit_rate", "", "source -> share of its drafts with an accepted token", estimator::kRatioOfCounts,

@@ -1,5 +1,5 @@
 // Metrics of bounds: what the best verifier could have kept of the drafts of a run, and what two kinds of
-// verifiers keep of the same drafts on average. They exist for configs with "bounds": true.
+// verifiers keep of the same drafts on average. The metrics exist for configs with "bounds": true.
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -105,7 +105,7 @@ MetricValue tau_path_rule(const CaseData& data) {
   });
 }
 
-/// The gain of the first `length` tokens of the step's draft.
+/// The path gain (docs/glossary.md) of the first `length` tokens of the step's draft.
 double gain(const RecordedStep& step, std::size_t length) {
   double sum = 0;
   for (std::size_t i = 0; i < std::min(length, step.bounds.by_path.size()); ++i)
@@ -177,8 +177,8 @@ const std::array kBoundMetrics = {
            estimator::kPairedSteps, kHigh, false, path_gain},
     Metric{
         "path_gain_drawn", "tokens/step",
-        "chains: tokens that \"block\" keeps - those that \"rejection\" keeps, of the same drafts with the "
-        "same coins; path_gain has the same expectation, over the coins and the draws of the drafts together",
+        "chains: tokens that \"block\" keeps minus tokens that \"rejection\" keeps, of the same drafts with "
+        "the same coins; path_gain has the same expectation, over the coins and the draws of the drafts",
         estimator::kPairedSteps, kHigh, false, path_gain_drawn},
     Metric{"path_gain_at", "tokens/step",
            "chains: [i]: path_gain if only the first i + 1 tokens of each draft are verified",

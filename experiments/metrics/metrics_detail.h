@@ -16,7 +16,7 @@ namespace speclab {
 inline constexpr Better kHigh = Better::higher, kLow = Better::lower, kNone = Better::neither;
 
 /// The names of the estimators of all metrics. The section "estimators" of results/SCHEMA.md says what each
-/// of them computes and lists its metrics; a test compares both.
+/// of them computes and lists its metrics; a test compares that section with these names.
 namespace estimator {
 inline constexpr std::string_view kCount = "count";
 inline constexpr std::string_view kRatioOfCounts = "ratio of counts";
@@ -70,9 +70,9 @@ std::vector<std::string> draft_names(const nlohmann::json& config);
 std::vector<Work> work_by_draft(const CaseData& data);
 double total_tokens(const CaseData& data);       ///< emitted tokens of repeat 0
 double rows_fed_per_step(const CaseData& data);  ///< target rows per step in repeat 0; 0 without steps
-/// The work of a step in units of rows with logits. This is the number of operations of a step divided by
-/// that of a step of the reference. It is less than rows_fed_per_step() when steps feed rows whose logits are
-/// not needed, such as rows of a lookahead window that only other rows attend to. It is equal to
+/// The work of a step in units of rows with logits: the operations of a target forward of the case divided by
+/// the operations per row of the reference. It is less than rows_fed_per_step() when steps feed rows whose
+/// logits are not needed, such as rows of a lookahead window that only other rows attend to. It is equal to
 /// rows_fed_per_step() without a reference or without counted work.
 double row_equivalents(const CaseData& data);
 
@@ -81,8 +81,8 @@ nlohmann::json interval_json(const std::optional<stats::Interval>& interval);
 /// [prompts].
 MetricValue ratio_of_sums(const CaseData& data, const std::vector<double>& numerator,
                           const std::vector<double>& denominator);
-/// The mean over those prompts of the case that `values` contains. `values` maps a prompt to a sum and to the
-/// number of its terms.
+/// The mean over all terms of all prompts of the case. `values` maps a prompt to the sum of its terms and to
+/// their number. A prompt that `values` lacks has no terms.
 MetricValue mean_of_prompts(const CaseData& data,
                             const std::map<std::string, std::pair<double, double>>& values);
 

@@ -143,8 +143,8 @@ MetricValue distance(const CaseData& data) {
   return ratio_of_sums(data, sum, count);
 }
 
-/// Compares the text with that of the reference token by token, up to the end of the shorter text. Applies
-/// only to sampling under which a lossless rule would give equal texts.
+/// Compares the text with the reference's text token by token, up to the end of the shorter text. Null for
+/// lossless cases, and for sampling under which a lossless rule would not give equal texts.
 MetricValue token_disagreement(const CaseData& data) {
   const json& options = data.options();
   const bool comparable = options.value("temperature", 0.0) == 0 || options.value("coins", "") == "gumbel";
@@ -163,7 +163,7 @@ MetricValue token_disagreement(const CaseData& data) {
 MetricValue target_nll(const CaseData& data) { return mean_of_prompts(data, data.nll); }
 
 const std::array kTextMetrics = {
-    Metric{"tokens", "tokens", "emitted tokens without the first one, which prefill gives; one repeat",
+    Metric{"tokens", "tokens", "emitted tokens without the first one of each turn, from prefill; one repeat",
            estimator::kCount, kNone, false, tokens},
     Metric{"steps", "steps", "steps (one target forward each), one repeat", estimator::kCount, kNone, false,
            steps},
@@ -175,7 +175,7 @@ const std::array kTextMetrics = {
            "share of the emitted tokens that end a 4-gram which also occurs earlier in prompt or text",
            estimator::kRatioOfSums, kNone, false, copied_4grams},
     Metric{"texts_equal", "",
-           "every text equals that of the reference, token for token; if not, times are compared per emitted "
+           "every text equals the reference's text, token for token; if not, times are compared per emitted "
            "token only",
            estimator::kComparison, kNone, false, texts_equal},
     Metric{

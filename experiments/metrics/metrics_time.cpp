@@ -1,4 +1,4 @@
-// Metrics of time: medians over repeats, intervals by a bootstrap over prompts.
+// Metrics of time: most are medians over repeats, some with intervals by a bootstrap over prompts.
 #include <array>
 #include <cmath>
 #include <initializer_list>
@@ -111,7 +111,7 @@ MetricValue time_of(const CaseData& data) {
       step_count);
 }
 
-/// The sum of a time over the steps of a line that drafted ahead, in ms.
+/// The sum of one time of AheadWork over those steps of the line that drafted ahead, in ms.
 template <std::int64_t AheadWork::* time>
 double ahead_ms(const LineRecord& line) {
   double ms = 0;
@@ -187,7 +187,7 @@ MetricValue peak_flops_share(const CaseData& data) {
                         [](const GenerationRecord& turn) { return turn.target.flops + turn.draft.flops; });
 }
 
-/// Null when any line has no energy, because its NaN spreads to the sum.
+/// Null when any line has no energy, because the NaN of that line spreads to the sum.
 MetricValue energy_per_token(const CaseData& data) {
   return median_ratio(
       data,

@@ -1,4 +1,4 @@
-// Metrics of work: calls, rows, operations and bytes per emitted token.
+// Metrics of work: calls, rows, operations and bytes, calibrated times of forwards, and drafts made ahead.
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -166,7 +166,7 @@ const std::array kWorkMetrics = {
            kLow, false, t_target},
     Metric{"t_draft", "ms", "time of a draft forward of one row, from calibration", estimator::kTrimmedMean,
            kLow, false, t_draft},
-    Metric{"t_n", "ratio", "n -> time of a target forward of n rows / of one, from calibration",
+    Metric{"t_n", "ratio", "n -> time of a target forward of n rows / of one row, from calibration",
            estimator::kTrimmedRatio, kLow, false, t_n},
     Metric{"target_calls", "1/token", "target forwards per emitted token", estimator::kRatioOfCounts, kLow,
            false, target_calls},
@@ -193,8 +193,8 @@ const std::array kWorkMetrics = {
            estimator::kRatioOfCounts, kLow, false, weight_bytes},
     Metric{"kv_bytes", "B/token", "KV cache read and written per emitted token", estimator::kRatioOfCounts,
            kNone, false, kv_bytes},
-    Metric{"ops_factor", "ratio", "operations per token / those of the reference", estimator::kRatioOfCounts,
-           kLow, false, ops_factor},
+    Metric{"ops_factor", "ratio", "operations per token / operations per token of the reference",
+           estimator::kRatioOfCounts, kLow, false, ops_factor},
 };
 
 }  // namespace

@@ -43,8 +43,8 @@ void require_recorded_options(const json& entry, const std::string& where) {
   require_theory_options(entry, where);
 }
 
-/// In predictions of a committed summary, an equation or assumption may be an index into the list "texts".
-/// This replaces each index by its text. Throws Error for an index outside the list.
+/// If a summary has a list "texts", "equation" and "assumptions" of its predictions are indices into the
+/// list. Replaces each index by its text and removes the list. Throws Error for anything but a valid index.
 void put_texts_back(json& summary, const std::string& where) {
   const auto found = summary.find("texts");
   if (found == summary.end()) return;

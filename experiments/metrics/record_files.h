@@ -6,8 +6,8 @@
 namespace speclab {
 
 // Reads the JSON files of a run folder and checks their fields against results/SCHEMA.md, so that later code
-// need not check them. Each function throws Error that names the file and the field when the file is missing,
-// when it is not JSON, or when a field has another type.
+// need not check them. Each function throws Error when the file is missing or not JSON, or when a field is
+// missing or has another type or value than it must have. The Error names the file and the field.
 
 /// Reads config.json. Every field that the code cannot do without must be there.
 nlohmann::json read_run_config(const std::filesystem::path& folder);

@@ -33,8 +33,8 @@ struct CaseData {
   /// no lines.
   std::shared_ptr<const CaseData> reference;
   bool branches = false;  ///< some draft of the case is a tree with branches, and no step feeds probes
-  /// The chain that a case with trees is compared with (find_best_chains); null for other cases, and when the
-  /// run has none.
+  /// The chain that a case with trees is compared with (find_best_chains); null for other cases, and when no
+  /// chain of the run is comparable.
   std::shared_ptr<const CaseData> best_chain;
 
   nlohmann::json environment;
@@ -100,8 +100,8 @@ struct PairedDecoding {
 };
 PairedDecoding paired_decoding(const CaseData& base, const CaseData& test, bool with_prefill);
 /// Returns time per token of the case `base` / time per token of the case `test` (stats::paired_speedup). The
-/// cases may belong to different runs. Absent when they have no prompt in common or one of them emitted
-/// nothing.
+/// cases may belong to different runs. Absent when they have no prompt with the same seeds in common, or when
+/// one of them has no token or no time in some repeat.
 std::optional<stats::Ratio> speed_ratio(const CaseData& base, const CaseData& test, bool with_prefill = false,
                                         const stats::BootstrapOptions& options = {});
 stats::Times decode_times(const CaseData& data);

@@ -27,7 +27,7 @@ namespace {
 
 using nlohmann::json;
 
-/// "times_note" of a case of StrategyInfo::needs_program.
+/// "times_note" of a case whose strategy needs a program (StrategyInfo::needs_program).
 constexpr const char* kOutsideTimes =
     "another program proposed the tokens, and the times of this case contain that program and the messages "
     "to "
@@ -69,7 +69,7 @@ json alpha_by_prompt(const CaseData& data) {
   return out;
 }
 
-/// For each prompt: how much of its text is copied, and the tau and speedup of the case on it.
+/// For each prompt: how much of its text is copied, and the case's tau and speedup on this prompt.
 json by_prompt(const CaseData& data) {
   json out = json::object();
   for (std::size_t i = 0; i < data.prompts.size(); ++i) {
@@ -92,7 +92,7 @@ json categories(const CaseData& data) {
   return out;
 }
 
-/// The published numbers of this case in the config, each beside the number measured here.
+/// The published numbers of this case in the config, each beside the number measured or predicted here.
 json published(const json& rows, const std::string& id, const json& whole, const json& predictions,
                const json& of_categories) {
   json out = json::array();

@@ -21,7 +21,7 @@ using nlohmann::json;
 
 double predicted_speedup_of(const json& setting) { return setting.at("speedup").get<double>(); }
 
-/// Whether a short measurement could not decide between the settings. `a` is at least as fast as `b`.
+/// True if both settings are of one traced case and not told apart (kToldApart). `a` is not slower than `b`.
 bool stands_for(const json& a, const json& b) {
   return a.at("case").is_string() && a.at("case") == b.at("case") &&
          predicted_speedup_of(b) > predicted_speedup_of(a) * (1 - kToldApart);

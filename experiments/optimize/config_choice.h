@@ -21,12 +21,12 @@ inline constexpr double kToldApart = .01;
 
 /// Chooses `count` of the settings to measure, fastest first, as indices. A setting is passed over if a
 /// faster setting of the same traced case has been chosen and the two speedups are not told apart
-/// (kToldApart). If too few settings are left, the fastest of those that were passed over follow. A setting
+/// (kToldApart). If too few settings are left, the fastest of the passed-over settings follow. A setting
 /// with "case" null is never passed over. Ties go to the first.
 std::vector<std::size_t> settings_to_measure(const std::vector<nlohmann::json>& settings, std::size_t count);
 
-/// Puts what a run measured beside the predictions. The cases of `measured` that have a reference are those
-/// of `chosen`, in this order. Returns
+/// Puts what a run measured beside the predictions. `measured` has one case with a reference for each setting
+/// of `chosen`, in the same order. Returns
 ///   {"settings": [a predicted setting with
 ///        "measured": {"case", "tau", "speedup", "speedup_ci95", "prompts", "verdict": see judge_speedup} |
 ///                    null for a case that failed or differs from its reference,

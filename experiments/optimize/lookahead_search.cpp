@@ -22,7 +22,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kLawResamples = 200;  // of the bootstrap, because each fits the law anew
+constexpr int kLawResamples = 200;  // resamples of the bootstrap; few, because each fits the law anew
 
 /// The cases of a grid and what the predictions need of them. All times are in nanoseconds.
 struct GridOfCases {
@@ -107,7 +107,7 @@ std::vector<LookaheadPrediction> search_lookahead(const RunData& grid, int most_
   if (!cases) return {};
   const theory::LookaheadLaw law = lookahead_law(*largest);
   const theory::RowTimes target = calibrated_row_times(grid.calibration).monotone();
-  const auto per_token = [&](const theory::LookaheadShape& shape) {  // autoregressive steps in a step
+  const auto per_token = [&](const theory::LookaheadShape& shape) {  // a step's time / t_ar
     const double rows = std::max(1.0, cases->row_share * theory::lookahead_rows(shape));
     return (target.at_mean(rows) + cases->outside) / cases->t_ar;
   };
@@ -124,7 +124,7 @@ std::vector<LookaheadPrediction> search_lookahead(const RunData& grid, int most_
   }
   std::ranges::stable_sort(out, std::ranges::greater(), &LookaheadPrediction::speedup);
   if (out.size() > static_cast<std::size_t>(count)) out.resize(static_cast<std::size_t>(count));
-  std::vector<theory::LookaheadLaw> laws;  // of the resamples
+  std::vector<theory::LookaheadLaw> laws;  // [resamples]
   const stats::BootstrapOptions options{.resamples = kLawResamples};
   const std::size_t prompts = common_prompts(cases->cells);
   stats::bootstrap_interval(

@@ -15,8 +15,8 @@ struct LookaheadPrediction {
   nlohmann::json tau_ci95 = nullptr, speedup_ci95 = nullptr;  ///< [lo, hi] by a bootstrap over prompts | null
 };
 
-/// Searches W = G and N by the law of lookahead decoding (Fu et al. 2024, Eq. 5 and 7), fitted to the cases
-/// of `grid`, a run that sweeps W, N and G. The time of a step is
+/// Searches W = G and N by the law of lookahead decoding (Fu et al. 2024, Eq. 5 and 7). The law is fitted to
+/// the largest group of cases of the run `grid` that differ in W, N and G alone. The time of a step is
 ///
 ///   t(rows) + the mean time of the fitted cases' steps outside the target's forward,
 ///

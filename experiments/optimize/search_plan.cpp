@@ -33,7 +33,7 @@ bool drafts_trees_of_best_tokens(const CaseSpec& spec) {
   return options.value("children", "") == "best" && options.value("sequences", 0) == 0;
 }
 
-/// Adds a chain, a tree and copies to the cases where the config has none of their kind.
+/// The config's cases. Adds a lossless chain and tree of each draft, and copies, where the config has none.
 json searched_cases(const Experiment& experiment, const ConfigWish& wish) {
   json cases = experiment.source.at("cases");
   bool copies = false;
@@ -65,7 +65,7 @@ json searched_cases(const Experiment& experiment, const ConfigWish& wish) {
   return cases;
 }
 
-/// The drafts of the config, with those that cases declare inline.
+/// The drafts of the config and the drafts that its cases declare inline.
 json searched_drafts(const Experiment& experiment) {
   json drafts = experiment.source.value("drafts", json::object());
   const json resolved = experiment.resolved().at("drafts");
@@ -153,7 +153,7 @@ json SearchPlan::base(const std::string& suffix) const {
   json out = searched_;
   out["name"] = name_ + suffix;
   out["options"].erase("emit_at_most");
-  out["options"]["budget"] = "fixed";  // the settings are those of the search
+  out["options"]["budget"] = "fixed";  // the search chose the settings
   out.erase("row_details");
   out["teacher_forced"] = false;
   return out;
@@ -179,7 +179,7 @@ std::optional<Experiment> SearchPlan::lookahead() const {
 }
 
 json SearchPlan::setting(const std::string& id, int length, const std::string& tree) const {
-  // The cases of the trace that have a reference are those of the entries, one of each and in this order.
+  // Each entry of "cases" gives one case of the trace with a reference, in the same order.
   const Experiment traced = parse_experiment(searched_, file_);
   std::size_t place = 0;
   const CaseSpec* found = nullptr;
@@ -201,8 +201,8 @@ json SearchPlan::setting(const std::string& id, int length, const std::string& t
   const json options = found->options();
   const bool copies = options.contains("length"), drafts = options.contains("gamma");
   if (!copies && !drafts) return nullptr;
-  // Without a draft model, "gamma" is that of an unused fallback. With one, copies and chains are both
-  // drafts, and the traced case limits the length of both.
+  // Without a draft model, "gamma" belongs to an unused fallback. With a draft model and copies, both draft,
+  // and the traced case limits the length of both.
   if (copies) entry["length"] = std::min(length, options["length"].get<int>());
   if (drafts && (!copies || !found->drafts.empty()))
     entry["gamma"] = std::min(length, options["gamma"].get<int>());

@@ -15,7 +15,7 @@ struct ConfigWish {
   int width = 4;            ///< most children of a node of a tree
   int nodes = 16;           ///< rows of the largest tree, the pending token included
   int depth = 8;            ///< levels of the deepest tree
-  int lookahead_rows = 32;  ///< rows of the largest step of lookahead decoding; below 8: none is searched
+  int lookahead_rows = 32;  ///< rows of the largest step of lookahead decoding; below 8: it is not searched
   int repeats = 3;          ///< timed decodings of each prompt in the measurement
 };
 
@@ -24,10 +24,10 @@ struct ConfigWish {
 /// tested on the prompts on which it was made.
 ///
 /// - trace: what every drafter proposes at every position of the target's texts (plan_trace). The drafters
-///   are those of the config's cases that draft chains or trees of best tokens; a chain and a tree of each
-///   draft model of the config; and copies of the prompt.
-/// - lookahead: a grid of settings (W, N, G) of lookahead decoding. No trace can be made of it, because its
-///   guesses depend on the steps before. Its law is fitted to the grid instead.
+///   come from the config's cases that can be traced. A chain and a tree of each draft model of the config,
+///   and copies of the prompt, are added where the config lacks them.
+/// - lookahead: a grid of settings (W, N, G) of lookahead decoding. Lookahead decoding cannot be traced,
+///   because its guesses depend on earlier steps. Instead, its law is fitted to the grid.
 /// - measurement: plain decoding and chosen settings, with repeats.
 class SearchPlan {
  public:
@@ -43,13 +43,14 @@ class SearchPlan {
   /// Cases of the config that are not searched, and why.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  /// The entry of "cases" that drafts as the case `id` of the trace does: chains of `length` tokens, or the
-  /// tree in the file `tree` if that is not empty. Null if no option of the case sets the length.
+  /// The entry of "cases" that drafts as the case `id` of the trace does. `tree` is the file of its tree. If
+  /// `tree` is "", it drafts `length` tokens, or fewer if the traced case drafts fewer; null if no option of
+  /// the case sets the length.
   nlohmann::json setting(const std::string& id, int length, const std::string& tree) const;
   /// The entry of "cases" of a setting of lookahead decoding.
   static nlohmann::json lookahead_setting(int W, int N, int G);
 
-  /// The measurement. The cases of the entries follow their reference in this order.
+  /// The measurement: the reference, then the cases of the entries in this order.
   Experiment measurement(const std::vector<nlohmann::json>& entries) const;
   /// The config with this entry as its only case besides plain decoding.
   nlohmann::json config_with(const nlohmann::json& entry, const std::string& description) const;

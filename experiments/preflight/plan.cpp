@@ -16,11 +16,11 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kLengths[] = {"gamma", "length"};  // options that set the length of a draft
-constexpr int kNgramLength = 8;                          // of n-gram drafts, if no case has a length
+constexpr int kNgramLength = 8;  // gamma of n-gram drafts if the first replaced case has none
 
 bool drafts_with_the_model(const json& entry) { return entry.is_object() && entry.contains("draft"); }
 
-/// The cases with drafts of n-grams in place of those of the draft model.
+/// The cases. One case with drafts of n-grams replaces all cases with the draft model.
 json cases_with_ngrams(const json& cases, const json& ngrams) {
   json out = json::array();
   bool placed = false;

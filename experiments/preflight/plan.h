@@ -28,16 +28,17 @@ class PreflightPlan {
   };
 
   /// Reads the config at `file`. Throws Error unless its only draft is called "draft", its "options" hold
-  /// "emit_at_most": 1, and each entry of its "cases" gives exactly one case.
+  /// "emit_at_most": 1, and each entry of its "cases" gives exactly one case. To be inflated, its target must
+  /// be a path.
   PreflightPlan(const std::string& file, const Wish& wish);
 
   /// The trace, on every second prompt of each category, beginning with the first.
   Experiment trace() const;
   /// The entry of "cases" that drafts as the case `id` of the trace does, with drafts of `length` tokens, or
-  /// with the tree in the file `tree` if that is not empty.
+  /// with the tree in the file `tree` if `tree` is not "".
   nlohmann::json setting(const std::string& id, int length, const std::string& tree) const;
-  /// The cases of these entries, in this order after their reference, on the other prompts. Throws Error if
-  /// there are no other prompts.
+  /// The reference and then the cases of these entries, in this order, on the prompts that the trace does not
+  /// use. Throws Error if there are no such prompts.
   Experiment check(const std::vector<nlohmann::json>& settings) const;
   /// The id of the case of `check` that entry `index` of its settings describes.
   static std::string case_of_setting(const Experiment& check, std::size_t index);

@@ -17,7 +17,7 @@ namespace speclab {
 struct RowStretch {
   int from = 1, to = 1;
   double row_cost = 0;        ///< time of another row inside the stretch: the slope of its line
-  double first_row_cost = 0;  ///< time that the row `from` adds to the stretch before; 0 for the first one
+  double first_row_cost = 0;  ///< line at `from` - line of the stretch before at its `to`; 0 for the first
 };
 
 /// Divides t(n), given by n, into stretches by segmented least squares (Bellman 1961, "On the approximation

@@ -65,7 +65,7 @@ std::string verdict_of(double low, double high) {
   return low > 1 ? "worth it" : high < 1 ? "not worth it" : "unclear";
 }
 
-/// By prompt: the number of drafts, and the number of those whose first token is the text's next token.
+/// [prompts]: non-empty drafts whose first token is the text's next token, and all non-empty drafts.
 struct FirstTokens {
   std::vector<double> right, drafts;
 };

@@ -26,7 +26,7 @@ inline constexpr double kReplayError = .03;
 ///    "acceptance_at": [P(token i + 1 of a draft is accepted | the tokens before it were)],
 ///    "acceptance_by_category": {category: the same list},
 ///    "c": time of a drafted token / time of a target forward of one row,
-///    "t": {n: time of a target forward of n rows / that of one row},
+///    "t": {n: time of a target forward of n rows / of one row},
 ///    "row_costs": row_costs(): the floor of t(n) and its change points,
 ///    "lengths": [{"gamma", "tau", "tau_ci95", "speedup", "speedup_ci95"}] of chains of the draft,
 ///    "best": index of the fastest length in "lengths",

@@ -39,7 +39,7 @@ std::string check_sentences(const json& verdict) {
   return text;
 }
 
-/// Names the best strategy, and those that are as fast within the error of the replay.
+/// Names the best strategy, and the other strategies that are as fast within the error of the replay.
 std::string best_strategy_sentence(const json& strategies) {
   const json& best = strategies.at(0);
   const double most = best["speedup"];

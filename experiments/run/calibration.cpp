@@ -35,9 +35,9 @@ int samples_of(int n, int rounds) {
 /// and 1.2 times as long after six others.
 constexpr int kUntimed = 8;
 
-/// Returns the steps whose drafts were not cut by the end of the text. The text has at most `most_tokens`
-/// tokens. Cut drafts would bias the fitted cost of long drafts, because the first tokens of a draft cost
-/// more than later ones: the CPU's caches do not hold the draft's weights yet.
+/// Returns the first step and all steps whose drafts the end of the text cannot have cut. The text has at
+/// most `most_tokens` tokens. Cut drafts would bias the fitted cost of long drafts, because the first tokens
+/// of a draft cost more than later ones: the CPU's caches do not hold the draft's weights yet.
 std::vector<const StepRecord*> whole_steps(const GenerationRecord& text, int most_tokens) {
   int deepest = 0;
   for (const StepRecord& step : text.steps) deepest = std::max(deepest, static_cast<int>(draft_depth(step)));

@@ -26,7 +26,7 @@ namespace speclab {
 ///
 /// A round times forwards after a number of cached tokens: the mean of the run, or
 /// CalibrationOptions::context. It times the target over n rows (planned_forwards) and each draft model over
-/// 1 and 2 rows, and over more with CalibrationOptions::draft_rows. For a case that drafts ahead
+/// 1, 2, 4, ... rows, up to CalibrationOptions::draft_rows. For a case that drafts ahead
 /// (StrategyInfo::drafts_ahead) it also times forwards of both models while both work (OverlapTimer). Over
 /// all rounds together, each case also decodes a few short texts that are not lines. These texts show what a
 /// step costs besides the target's forward. The rounds are written to calibration.jsonl (results/SCHEMA.md).

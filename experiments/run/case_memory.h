@@ -27,8 +27,8 @@ class CaseMemory {
   CaseMemory(const Experiment& experiment, Decoder& decoder, const RunLines& lines, Progress& progress)
       : experiment_(experiment), decoder_(decoder), lines_(lines), progress_(progress) {}
 
-  /// Call this before each line. Returns false when interrupted. Throws Error when a text that is decoded
-  /// again differs from the record.
+  /// Call this before each line. Returns false when interrupted. Throws Error when decoding a text again
+  /// gives another text or other drafts than the record has.
   bool prepare(const PlannedLine& next, const std::function<bool()>& interrupted);
   /// Call this when the prepared line has been decoded to its end.
   void finished(const PlannedLine& line);

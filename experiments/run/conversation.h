@@ -23,7 +23,8 @@ class Conversation {
   /// The tokens of everything before the answer of the present turn.
   const std::vector<Token>& tokens() const { return tokens_; }
   /// Takes the answer of this turn, end tokens included, and goes on to the next turn. Like the constructor,
-  /// throws Error for a prompt without tokens and for ids outside the model's vocabulary.
+  /// throws Error for a prompt without tokens. Without a tokenizer, it throws Error for words that are not
+  /// ids of the model's tokens.
   void answer(TokenSpan tokens);
 
  private:

@@ -40,8 +40,9 @@ class Decoder {
     std::function<void(const StepRecord&)> after_step = nullptr;
     /// Called after each step whose rows are on the host, if the experiment wants bounds; outside the clock.
     std::function<void(const JudgedStep&)> on_judged = nullptr;
-    std::function<bool()> interrupted = nullptr;  ///< called before each step; true stops the decoding
-    bool apart = false;                           ///< true for warm-up and calibration, which are not lines
+    /// Called before each turn and after each step; true stops the decoding.
+    std::function<bool()> interrupted = nullptr;
+    bool apart = false;  ///< true for warm-up and calibration, which are not lines
   };
   /// Decodes all turns of the prompt. Returns null when it was interrupted. Throws Error when decoding fails.
   std::optional<std::vector<GenerationRecord>> decode(const Job& job);

@@ -18,8 +18,8 @@ namespace speclab {
 void require_files(std::span<const Experiment> experiments);
 
 /// Checks by name and SHA-256 that the controller of a strategy's schedule, if it has one, was trained for
-/// each of the draft models `drafts`, or for the target if `drafts` is empty. `models`: as of
-/// ModelSet::descriptions(). Throws Error if it was not, or if its file is damaged.
+/// each of the draft models `drafts`, or for the target if `drafts` is empty. `models`: the contents of
+/// ModelSet::descriptions(). Throws Error if a check fails, or if the controller's file is damaged.
 void require_controller(const StrategyChoice& strategy, std::span<const std::string> drafts,
                         const nlohmann::json& models);
 /// The same for the strategies and drafts of all cases.

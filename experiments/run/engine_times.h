@@ -29,9 +29,9 @@ struct EngineTimesOptions {
 /// "device_step_ns": {"off": [], "round": [], "loop": []}}. rows_ns are times by the host's clock, until all
 /// rows of logits are on the host. device_rows_ns are times of the same forwards by the device's clock, until
 /// the logits are computed. device_step_ns are mean times of steps that the device runs by itself, for each
-/// value of the option device_graph, which says how the steps are queued. If the device cannot queue them in
-/// one of these ways, "device_step_problem" says why. cpu_per_wall is the CPU time of all threads divided by
-/// wall time, over all the work at this context.
+/// value of the option device_graph, which says how the steps are queued. A value that the device does
+/// not support is left out, and "device_step_problem" says why. cpu_per_wall is the CPU time of all threads
+/// divided by wall time, over all the work at this context.
 ///
 /// `keep` gets what has been measured so far, in the same form, whenever something is new: after the texts of
 /// a context and after each repeat of its forwards. The last context may then lack fields, and its lists may

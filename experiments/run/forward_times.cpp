@@ -13,7 +13,7 @@ namespace speclab {
 
 std::vector<Token> timed_context(const Model& model, int length) {
   // The draft of an inflated target may have fewer embedding rows than its vocabulary has ids. The last row
-  // is then that of the last entry of head_ids. The text contains no higher ids, and no ids that the
+  // then belongs to the last entry of head_ids. The text contains no higher ids, and no ids that the
   // inflation adds (ModelConfig::tokens).
   const ModelConfig& config = model.config();
   const int known = config.head_ids.empty() ? config.tokens() : config.head_ids.back() + 1;

@@ -55,7 +55,7 @@ class ModelSet {
 
   /// {ROLE: {"path", "name", "sha256", "parameters", "weight_bytes", "embedding_bytes", "layers"}}, where
   /// ROLE is "target" or the name of a draft. An inflated model also has "inflated": {"from": {"name",
-  /// sizes}, "to": {sizes}}. A toy also has "markov": its description; its path is a description too.
+  /// sizes}, "to": {sizes}}. A toy also has "markov", its parameters; its "path" is a text about them.
   const nlohmann::json& descriptions() const { return descriptions_; }
 
  private:

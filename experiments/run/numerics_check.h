@@ -11,7 +11,7 @@ namespace speclab {
 /// A prompt as tokens, at least one.
 using PromptTokens = std::vector<Token>;
 
-/// How far the logits rows of a numerics class are from those of the class f32, at the same positions.
+/// How far the logits rows of a numerics class are from the rows of the class f32, at the same positions.
 struct NumericsAgreement {
   std::string numerics;
   int prompts = 0, positions = 0;

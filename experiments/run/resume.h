@@ -33,7 +33,7 @@ nlohmann::json targets_header(const std::vector<Experiment>& experiments, const 
 
 /// Returns "options" of environment.json: the command line's options for backend and device.
 nlohmann::json to_json(const BackendChoice& choice);
-/// Takes the recorded value of each option that the command line leaves out.
+/// Takes the recorded value of each of these options that the command line leaves out.
 void take_recorded_options(const std::filesystem::path& folder,
                            const boost::program_options::variables_map& values, BackendChoice& choice);
 

@@ -46,7 +46,7 @@ GenerationRecord decode_greedily(const std::shared_ptr<const Model>& target,
   return DecodeLoop(target, draft, strategy, options).run(request);
 }
 
-/// Drafts trees with this many children at each depth.
+/// A strategy that drafts trees. `widths`: the number of children of a node at each depth.
 StrategyChoice trees(const std::vector<int>& widths) {
   StrategyChoice choice(tree_strategy());
   parse_options(choice.fields(), {{"widths", widths}, {"budget", "fixed"}}, "self-test");
@@ -74,11 +74,12 @@ std::string wrong_token(const Model& exact, const std::vector<Token>& text) {
       largest = std::max(largest, std::abs(logit));
     }
     const double below = best - row[static_cast<std::size_t>(text[i])];
-    // Both the best logit and that of the token may be off.
+    // Both the best logit and the token's logit may be off.
     if (problem.empty() && !(below <= 2 * kMostLogitDifference * largest))
       problem = fmt::format(
-          "its token {} of a greedy text is not the best one: its logit is {:.3g} below the CPU's best", i,
-          below);
+          "token {} of its greedy text is not the best one: the CPU's logit of this token is {:.3g} below "
+          "the CPU's best",
+          i, below);
   });
   return problem;
 }

@@ -18,21 +18,21 @@ struct TestedDevice {
   std::string numerics, kernels;
 };
 
-/// Which of several devices of one kind it is: its UUID. If that is unknown, "number N" with the driver's
-/// number of the device.
+/// Tells apart several devices of one kind: the UUID of the device. If the UUID is unknown, "number N", where
+/// N is `number`, the driver's number of the device.
 std::string unit_of(const DeviceStatus* status, int number);
 /// The version of the driver; "" if it is unknown.
 std::string driver_of(const DeviceStatus* status);
 
-/// The file in the user's cache directory that notes that the self-test passed: a file of its own for each
-/// TestedDevice, in $XDG_CACHE_HOME/speclab or $HOME/.cache/speclab. No value if neither variable names a
-/// directory.
+/// The path of the file that records a passed self-test. Each TestedDevice has a file of its own, in
+/// $XDG_CACHE_HOME/speclab or $HOME/.cache/speclab. No value if neither variable holds an absolute path.
+/// The file need not exist.
 std::optional<std::filesystem::path> passed_file(const TestedDevice& tested);
 
-/// Whether the file notes that the self-test passed. False if there is no such file, or if it is damaged.
+/// Whether passed_file() records that the self-test passed. False if the file is missing or damaged.
 bool passed_before(const TestedDevice& tested);
 
-/// Writes the file and returns its path. Throws Error if there is no cache directory or it cannot be written.
+/// Writes the file and returns its path. Throws Error if passed_file() has no value or writing fails.
 std::filesystem::path note_passed(const TestedDevice& tested);
 
 }  // namespace speclab
