@@ -4,7 +4,7 @@
 #   scripts/check_format.sh         reports what is wrong
 #   scripts/check_format.sh --fix   formats the files in place, and corrects the mistakes that ruff can correct
 # clang-format and ruff come from .venv (scripts/setup_python.sh); other versions format differently.
-# Without .venv the exit status is 1, or 77 (skipped) if SPECLAB_OFFLINE is set.
+# Without one of the two the exit status is 1, or 77 (skipped) if SPECLAB_OFFLINE is set.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"

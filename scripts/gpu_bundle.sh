@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes a bundle in build/gpu/ for a machine that has a GPU, its driver and the CUDA toolkit but nothing else. The bundle holds everything
-# that scripts/gpu_check.sh needs there. It is cut into files of at most 60 MB and into transfers of limited size. Programs are stripped and
+# Makes a bundle in build/gpu/ for a machine that has a GPU, its driver and the CUDA toolkit but nothing else. The bundle and the file of the
+# model are all that scripts/gpu_check.sh needs there. Both are cut into files of at most 60 MB, in transfers of limited size. Programs are stripped and
 # packed with their libraries (bin/lib, found by $ORIGIN). The C and C++ runtime and CUDA's libraries come from the other machine. If this script
 # runs again, it packs a new bundle only if something in the bundle has changed.
 #   scripts/gpu_bundle.sh [--transfer MIB] [--tree MIB] [--check]

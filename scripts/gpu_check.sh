@@ -6,7 +6,7 @@
 # earlier build in build/release.
 # After each stage, its result is in results/gpu/<device>/check-partN.json (scripts/gpu_check/record.sh). If the status of a stage is not "ok",
 # the end of its output is in check-partN.log. A stage that runs again replaces its result. If the results are under
-# results/gpu and there is a python3, results/gpu/README.md is written at the end.
+# results/gpu, there is a python3 and this is no dry run, results/gpu/README.md is written at the end.
 # If a stage did not succeed, its status says why: "unavailable" (a program, a device or a tool is missing, or no time was left), "capped"
 # (its time limit was reached, or the check was interrupted) or "failed". Exit status: 1 if a stage failed, 2 if nothing could begin, 130 if the
 # check was interrupted, else 0.

@@ -29,7 +29,7 @@ BENCH, SPECLAB = ROOT / "build/release/speclab_bench", ROOT / "build/release/spe
 
 
 class Problem(Exception):
-    """Something outside the program is missing or wrong; the text says what to do."""
+    """Something outside the program is missing or wrong; the text says what it is and, if possible, what to do."""
 
 
 def bench(arguments, pattern, repetitions):
@@ -108,7 +108,8 @@ REPEATED = ("family_index", "per_family_instance_index", "repetitions", "threads
 
 
 def slim(value):
-    """Shortens a record: leaves out means and deviations, which follow from the single times, and keeps seven digits of each number."""
+    """Shortens a record: leaves out the keys in REPEATED, and means and standard deviations, which follow from the single
+    times. Keeps seven digits of each number with a decimal point."""
     if isinstance(value, dict):
         return {key: slim(entry) for key, entry in value.items() if key not in REPEATED or "run_type" not in value}
     if isinstance(value, list):

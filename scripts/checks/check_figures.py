@@ -5,12 +5,13 @@
 
 A measured figure is a number with a decimal point or with a unit, in text or in a table. Goals do not count as
 measured: the cells of a column "goal", and a number after ≥, ≤, <, > or the word goal. The script skips text in
-backticks, comments, links and dates.
+backticks, comments, the targets of links, and dates.
 
 results/cpu/README.md: each measured figure of a section must be on a page of that folder to which the section links.
 The page may show more digits. A percentage must be a percentage there too. Scripts write those pages from their records
 (tests/python/pages/test_cpu_pages.py checks that). This script does not check what the text says about a figure.
-A figure that follows from others is declared in a comment of its section, and its parts must be on those pages:
+A figure that follows from others is declared in a comment of its section. Its parts must be on the linked pages, except
+1, 100 and 1000, which are always allowed:
 
     <!-- 1.45 = 100 / 69 -->
 
@@ -40,7 +41,7 @@ WITHOUT_A_RECORD = {
 
 
 def without_goals(text):
-    """The text without columns "goal" of tables, goals in sentences, text in backticks, comments, links and dates."""
+    """The text without columns "goal" of tables, goals in sentences, text in backticks, comments, targets of links, dates."""
     lines, goal = [], None
     for line in text.splitlines():
         cells = line.split("|") if line.lstrip().startswith("|") else None

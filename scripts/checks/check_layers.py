@@ -8,7 +8,8 @@ its own layer and of layers further left. Strategies do not include each other. 
 JSON or CUDA, and neither <chrono> nor <fstream>.
 Backends: files of core, strategies and experiments outside core/backend include no header of core/backend/cuda or
 core/backend/cpu, and do not compare the name of a backend. They ask the backend for the property that they need. The folders
-core/backend/cuda and core/backend/cpu include nothing of each other.
+core/backend/cuda and core/backend/cpu include nothing of each other. Only files of core/backend/cuda include
+cuda_runtime or a header *.cuh.
 In core, strategies and experiments, output to stderr is written by print_status() of core/base/standard_streams.h,
 because other ways of writing to stderr throw or end the program when stderr cannot be written.
 Sizes: a folder in core, experiments, scripts or tests holds at most 20 modules; files with the same stem are one
@@ -74,7 +75,7 @@ def wrong_includes(name, text):
         if inner and own != "core/backend":
             yield f"{name} includes {target}: code outside core/backend may include only the headers directly in core/backend"
         if inner and name.startswith(("core/backend/cuda/", "core/backend/cpu/")) and not name.startswith(inner):
-            yield f"{name} includes {target}: the two backends share core/backend and core/base only"
+            yield f"{name} includes {target}: the two backends may not include each other"
 
 
 def wrong_lines(name, text):

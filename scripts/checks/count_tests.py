@@ -2,7 +2,7 @@
 """Prints "N passed, N failed, N skipped" from a JUnit file of CTest; exits with 1 when a test failed or none passed.
 
 CTest calls a test "not run" both when it skipped itself (GTEST_SKIP, exit code 77) and when its program is missing;
-only the first is a skip.
+only the first is a skip. A disabled test counts as skipped too.
 """
 
 import sys

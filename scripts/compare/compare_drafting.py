@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 """Compares drafting without a draft model with other programs: tokens per target call and time on the same prompts.
 
-    scripts/compare/compare_drafting.py --llama-cpp DIR [--python PYTHON] [--tokens 128] [--repeats 3] [--out FILE.json]
+    scripts/compare/compare_drafting.py [--llama-cpp DIR] [--python PYTHON] [--tokens 128] [--repeats 3] [--out FILE.json]
 
 From llama.cpp, the script runs the examples lookup and lookahead (W 15, N 5, G 15 are fixed there) and greedy decoding
-(lookup with an empty draft). DIR is a checkout that was built beside this project; its weights are bf16. With --python,
+(lookup with an empty draft), all with bf16 weights. DIR is a checkout of llama.cpp with a build in DIR/build. With --python,
 the script also runs the prompt lookup and the greedy decoding of transformers; PYTHON is an interpreter with torch,
-transformers, gguf and accelerate. From SpecLab, it runs the strategies that do the same, and those that the project
-recommends. In each repeat every program decodes every prompt once, in a seeded random order. The forward over the
-prompt does not count: neither its call, nor its time, nor the tokens that it emits. It emits one token. With the prompt
-lookup of transformers it may emit several tokens, because there it also verifies a draft. End tokens are suppressed, so
-that all texts have the same length. A speedup is relative to the program's own greedy decoding. Texts are compared with
-SpecLab's greedy text.
+transformers, gguf and accelerate. From SpecLab, the script runs the strategies that do the same, and strategies
+that the project recommends. In each repeat every program decodes every prompt once, in a seeded random order. The
+forward over the prompt does not count: neither its call, nor its time, nor the tokens that it emits. It emits one
+token. With the prompt lookup of transformers it may emit several tokens, because there it also verifies a draft. End
+tokens are suppressed, so that all texts have the same length. A speedup is relative to the program's own greedy
+decoding. Texts are compared with SpecLab's greedy text.
 """
 
 import argparse
@@ -56,7 +56,7 @@ ANSWERS = {
 
 
 def said(output):
-    """The generated text in an output: without colours, and without the candidates that lookup prints in between."""
+    """An output of llama.cpp without colours, and without the lines in which lookup prints candidates."""
     return re.sub(r"\033\[[0-9;]*m| - draft candidate: token=\d+\n", "", output)
 
 
@@ -306,8 +306,8 @@ def aligned(rows):
 
 
 def verdicts(summary):
-    """One line for each drafting program of others: tokens per call and speed of its counterpart in SpecLab, relative
-    to it."""
+    """One line for each pair in ANSWERS of which both sides were measured: SpecLab's tokens per call and speed as
+    multiples of the other program's."""
     lines = []
     for theirs, ours in ANSWERS.items():
         if theirs not in summary:
@@ -362,7 +362,8 @@ def arguments():
 
 
 def measure(args, programs, prompts):
-    """Program -> prompt -> one result per repeat; and the cores that other processes used during each decoding."""
+    """Returns two things: program -> prompt -> one result per repeat; and a list of the cores that other processes used
+    during each decoding by SpecLab or llama.cpp."""
     runs, others = {name: {prompt["id"]: [] for prompt in prompts} for name in programs}, []
     order = random.Random(args.seed)
     for repeat in range(args.repeats):

@@ -72,8 +72,8 @@ def cache_value(build, name):
 
 
 def git_state(folder):
-    """The commit, its date, and the files that differ from it. Compares with a temporary index, because the checkout's
-    index may be stale."""
+    """The commit, its date, and the files *.c, *.h, *.cpp and *.txt that differ from it. "unknown" if git fails. Compares
+    with a temporary index, because the checkout's index may be stale."""
     try:
         index = ROOT / ".cache/compare_llama_cpp/index"
         index.parent.mkdir(parents=True, exist_ok=True)
@@ -302,7 +302,8 @@ def measure(args, engines):
 
 
 def cross_check(llama, args):
-    """Times generation and prefill with llama-bench, if it was built, to check the times of the driver program."""
+    """Times generation and prefill with llama-bench, to check the times of the driver program. Returns milliseconds (of
+    generation: per token), or None if llama-bench was not built or no peer has bf16 weights."""
     program = llama.build / "bin/llama-bench"
     if "bf16" not in llama.files or not program.exists():
         return None
@@ -380,7 +381,7 @@ def arguments():
     args = parser.parse_args()
     args.peers, args.ik_peers = args.peers.split(","), args.ik_peers.split(",")
     if unknown := {*args.peers, *args.ik_peers} - set(PEERS):
-        parser.error(f"--peers: {', '.join(sorted(unknown))} unknown; there are {', '.join(PEERS)}")
+        parser.error(f"--peers or --ik-peers: {', '.join(sorted(unknown))} unknown; there are {', '.join(PEERS)}")
     if min(args.threads, args.repeats, args.forwards, args.steps, args.texts) < 1:
         parser.error("--threads, --repeats, --forwards, --steps and --texts must be at least 1")
     return args

@@ -11,7 +11,7 @@ QUIET = 0.1  # most cores that other processes may take on a quiet machine (medi
 
 
 class Problem(Exception):
-    """Something outside the program is missing or wrong; the text says what to do."""
+    """Something outside the program is missing or wrong; the text says what it is and, if possible, what to do."""
 
 
 class Page:

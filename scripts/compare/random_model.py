@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Writes a GGUF file of a given Llama shape with random bf16 weights, to measure the cost of a model that is not available.
+"""Writes a GGUF file of a given Llama shape with random bf16 matrices, to measure the cost of a model that is not available.
 
     scripts/compare/random_model.py TOKENIZER.gguf OUT.gguf [--hidden 2048] [--layers 16] [--heads 32]
         [--kv-heads 8] [--ffn 8192]
 
 The tokenizer's metadata are copied from TOKENIZER.gguf; this script writes all other metadata. The default is the shape
-of Llama 3.2 1B except for the vocabulary. Needs numpy and the package gguf. The weights are seeded, so the file is the
-same each time.
+of Llama 3.2 1B except for the vocabulary. Needs numpy and the package gguf. The weights of the
+norms are 1. The random matrices are seeded, so the file is the same each time.
 """
 
 import argparse

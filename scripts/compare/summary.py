@@ -138,7 +138,7 @@ def where_they_win(summary, peers):
         [
             "Lines in which another program is faster (the interval of the ratio lies below 1):",
             *(faster or ["  none"]),
-            "Lines in which it is unclear which program is faster (the ratio is below 1, but its interval contains 1):",
+            "Lines in which it is unclear which program is faster (the ratio is below 1, but its interval contains 1 or is unknown):",
             *(unclear or ["  none"]),
         ]
     )

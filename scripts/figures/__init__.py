@@ -1,7 +1,8 @@
 """Figures of a run. One module per figure or small group; each has FIGURES, a list of Figure.
 
-To add a figure, write a module with a function run -> matplotlib figure that raises NotApplicable if it has nothing to show. Add
-a Figure to the module's FIGURES, and the name of the module to MODULES below. Then look at the picture, in colour and in grey.
+To add a figure, write a module with a function that takes a Run and returns a matplotlib figure, or raises NotApplicable if there
+is nothing to show. Add a Figure to the module's FIGURES, and the name of the module to MODULES below. Then look at the picture, in
+colour and in grey.
 """
 
 import dataclasses

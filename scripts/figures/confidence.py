@@ -47,7 +47,7 @@ def draw(run):
     ]
     counted = counted[:4]
     if not counted:
-        raise NotApplicable("no drafted token has a confidence")
+        raise NotApplicable("no lossless case with a draft model has a tested token with a confidence")
     figure, (top, bottom) = style.figure(3.7, rows=2, sharex=True, height_ratios=[3, 1])
     for index, (case, bins) in enumerate(counted):
         look = style.curve_style(index)

@@ -17,13 +17,13 @@ def draw(run):
         if case.gamma is not None and None not in (case.metric("alpha"), case.metric("tau"), case.metric("speedup"))
     ]
     if not cases:
-        raise NotApplicable("no speculative case has alpha, tau and speedup")
+        raise NotApplicable("no speculative case has a draft length, alpha, tau and a speedup")
     gammas = sorted({case.gamma for case in cases})
     if len(gammas) > MOST_GAMMAS:
         gammas = [gammas[round(i * (len(gammas) - 1) / (MOST_GAMMAS - 1))] for i in range(MOST_GAMMAS)]
     cases = [case for case in cases if case.gamma in gammas]
-    # All curves use one c and one c_hat, the medians over the cases of one draft (that of `main`). Cases with another
-    # draft are drawn as open points.
+    # All curves use one c and one c_hat: the medians over the cases that have the same draft as the case `main`. Cases
+    # with another draft are drawn as open points.
     main = max(cases, key=lambda case: (case.draft is not None, not case.lossy, case.metric("speedup")))
     middle = lambda name: statistics.median(
         [case.metric(name) for case in cases if case.draft == main.draft and case.metric(name) is not None] or [0.0]

@@ -12,7 +12,7 @@ def draw(run):
         if case.draft not in best or case.metric("speedup") > best[case.draft].metric("speedup"):
             best[case.draft] = case
     if len(best) < 3:
-        raise NotApplicable("fewer than three drafts were measured")
+        raise NotApplicable("fewer than three drafts have a case with alpha, c and a speedup")
     cases = sorted(best.values(), key=lambda case: case.metric("c"))
     figure, (top, bottom) = style.figure(3.9, rows=2, sharex=True)
     # Draft models and layers of the target get separate curves, because their costs differ by a factor of a hundred.
@@ -59,8 +59,8 @@ FIGURES = [
     Figure(
         "draft_capability",
         "Draft capability",
-        "Each draft at its best measured draft length, against its cost c (logarithmic). Dotted: the speedup by "
-        "Leviathan et al., Theorem 3.8.",
+        "Each draft in the case with its largest measured speedup, against its cost c (logarithmic). Dotted: the speedup "
+        "by Leviathan et al., Theorem 3.8.",
         draw,
     )
 ]

@@ -132,15 +132,17 @@ FIGURES = [
         "draft_length",
         "Time against draft length",
         "Top: decode time per token; the band reaches one standard deviation over steps to either side. Middle: time "
-        f"of one step. Bottom: r' = tau/(K+1). At most {MOST_SWEEPS} strategies: those with the best speedups. If "
-        "there is only one, its prompt categories have curves too, without bands. After Chen et al. 2023, Figure 1.",
+        f"of one step. Bottom: r' = tau/(K+1). At most {MOST_SWEEPS} strategies: those with the best speedups. If there "
+        f"is only one, up to {MOST_CATEGORIES} of its prompt categories have curves too, without bands. After Chen et "
+        "al. 2023, Figure 1.",
         draw,
     ),
     Figure(
         "chen_ratio",
         "Measured speedup against the ratio of Chen et al.",
         "Each case appears twice: against r'(K+1), which assumes that drafting costs nothing, and against r'(K+1) "
-        "t_t/(K t_d + t_t), with the measured times t_d and t_t of a draft and a target forward.",
+        "t_t/(K t_d + t_t), with the measured times t_d of a draft forward and t_t of a target forward. K: tokens drafted "
+        "per step. r' = tau/(K+1).",
         draw_ratio,
     ),
 ]

@@ -29,7 +29,7 @@ def draw(run):
             points.append(best_measured(usable))
     points = points[: len(style.COLOURS)]
     if not points:
-        raise NotApplicable("no case has alpha, a draft cost c above 0 and a speedup")
+        raise NotApplicable("no lossless case has a draft length, alpha, a draft cost c above 0 and a speedup")
     figure, axes = style.figure(2.9)
     least = min(0.01, *(case.metric("c") / 1.5 for case in points), 1)
     alpha, c = np.meshgrid(np.linspace(0.01, 0.99, 90), np.geomspace(least, 1, 90))

@@ -22,7 +22,7 @@ def pick(run):
     ]
     with_draft = [case for case in sampled if case.draft is not None] or sampled
     if not with_draft:
-        raise NotApplicable("no lossless speculative case")
+        raise NotApplicable("no lossless speculative case has a speedup")
     case = max(with_draft, key=lambda case: case.metric("speedup"))
     lines = [line for line in case.lines() if line.get("pieces") and line["steps"]]
     if not lines:
@@ -101,7 +101,9 @@ FIGURES = [
     Figure(
         "generated_text",
         "A text, one line per target call",
-        "The beginning of an answer by the fastest lossless case with a draft model (the prompt with the median tokens per step). Each line is one call of the target.",
+        "The beginning of a text by the fastest lossless case with a draft model, or without one if no such case has a "
+        "draft model. Of all texts of the case, this one has the median number of tokens per step. Each line is one "
+        "call of the target.",
         draw,
     )
 ]

@@ -23,16 +23,18 @@ def shape(case):
 def lookahead_cases(run):
     cases = [c for c in run.speculative if c.strategy == "lookahead" and c.metric("tau") is not None]
     if not cases:
-        raise NotApplicable("no case of lookahead decoding")
+        raise NotApplicable("no case of lookahead decoding with tokens per step")
     return cases
 
 
 def grid(run):
-    """The fit in the summary of the largest group of cases that differ in W, N and G alone, and the cells of the group.
-    A cell is one of these cases: [(cell, case)]."""
+    """Returns (fit, [(cell, case)]). summary.json has a fit of the law for each group of cases that differ in W, N and G
+    alone; `fit` is the one with the most cases. A cell is the entry of one of these cases in the fit."""
     fits = run.summary.get("lookahead") or []
     if not fits:
-        raise NotApplicable("no two cases of lookahead decoding that differ in W, N and G alone")
+        raise NotApplicable(
+            "summary.json has no law of lookahead decoding, which is fitted to cases that differ in W, N and G alone"
+        )
     fit = max(fits, key=lambda each: len(each["cells"]))
     by_id = {case.id: case for case in run.cases}
     return fit, [(cell, by_id[cell["case"]]) for cell in fit["cells"] if cell["case"] in by_id]
@@ -192,7 +194,8 @@ def draw_pool(run):
 
 
 def one_step(case):
-    """The recorded step with a full window and the most accepted tokens: (its line, its place in the text, the step)."""
+    """Of the recorded steps with a full window and a guess, the one with the most accepted tokens. Returns (line of the
+    step, index of its pending token in line["tokens"], step)."""
     best = None
     for line in case.lines():
         if line["repeat"] != 0 or "pieces" not in line:
@@ -224,7 +227,9 @@ def draw_step(run):
         and c.options["emulate"] == "none"
     ]
     if not cases:
-        raise NotApplicable("no case with guesses that is small enough to be drawn: W from 3 to 8, N from 3 to 6")
+        raise NotApplicable(
+            "no case that can be drawn: W from 3 to 8, N from 3 to 6, G not 0, no accept_window, emulate none"
+        )
     for case in sorted(cases, key=lambda c: -c.options["W"]):
         try:
             line, at, step = one_step(case)
@@ -309,7 +314,7 @@ def draw_devices(run):
             key = [part for part in each["case"].split("/") if not part.startswith("devices=")]
             settings.setdefault("/".join(key), {})[each["devices"]] = each
     if not settings:
-        raise NotApplicable("no case divides its steps over devices")
+        raise NotApplicable("no case with a speedup divides its steps over devices")
     name, members = max(settings.items(), key=lambda pair: len(pair[1]))
     numbers = sorted(members)
     shown = [(1, members[numbers[0]]["undivided_speedup"])] + [(d, members[d]["speedup"]) for d in numbers]
@@ -385,17 +390,28 @@ FIGURES = [
         "lookahead_scaling",
         "Scaling law of lookahead decoding",
         "Tokens per step against the operations of a step / those of an autoregressive step, for the cases with W = "
-        "G. Lines: the law of Fu et al. 2024 (Eq. 7), fitted to all cases that differ in W, N and G alone.",
+        "G in the largest group of cases that differ in W, N and G alone. Lines: the law of Fu et al. 2024 (Eq. 7), "
+        "fitted to all cases of the group.",
         draw_scaling,
     ),
-    Figure("lookahead_wn", "Tokens per step over W and N", "The cases with W = G.", draw_wn),
     Figure(
-        "lookahead_wg", "Tokens per step over W and G", "The cases with the n-gram size N that the axis names.", draw_wg
+        "lookahead_wn",
+        "Tokens per step over W and N",
+        "The cases with W = G in the largest group of cases that differ in W, N and G alone.",
+        draw_wn,
+    ),
+    Figure(
+        "lookahead_wg",
+        "Tokens per step over W and G",
+        "The cases with the n-gram size N that the axis names, in the largest group of cases that differ in W, N and G "
+        "alone.",
+        draw_wg,
     ),
     Figure(
         "lookahead_speedup",
         "Lookahead decoding on this machine",
-        "Circles: speedup against the rows of a step. Short lines: tokens per step, which would be the speedup if rows cost nothing. Dashed: the largest number of tokens per step in this run, divided by the measured t(n).",
+        "Circles: speedup against the rows of a step. Short lines: tokens per step, which would be the speedup if rows "
+        "cost nothing. Dashed: the largest tokens per step of all these cases, divided by the measured t(n).",
         draw_speedup,
     ),
     Figure(
@@ -408,9 +424,9 @@ FIGURES = [
     Figure(
         "lookahead_step",
         "One step of lookahead decoding",
-        "A recorded step. Top: the tokens that the step feeds to the target, by position. The levels of the window "
-        "are the last iterates; the logits at the last level (shaded) give the next iterate. Blue: accepted. Bottom: "
-        "which row sees which rows.",
+        "A recorded step. Top: the tokens that the step feeds to the target, by position; of the guesses, at most "
+        f"{MOST_GUESSES} are drawn. The levels of the window are the last iterates; the logits at the last level "
+        "(shaded) give the next iterate. Blue: accepted. Bottom: which row sees which rows.",
         draw_step,
     ),
     Figure(

@@ -52,7 +52,7 @@ def draw(run):
         if sum(case.lossy and case.metric(metric) is not None for case in run.cases) > 1
     ]
     if not panels:
-        raise NotApplicable("no two lossy cases with a distance from the target")
+        raise NotApplicable("no two lossy cases share a metric: distance, target_nll or token_disagreement")
     figure, axes = style.figure(0.7 + 1.75 * len(panels), rows=len(panels), squeeze=False)
     for axis, (metric, label) in zip(axes[:, 0], panels):
         panel(axis, run, metric, label)

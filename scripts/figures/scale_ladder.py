@@ -92,8 +92,8 @@ FIGURES = [
         "Speedup against draft cost, by target",
         "The same drafts with targets that compute the same function at different costs. Each target is a run of its "
         "own, with its own reference and calibration; its name stands above its points. Speedup: decode time per "
-        "token of autoregressive decoding / that of the case, with 95 % intervals (bootstrap over prompts); c is a "
-        "ratio of calibrated times (logarithmic). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha and "
+        "token of autoregressive decoding / decode time per token of the case, with 95 % intervals (bootstrap over "
+        "prompts); c is a ratio of calibrated times (logarithmic). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha and "
         "c. Dashed: from the measured tokens per step and the calibrated costs of a step.",
         draw,
     )

@@ -54,10 +54,10 @@ FIGURES = [
     Figure(
         "speedup_gamma",
         "Speedup against draft length",
-        "Decode time per token of autoregressive decoding / that of the case, with 95 % intervals (bootstrap over "
-        "prompts). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha and c. Dashed: from the measured "
+        "Decode time per token of autoregressive decoding / decode time per token of the case, with 95 % intervals "
+        "(bootstrap over prompts). Dotted: Leviathan et al., Theorem 3.8, from the measured alpha and c. Dashed: from the measured "
         f"tokens per step and the calibrated costs of a step. At most {MOST_SWEEPS} curves: those with the best "
-        "speedups.",
+        "speedups. Single points: lossless cases with a single draft length, or with none (at the right end).",
         draw,
     )
 ]

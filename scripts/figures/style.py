@@ -76,15 +76,15 @@ def integer_axis(axis, values):
 
 
 def log_axis(axis):
-    """A logarithmic axis with ticks at 1, 2, 5, 10, ... Ticks between these have no labels, because the labels would overlap."""
+    """Puts ticks at 1, 2, 5, 10, ... of a logarithmic axis. Ticks between these have no labels, because the labels would overlap."""
     axis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
     axis.set_minor_formatter(matplotlib.ticker.NullFormatter())
 
 
 def legend_below(figure_, handles, labels, columns=2):
-    """A legend under the axes, where it never covers data. It has one column if several columns do not fit. A tall
-    legend makes the figure taller."""
+    """A legend under the axes, where it never covers data. It has one column if several columns do not fit or
+    if a label has more than 30 characters. A tall legend makes the figure taller."""
     longest = max((len(label) for label in labels), default=0)
     columns = 1 if longest > 30 else columns
 

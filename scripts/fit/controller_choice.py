@@ -1,5 +1,5 @@
 """What a controller does on held-out texts. A controller predicts whether the target accepts a drafted token, and a
-draft ends at a threshold of this prediction. Computes the predictions, their calibration, and the threshold with the
+draft ends at a threshold of this prediction. Computes the predictions, their reliability, and the threshold with the
 least time per token."""
 
 import numpy as np

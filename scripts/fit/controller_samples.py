@@ -90,7 +90,7 @@ class Samples:
         self.texts.append(Text(prompt, np.array(begin), np.array(matching, dtype=int)))
 
     def features(self, names):
-        """[tokens, features], by the names that a controller's file may have."""
+        """[tokens, features]. `names`: the features, named as in a controller's file."""
         return np.stack([self._feature(name) for name in names], axis=1)
 
     def _feature(self, name):
@@ -118,7 +118,7 @@ class Samples:
 
 
 def traced_case(run, wanted=None):
-    """The traced case with this id. Without an id: the only traced case whose record has the largest probabilities."""
+    """The only traced case whose record has the largest probabilities and, if `wanted` is given, this id."""
     found = [
         case
         for case in run.speculative

@@ -6,12 +6,13 @@
 
 TRACE: a trace whose records have the entropy and the largest probabilities of each row (`speclab trace CONFIG --evidence top`). All its
 prompts must be of split "fit" (configs/prompts/*.jsonl), because a controller must not be trained on prompts on which it is
-measured. Every fourth prompt is held out of the training: the threshold is chosen and the calibration is reported on these.
+measured. Every fourth prompt is held out of the training. On the held-out prompts, the script chooses the threshold and reports
+how reliable the predictions are.
 
 Each controller is a network with one hidden layer of ReLU units (scikit-learn, MLPClassifier, L-BFGS). It predicts
-whether the target accepts a drafted token if it accepted those before it. Labels: 1 if the token is that of the
-target's text, else 0, for all tokens whose predecessors are those of the text. Loss: -(w_acc y log p + w_rej (1 - y)
-log(1 - p)), with L2 decay.
+whether the target accepts a drafted token if it accepted all tokens before it in the draft. The label y of a token is 1
+if it equals the token of the target's text at its place, else 0. Only tokens whose predecessors in the draft equal the
+text have a label. Loss: -(w_acc y log p + w_rej (1 - y) log(1 - p)) with the prediction p, and L2 decay.
 
 disco (Mamou et al. 2024, arXiv 2405.04304): the k largest probabilities of the row (--top, default 10), its entropy, and the
 place of the token in the draft; w_rej = w_acc = 1. A draft stops after a token with p below the threshold.
@@ -20,8 +21,8 @@ and the product of the draft's probabilities so far; w_acc = 1 and w_rej = 6, th
 1 - (product of p) is above the threshold. With w_rej above w_acc the predictions are below the share that is accepted, so
 their calibration error is large by intent.
 
-The threshold is the one with the least time per token when the held-out texts are replayed with the calibrated times of the trace
-(.05, .10, ... .95). `speclab replay TRACE --search --controller FILE` tries more thresholds, and other draft lengths.
+Without --threshold, the threshold is one of .05, .10, ..., .95: the one with the least time per token when the held-out
+texts are replayed with the calibrated times of the trace. `speclab replay TRACE --search --controller FILE` tries more thresholds, and other draft lengths.
 """
 
 import argparse

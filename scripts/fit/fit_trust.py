@@ -61,7 +61,7 @@ def require_fit_prompts(config, known):
         for turn in prompt["turns"]:
             if known.get(turn) != {"fit"}:
                 raise Refused(
-                    f'prompt {prompt["id"]} is of split "fit" in this run, but not in configs/prompts: {turn[:60]!r}'
+                    f'prompt {prompt["id"]} is of split "fit" in this run, but not, or not only, in configs/prompts: {turn[:60]!r}'
                 )
 
 

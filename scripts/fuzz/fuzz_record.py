@@ -30,7 +30,7 @@ def parse(text):
 
 
 def together(pieces):
-    """Joins the logs of one run, in order."""
+    """Joins what parse() found in the logs of one run."""
     sums = {key: sum(piece[key] for piece in pieces) for key in ("executions", "seconds")}
     most = {key: max(piece[key] for piece in pieces) for key in ("edges", "features", "corpus", "peak_rss_mb")}
     findings = [piece["finding"] for piece in pieces if piece["finding"]]

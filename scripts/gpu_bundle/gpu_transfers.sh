@@ -1,4 +1,4 @@
-# Cuts the bundle for a machine with a GPU into transfers, for gpu_bundle.sh.
+# Cuts the model and the bundle for a machine with a GPU into transfers, for gpu_bundle.sh.
 
 # transfers FOLDER LIMIT PART MODEL BUNDLE: fills FOLDER/transfer01/, transfer02/, ... with at most LIMIT bytes each. First come the parts
 # of the model (model.part01, ... of at most PART bytes), then the bundle (bundle.part01, ...). The bundle stays in one part if it has at most

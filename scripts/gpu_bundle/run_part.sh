@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# run_part.sh PART OUT [OPTION...]: runs one part of the GPU check on the machine with the GPU. gpu_bundle.sh puts it into the last transfer,
-# with files.sha256. It checks that all files have arrived, unpacks the bundle unless an earlier part has done so, and runs
-# scripts/gpu_check.sh for what remains of 580 seconds. Exit status 2: files are missing or damaged; otherwise that of gpu_check.sh.
+# run_part.sh PART OUT [OPTION...]: runs one part of the GPU check on the machine with the GPU. gpu_bundle.sh puts this script into the last
+# transfer, with files.sha256. Unless an earlier part has unpacked this bundle, the script checks that all files have arrived, and unpacks it.
+# Then it runs scripts/gpu_check.sh for what remains of 580 seconds, and ends with the exit status of that script. Exit status 2 before
+# that: a file is missing or damaged, the bundle cannot be unpacked, or the arguments are wrong.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/.." || exit 2

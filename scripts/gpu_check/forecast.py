@@ -289,8 +289,8 @@ def cut_kernels(vocab, n):
 
 
 def cut(device, vocab, n, form="launches"):
-    """Seconds that top-k or top-p adds if several blocks work on each row, and a lower bound of these seconds if one block
-    does. One block makes 16 passes over its row."""
+    """Seconds that top-k or top-p adds. several_blocks: if several blocks work on each row. one_block_at_least: a lower
+    bound of the seconds if one block works on each row; it makes 16 passes over the row."""
     several = sum(kernel.launches * (kernel.time(device) + GAPS[form][0]) for kernel in cut_kernels(vocab, n))
     return {"several_blocks": several, "one_block_at_least": CUT[0]["passes"] * vocab * 4 / device.one_block}
 
@@ -373,7 +373,7 @@ def step(device, shape, context, queued):
 
 def download(device, shape, n):
     """Seconds for n rows of logits to reach the host. The device fills the halves of a pinned buffer in turn, and
-    the host copies them on. Nothing overlaps the last copy on the host."""
+    the host copies them on. Only the host's copies count; the device is assumed to fill the other half meanwhile."""
     return n * shape.vocab * 4 / device.to_host
 
 

@@ -8,7 +8,7 @@
 Uses the standard library only, because the machine may have nothing else. Every number comes from the JSON of a stage:
 
     forwards_<shape>     speclab bench --json: engine.contexts[].device_rows_ns {n: [ns]} by the device's clock, without the download of
-                         the logits; rows_ns by the host's clock, with it; kernels, device_step_ns, work; on a GPU also "device":
+                         the logits; rows_ns by the host's clock, with the download; kernels, device_step_ns, work; on a GPU also "device":
                          {read_bandwidth_bytes_per_second, copy_bandwidth_bytes_per_second, peak_flops}, measured in the same run.
                          Numbers with the same names outside "device" belong to the host. The page does not use them
                          for a GPU
@@ -346,8 +346,8 @@ def linear_table(device):
         [f"{out} x {inputs}", *(cell(by_rows.get(n, {})) for n in sizes)] for (out, inputs), by_rows in layers.items()
     ]
     return (
-        "Microseconds of a layer whose weights come from memory, not from a cache; in parentheses, this time divided "
-        "by that of the best form without row invariance (the benchmark's label names the form) and by that of "
+        "Microseconds of a layer whose weights come from memory, not from a cache. In parentheses: this time / time of "
+        "the best form without row invariance (the benchmark's label names the form), this time / time of "
         "cuBLASLt.\n\n" + table(header, rows)
     )
 

@@ -19,16 +19,16 @@ KEPT, WASTED = "#0072B2", "#E69F00"
 
 
 def priced(sweep):
-    """The cases of a sweep whose times could be simulated: those that are fastest at the end of the axis where the
-    machine has the most idle arithmetic."""
+    """At most MOST_CASES cases of a sweep whose times could be simulated, the fastest first. Compares their speedups at the
+    end of the axis where the machine has the most idle arithmetic."""
     found = [case for case in sweep["cases"] if case["speedup"]]
     end = 0 if sweep["sweep"] == "batch" else -1
     return sorted(found, key=lambda case: case["speedup"][end], reverse=True)[:MOST_CASES]
 
 
 def sweep_figure(sweep, label=lambda case: case):
-    """Speedup of each case along the axis of a sweep. The thick line is 1; a filled marker is where a case stops to pay. `label`
-    shortens a case id."""
+    """Speedup of each case of priced() along the axis of a sweep. The thick line is 1. A filled marker is the point of the
+    axis where the case breaks even. `label` shortens a case id."""
     figure, axes = style.figure(2.7)
     axes.axhline(1, color="#444444", linewidth=1.4)
     for index, case in enumerate(priced(sweep)):
@@ -52,8 +52,8 @@ def sweep_figure(sweep, label=lambda case: case):
 
 
 def timeline_figure(rows, device):
-    """What draft and target do in the first steps, one panel for each timeline (a way to order their forwards) of one
-    draft. `rows`: entries of "timelines"; those without segments are left out."""
+    """What draft and target do in the first steps. Each panel shows one timeline: one draft, and one way to order the
+    forwards of draft and target. `rows`: entries of "timelines"; entries without segments are left out."""
     rows = [row for row in rows if row["segments"]]
     figure, panels = style.figure(0.6 + 0.62 * len(rows), rows=len(rows), sharex=True, squeeze=False)
     for axes, row in zip(panels[:, 0], rows):

@@ -37,7 +37,7 @@ def samples(case):
 
 
 def ends_of_bins(entropies):
-    """The lower ends of all bins but the first. The bins have nearly equal numbers of samples; samples with the same
+    """The lower ends of all bins except the first. The bins have nearly equal numbers of samples; samples with the same
     entropy are in the same bin."""
     ordered = sorted(entropies)
     ends = (ordered[i * len(ordered) // BINS] for i in range(1, BINS))
@@ -45,7 +45,7 @@ def ends_of_bins(entropies):
 
 
 def tally(found, ends):
-    """(mean entropy, tokens, accepted) of each bin."""
+    """(mean entropy, tokens, accepted) of each bin with at least LEAST tokens."""
     bins = [[0.0, 0, 0] for _ in range(len(ends) + 1)]
     for _, entropy, accepted in found:
         entry = bins[sum(entropy >= end for end in ends)]
@@ -68,7 +68,7 @@ def curve(axes, bins, label, index, intervals):
 def draw(run):
     cases = [(case, found) for case in run.speculative if not case.lossy for found in [samples(case)] if found][:4]
     if not cases:
-        raise NotApplicable("no case of chains has the entropy of the target's rows (row_details)")
+        raise NotApplicable("no lossless case of chains has the entropy of the target's rows (row_details)")
     figure, (top, bottom) = style.figure(4.2, rows=2, sharex=True)
     for index, (case, found) in enumerate(cases):
         ends = ends_of_bins([entropy for _, entropy, _ in found])
@@ -91,8 +91,8 @@ FIGURES = [
         "acceptance_by_entropy",
         "Acceptance against the target's entropy",
         "Share of tested tokens that were accepted, by the entropy of the target's row at temperature 1, in bins of "
-        "equal numbers of tokens. Top: each case, with 95 % intervals that assume independent tokens. Bottom: the "
-        "first case, by category, in the same bins. Curves that lie on one another mean that the entropy explains "
+        "equal numbers of tokens. Top: up to four lossless cases, with 95 % intervals that assume independent tokens. "
+        "Bottom: the first of these cases, by category, in the same bins. Curves that lie on one another mean that the entropy explains "
         f"the difference between the categories. Bins with fewer than {LEAST} tokens are not shown.",
         draw,
     )

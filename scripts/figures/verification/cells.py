@@ -1,5 +1,5 @@
 """Trees that scripts/tree_grid.py picked from a grid of predictions: the measured speedup beside the predicted one. A
-cell of the grid is one tree with its prediction."""
+cell of the grid is one combination of size and depth, with the best tree of this size and depth and its prediction."""
 
 import hashlib
 import json
@@ -12,8 +12,8 @@ from figures.record import BadRun, NotApplicable
 WITHIN = 0.05  # a prediction is right if it is this close to the measurement
 ROLES = ("best", "worst", "random")
 # Predictions of a tree file. step_speedup: from all costs of a step. speedup: F / (t(n) + d c) with F tokens per step,
-# n rows, d levels. t(n): time of a target forward over n rows / over one row. c: time of a draft forward / of a target
-# forward over one row.
+# n rows, d levels. t(n): time of a target forward over n rows / time of a target forward over one row. c: time of a
+# draft forward / time of a target forward over one row.
 FORMS = ("step_speedup", "speedup")
 
 
@@ -126,7 +126,7 @@ def hash_of_turns(turns):
 
 
 def error_summary(found, form):
-    """(largest |error|, median |error|) of a form; None if a cell lacks it."""
+    """(largest |error|, median |error|) of a form; None if there are no cells or a cell lacks the form."""
     errors = [abs(cell["error"][form]) for cell in found if form in cell["error"]]
     return (max(errors), statistics.median(errors)) if len(errors) == len(found) and errors else None
 

@@ -29,7 +29,8 @@ def branches(step):
 
 @functools.lru_cache(maxsize=1)  # three figures need the steps
 def tree_cases(run):
-    """The lossless cases with a draft model and, in some step, a tree with branches: (case, steps of repeat 0 with a draft)."""
+    """[(case, steps)] of the lossless cases with a draft model that drafted a tree with branches in some step. `steps`: the
+    steps of repeat 0 that have a draft."""
     found = []
     for case in run.speculative:
         if case.lossy or not case.draft:
@@ -42,8 +43,8 @@ def tree_cases(run):
 
 
 def rank_counts(steps):
-    """{(depth, rank): [accepted, reached]} of the children of node 0 and of the accepted nodes. If the end of the
-    text cuts a step, nodes after the cut do not count."""
+    """{(depth, rank): [accepted, reached]} of the children of node 0 and of the accepted nodes. Leaves out the
+    children of a parent if none of them was tested, and nodes after the end of the text."""
     counts = collections.defaultdict(lambda: [0, 0])
     for step in steps:
         cut = step["emitted"] <= step["accepted"]
@@ -80,7 +81,7 @@ def acceptance(counts):
 
 
 def best_tokens(of, ranks, depth, nodes=MOST_NODES):
-    """A list. Entry n - 1: tokens per step of the best tree that has n nodes with the pending token, and at most
+    """An array. Entry n - 1: tokens per step of the best tree that has n nodes, the pending token included, and at most
     `depth` levels.
 
     The best tree of n nodes holds the n nodes with the largest products of p along their paths: a child never has a
@@ -97,7 +98,7 @@ def best_tokens(of, ranks, depth, nodes=MOST_NODES):
 
 
 def nodes_and_depth(steps):
-    """The usual number of nodes with the pending token, and the usual depth, of the drafted trees."""
+    """The most frequent number of nodes (the pending token included) and the most frequent depth of the drafted trees."""
 
     def depth_of(step):
         depth = [0]
@@ -118,7 +119,7 @@ def largest_group(run):
         kind = (case.draft, case.sampling["temperature"], options.get("children"), options.get("sequences"), case.rule)
         groups[kind].append((case, steps, *nodes_and_depth(steps)))
     if not groups:
-        raise NotApplicable("no case drafts trees with a draft model")
+        raise NotApplicable("no lossless case with a draft model drafts trees with branches")
     return max(groups.values(), key=lambda group: (len({entry[2] for entry in group}), len(group)))
 
 
@@ -319,7 +320,8 @@ FIGURES = [
     Figure(
         "tree_shapes",
         "Trees that were drafted",
-        "The trees of the cases' tree files. The pending token is at the top; children are in draw order from left to right.",
+        f"The trees of the cases' tree files; if there are more than {MOST_SHAPES}, the smallest. The pending token is at "
+        "the top; children are in draw order from left to right.",
         draw_shapes,
     ),
 ]
