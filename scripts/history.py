@@ -54,7 +54,8 @@ def digits(value, count):
 
 
 def workload_of(run):
-    """A name for what the run decodes: target, prompts, seeds and the length of texts. Runs of one workload have comparable cases.
+    """A name for what the run decodes: target, prompts with their chat template and system message, seeds and the length of texts.
+    Runs of one workload have comparable cases.
 
     The options of the cases are not part of the name, except for the length of texts. The id of a case says what the
     case does. The defaults of its options may change from commit to commit, and the history is to show the effect of

@@ -1,7 +1,7 @@
 # JSON in plain bash for gpu_check.sh, because a machine with a GPU may have no Python.
 
 json_string() {  # text -> "text"
-  if [[ $1 != *[\\\"[:cntrl:]]* ]]; then  # needs no escapes, and starts no process
+  if [[ $1 != *[\\\"[:cntrl:]]* ]]; then  # nothing to escape: printf is enough, and no process is started
     printf '"%s"' "$1"
     return
   fi

@@ -22,8 +22,8 @@ mps_state() {
   printf '{"runs": %s, "why": %s}' "$(json_string "$runs")" "$(json_string "$why")"
 }
 
-# machine FILE N PROGRAM: writes the description to FILE as a JSON object. If something makes measurements impossible or
-# doubtful, prints what.
+# machine FILE N PROGRAM: writes the description of GPU number N to FILE as a JSON object. PROGRAM is the path of speclab, or empty.
+# Prints one line if there is no nvidia-smi, if nvidia-smi reports an error, or if other processes use the GPU.
 machine() {
   local fields=(name driver_version compute_cap memory.total memory.used clocks.sm clocks.mem clocks.max.sm clocks.max.mem
     temperature.gpu power.draw power.limit clocks_throttle_reasons.active persistence_mode ecc.mode.current compute_mode)

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# profile.sh COMMAND...: profiles the command with ncu and prints {"launches", "kernels": [...]}: the three kernels that take the most time,
-# each with its duration and its shares of memory bandwidth and of the tensor pipe. ncu records at most 400 launches inside the range that the command
-# marks (speclab generate --profile-steps). This range has neither the packing of weights nor the prefill. ncu does not change clocks. Exit status
-# 77: there is no ncu, it cannot read counters, or the command failed or marked no range.
+# profile.sh COMMAND...: profiles the command with ncu and prints {"launches", "kernels": [...]}: the number of recorded launches, and the
+# three kernels that take the most time. Each kernel has the number of its launches, their total time, and the means over them of the shares
+# of memory bandwidth and of the tensor pipe. ncu records at most 400 launches inside the range that the command marks (speclab generate
+# --profile-steps). This range has neither the packing of weights nor the prefill. ncu does not change clocks. Exit status 77: there is no
+# ncu, it cannot read counters, or the command failed or marked no range.
 set -uo pipefail
 source scripts/gpu_check/json.sh
 command -v ncu > /dev/null || { echo "there is no ncu" >&2; exit 77; }
 metrics=gpu__time_duration.sum,dram__throughput.avg.pct_of_peak_sustained_elapsed,sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active
 log=$(ncu --profile-from-start off --clock-control none --launch-count 400 --metrics "$metrics" --csv --page raw --print-units base "$@" 2>&1)
 code=$?
-# Columns are found by name, because versions of ncu order them differently. Rows: name, ns, share of bandwidth, share of tensor pipe.
+# Columns are found by name, because versions of ncu order them differently. A line of $all has, between tabs: total ns,
+# number of launches, mean share of bandwidth in %, mean share of the tensor pipe in %, name.
 all=$(awk -F'","' '
   /"Kernel Name"/ { for (i = 1; i <= NF; ++i) { if ($i ~ /Kernel Name/) k = i; if ($i ~ /time_duration/) t = i; if ($i ~ /dram__/) d = i; if ($i ~ /tensor/) m = i }; next }
   k && /^"[0-9]/ {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# sanitizer.sh TOOL COMMAND...: runs the command under compute-sanitizer and prints {"tool", "errors", "summary"}. Exit status 1: it found
-# errors; 77: it cannot run here.
+# sanitizer.sh TOOL COMMAND...: runs the command under compute-sanitizer and prints {"tool", "errors", "summary"}. Exit status 1:
+# compute-sanitizer found errors; 77: it cannot run here, or the command failed although it found none.
 set -uo pipefail
 tool=$1
 shift

@@ -14,10 +14,11 @@ wanted_stage() {  # NAME
   [ -n "${chosen[$1]:-}" ]
 }
 
-# stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds. DATA is the JSON file that it writes, or "-" for
-# its standard output. If the stage is not ok and its standard output is no JSON, the data come from $kept, where some commands write
-# each result as soon as they have it. Exit status of the command: 0: ok. 77 or 127: it cannot run here. 2: it cannot run here if it says so
-# (cannot_run), otherwise it failed. 124 or 137: it was stopped at its limit. Anything else: it failed.
+# stage NAME CAP DATA COMMAND... : runs the command for at most CAP seconds (in a dry run ten times as long), or less if --cap or the time
+# left for the part is less. DATA is the JSON file that the command writes, or "-" for its standard output. If DATA is "-", the stage is not
+# ok and the standard output is no JSON, the data come from $kept, where some commands write each result as soon as they have it. Exit status
+# of the command: 0: ok, or failed if there is no JSON. 77 or 127: it cannot run here. 2: it cannot run here if it says so (cannot_run),
+# otherwise it failed. 124 or 137: it was stopped at its limit. Anything else: it failed.
 stage() {
   local name=$1 cap=$(($2 * slower)) data=$3
   shift 3
@@ -28,7 +29,7 @@ stage() {
   if ! wanted_stage "$name"; then return; fi
   local status=ok reason='' code=0 left=$((seconds - (SECONDS - part_begin))) begin=$SECONDS said
   local -a run=("$@")
-  if [ -n "${planted[$name]:-}" ]; then  # so that a dry run need not wait for the whole limit
+  if [ -n "${planted[$name]:-}" ]; then  # hang and slow get a short limit, so that a dry run need not wait long
     [ "${planted[$name]}" = sticky ] || [ "$cap" -le $planted_cap ] || cap=$planted_cap
     case ${planted[$name]} in
       hang) [[ $name == tests_* ]] && run=(env SPECLAB_TEST_PLANT=hang "$@") || run=(scripts/gpu_check/planted.sh hang) ;;
@@ -106,7 +107,7 @@ write_stage() {
   printf '%-22s %-12s %4d s  %s%s\n' "$1" "$2" "${4%.*}" "${3%%$'\n'*}" "${replaces:+ [replaces the result of $replaces]}"
 }
 
-# Prints the plan. Returns 1 if the stages of a part may together take longer than the part.
+# Prints the plan. Returns 1 if the limits of the stages of a part add up to the limit of the part or more.
 print_plan() {
   local name p sum=() over=0
   printf '%-5s %-22s %s\n' part stage "limit, s"

@@ -26,7 +26,7 @@ def read_record(file):
 
 
 def all_tests(suites):
-    """The stages tests_* as one stage: the sums of their tests and seconds, and what every suite that is not ok says."""
+    """The stages tests_* as one stage: the sums of their tests and seconds, their worst status, and the reasons of all that are not ok."""
     problems = [
         f"{stage['stage']}: {stage['status']}, {stage['reason']}" for stage in suites if stage["status"] != "ok"
     ]
@@ -51,7 +51,8 @@ def all_tests(suites):
 
 
 def load_stages(folder, dry_run=False):
-    """The stages of a folder by name, in the order of the parts. "machine" is that of the first part. "tests" sums up the stages tests_*.
+    """The stages of a folder by name, in the order of the parts. If several parts have a stage, such as "machine", the first part counts.
+    "tests" sums up the stages tests_*.
 
     Raises BadRecord for a damaged file, and for a dry run unless `dry_run`.
     """

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # tests.sh BACKEND N SUITE PROGRAM: runs one suite of the tests for device number N of a backend (suites.sh) and prints its results as a JSON
-# object. The tests read the backend and the device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. A test that the program lists but
-# does not run counts as a failure: an error of CUDA may end the program. Exit status 1: there was a failure; 77: all tests were skipped. If
-# the script is interrupted, it prints the results so far.
-# tests.sh --check PROGRAM: exit status 1 if a test of the program belongs to no suite or to several.
+# object. The tests read the backend and the device from SPECLAB_TEST_BACKEND and SPECLAB_TEST_DEVICE. Exit status 1: a test
+# failed, the program lists no test of the suite, or a listed test did not run, for example because an error of CUDA ended the program; 77:
+# all tests were skipped. If the script is interrupted, it prints the results so far.
+# tests.sh --check PROGRAM: exit status 1 if a test of the program belongs to no suite or to several, or if there is no test.
 set -uo pipefail
 source scripts/gpu_check/json.sh
 source scripts/gpu_check/suites.sh

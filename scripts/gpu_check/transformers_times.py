@@ -5,8 +5,8 @@ assisted. Decoding is greedy, with batch 1, and in bf16 on a GPU.
     transformers_times.py --model FILE.gguf [--backend cuda] [--device N]
 
 Prints JSON with milliseconds per token, without prefill. On the target itself it times plain generation, prompt lookup and assisted
-generation with 20 of the 30 layers as assistant. At the shapes of the inflated 1B and 8B models it times plain generation with random
-weights (the time does not depend on the weights). With a backend other than cuda, the script runs on the CPU, in float32, with one prompt
+generation, where 20 of the 30 layers of the target are the assistant. At the shapes of the inflated 1B and 8B models it times plain
+generation with random weights (the time does not depend on the weights). With a backend other than cuda, the script runs on the CPU, in float32, with one prompt
 and four tokens, and leaves the inflated shapes out. Exit status 77: PyTorch or another package is missing, or PyTorch sees no GPU.
 """
 
@@ -82,7 +82,7 @@ def config_of(file, **changes):
 
 
 def in_halves(weight, head_dim):
-    """Reorders the rows of a head from pairs (2i, 2i + 1), as in the file, to halves (i, i + d/2)."""
+    """Reorders the rows of each head. RoPE rotates rows 2i and 2i + 1 together in the file, and i and i + head_dim / 2 in transformers."""
     out, hidden = weight.shape
     return weight.reshape(out // head_dim, head_dim // 2, 2, hidden).swapaxes(1, 2).reshape(out, hidden)
 

@@ -5,8 +5,8 @@
     scripts/models/convert_head.py CHECKPOINT OUT
 
 FOLDER is a published head of Medusa, Hydra, EAGLE, EAGLE-3 or an MLP speculator: config.json and one .pt, .pth or .bin
-file of weights. --layers is the number of layers of the target, which these files do not contain. A file of PyTorch is
-a pickle and may contain code. It is read with weights_only=True, so a file with anything but tensors is refused and
+file of weights. --layers is the number of layers of the target; these files do not contain it. A file of PyTorch is a
+pickle and may contain code. It is read with weights_only=True, so a file with anything but tensors is refused and
 nothing of it runs.
 
 CHECKPOINT is a model with modules for multi-token prediction: config.json and safetensors. The script takes the modules
@@ -107,14 +107,14 @@ def eagle(config, shapes):
 
 
 def eagle_taps(config, layers):
-    """The states of the target that the head reads: for EAGLE-3 those that its published code reads, for EAGLE the
-    state after the final norm."""
+    """The states of the target that the head reads. EAGLE reads the state after the final norm. EAGLE-3 reads the states
+    after 2, layers // 2 and layers - 3 layers, as its published code does."""
     if "draft_vocab_size" not in config:
         return ["final_norm"]
     if layers < 7:
         fail(f"a head of EAGLE-3 for a target of {layers} layers, expected at least 7")
     if config.get("eagle_config"):
-        fail("eagle_config: programs count its layers in different ways; remove it and correct taps in head.json")
+        fail("eagle_config: programs count its layers in different ways; delete this key, and set taps in head.json")
     return [2, layers // 2, layers - 3]
 
 
@@ -134,7 +134,7 @@ def kind_of(config):
     if "dflash_config" in config:
         fail("a DFlash draft: save its tensors as model.safetensors beside config.json; it needs no card")
     if "k_mask" in config:
-        fail("a head of Falcon: published ones are not read, see core/model/heads/falcon/falcon_head.h")
+        fail("a head of Falcon: published heads are not supported, see core/model/heads/falcon/falcon_head.h")
     if "ptd_token_id" in config:
         fail("a head of P-EAGLE: save its tensors as model.safetensors beside config.json; it needs no card")
     if "num_attention_heads" in config:
@@ -143,14 +143,14 @@ def kind_of(config):
 
 
 def plain_name(name):
-    """The name without the prefixes of whole models."""
+    """The name of a tensor without the prefix of the module that the head is in a whole model."""
     for prefix in ("medusa_head.", "speculator."):
         name = name.removeprefix(prefix)
     return name
 
 
 def card_of(config, shapes, layers, source):
-    """The card of a head with this config.json and these shapes of tensors by plain name."""
+    """The card of a head. shapes: plain name of a tensor -> its shape. source: name of the file of the weights."""
     kind, read = kind_of(config)
     shape, hidden, vocab = read(config, shapes)
     offset = config.get("hidden_state_offset", 0)
@@ -220,7 +220,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", type=pathlib.Path)
     arguments.add_argument("out", type=pathlib.Path)
-    arguments.add_argument("--layers", type=int, help="number of layers of the target, for a head; needed")
+    arguments.add_argument("--layers", type=int, help="number of layers of the target; required for a head")
     options = arguments.parse_args()
     config_file = options.folder / "config.json"
     if not config_file.exists():
@@ -230,7 +230,7 @@ def main():
         convert_modules(options.folder, options.out, config, options.layers)
         return
     if options.layers is None:
-        fail("--layers is missing, the number of layers of the target")
+        fail("--layers is missing; give the number of layers of the target")
     file = weights_in(options.folder)
     tensors, offsets = load(file)
     card = card_of(config, {name: tuple(t.shape) for name, t in tensors.items()}, options.layers, file.name)
@@ -238,7 +238,7 @@ def main():
         import torch
 
         if offsets is None:
-            fail("no tensor d2t, the tokens of the reduced output head")
+            fail("no tensor d2t, which names the tokens of the reduced output head")
         ids = draft_vocabulary(offsets.tolist())
         tensors[card["vocabulary_map"]] = torch.tensor(ids, dtype=torch.int32)
     write(options.out, card, tensors)

@@ -8,7 +8,7 @@ jinja2, set up as in transformers, renders conversations with one or more templa
 by name. The templates were written for this script. They are short and contain the expressions by which the engine
 recognises the original ones. Templates that write the date get 26 July 2024.
 The second form takes templates (*.jinja) from the folder DIR instead. With SPECLAB_CHAT_TEMPLATES=FILE the C++ test reads
-FILE; the engine must refuse each of its templates or render it exactly.
+FILE; the engine must refuse each template of FILE or render it exactly.
 --check writes nothing and exits 1 if the golden file would change. Needs transformers and jinja2.
 """
 
@@ -122,8 +122,8 @@ LLAMA2 = (
 
 def mistral(user, answer, system=None, where="loop.last"):
     """A template of the Mistral kind. user: (text before the user's message, text after it); answer: the tag that writes an
-    answer; system: text between the system message and the user's message; where: the condition for the message of the
-    user that gets the system message."""
+    answer; system: text between the system message and the user's message; where: a condition of the template; it holds for
+    the user's message that the system message is written before."""
     before, after = user
     plain = f"'{before}' + message['content'] + '{after}'"
     body = "{{ " + plain + " }}"
@@ -309,7 +309,7 @@ TEMPLATES = [
 
 
 def rendered(source):
-    """The text of each conversation; null if the template raises an error."""
+    """The text of each conversation; None where the template raises an error."""
     try:
         template = _compile_jinja_template(source)
     except jinja2.exceptions.TemplateError:

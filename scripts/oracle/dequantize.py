@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/dequantize/blocks.json: blocks of every tensor type, dequantised by the package `gguf`.
+"""Writes tests/golden/dequantize/blocks.json: blocks of tensor types, dequantised by the package `gguf` (F16: by numpy).
 
     python3 scripts/oracle/dequantize.py [FILE] [BLOCKS]
 
-BLOCKS is the number of random blocks of every type. SPECLAB_DEQUANTIZE_GOLDEN=FILE makes the C++ test read FILE.
-Needs gguf and numpy. The input is random and fixed by the seed; the first blocks have extreme scales: zeros, the
-smallest and the largest half-precision number, subnormals, infinities and NaN. Every NaN is written as 7fc00000,
+BLOCKS is the number of random blocks of every quantised type. SPECLAB_DEQUANTIZE_GOLDEN=FILE makes the C++ test read
+FILE. Needs gguf and numpy. The input is random and fixed by the seed; the first blocks have extreme scales: zeros,
+subnormals, the smallest normal and the largest half-precision numbers, infinities and NaN. Every NaN is written as 7fc00000,
 because the NaN of inf * 0 depends on the processor. Blocks of the K types have 256 weights. Their output is stored as
 the SHA-256 of its little-endian bits; the output of the last block is also stored in full.
 """

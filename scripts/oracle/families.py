@@ -55,7 +55,7 @@ LONGROPE = shape(
     ),
 )
 
-# name: (family of transformers, configuration, tokens, tokens of the prefill before the steps)
+# name: (family of transformers, configuration, number of tokens, how many of them are prefilled before the steps)
 CASES = {
     "llama": ("Llama", shape(head_dim=16, tie_word_embeddings=True, rope_parameters=rope("default")), 24, 9),
     "llama_linear": ("Llama", shape(rope_parameters=rope("linear", factor=4.0)), 40, 20),

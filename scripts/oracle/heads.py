@@ -1,17 +1,18 @@
 """Golden logits of tiny random heads in the layouts of the published code, from PyTorch in float32.
 
-    scripts/oracle/heads.py [--check]     writes tests/golden/heads/NAME/{config.json,weights,golden.json}
+    scripts/oracle/heads.py [--check]     writes tests/golden/heads/NAME/{config.json or head.json,weights,golden.json}
 
 The modules have the structure and the names of the published code: Medusa (FasterDecoding/Medusa), Hydra with and
 without prefix attention (zankner/Hydra), the MLP speculator (foundation-model-stack/fms-extras), and EAGLE and EAGLE-3
-(SafeAILab/EAGLE), each with its own config.json and file name. All heads are for the tiny target
+(SafeAILab/EAGLE). Each has a config.json and a file name as published. All heads are for the tiny target
 tests/golden/families/llama, whose embedding Hydra and EAGLE read. bf16 holds all weights exactly. A head of EAGLE reads
 a text of POSITIONS states. Then it drafts two chains after the text from its own features.
 tests/model/heads/head_oracle_test.cpp loads each folder and compares the logits. Two more folders have a block draft in
 the layout of DFlash (z-lab/dflash), and look-ahead embeddings of PaSS, which have no published layout;
-block_oracle_test.cpp compares them. Four
-folders have modules for multi-token prediction in the order of DeepSeek-V3 and in that of MiMo, a head of P-EAGLE in the
-layout that vLLM reads, and a head of Falcon in a layout of this project; module_oracle_test.cpp compares them. --check writes nothing and exits 1 if a golden file differs by more than rounding.
+block_oracle_test.cpp compares them. Four more folders, which module_oracle_test.cpp compares, have:
+modules for multi-token prediction in the order of DeepSeek-V3, a module in the order of MiMo, a head of P-EAGLE in the
+layout that vLLM reads, and a head of Falcon in a layout of this project.
+--check writes nothing and exits 1 if a golden file differs by more than rounding.
 """
 
 import argparse
@@ -31,12 +32,12 @@ from transformers.models.llama import modeling_llama
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests/golden/heads"
 TARGET = ROOT / "tests/golden/families/llama"
-POSITIONS = 5  # states that a head reads, one row of logits each; with prefix attention only the last one
+POSITIONS = 5  # number of states that a head reads; each gives a row of logits, with prefix attention only the last
 ROUNDING = 1e-5  # share of the largest logit; golden logits that are this close to the new values are kept
 
 
 class Block(nn.Module):
-    """A residual block. With conditions, its input is several vectors, and the residual is a linear layer."""
+    """A residual block. conditions: number of further input vectors; if there are any, the residual is a linear layer."""
 
     def __init__(self, width, conditions=0):
         super().__init__()
@@ -87,7 +88,7 @@ class Hydra(nn.Module):
 
 
 class ScaledNorm(nn.Module):
-    """An RMS norm with a shift, or without both parameters."""
+    """An RMS norm with a scale and a shift, or with neither of them."""
 
     def __init__(self, width, parameters=True):
         super().__init__()
@@ -143,7 +144,7 @@ class Eagle(nn.Module):
         decoder.layers[0].input_layernorm = nn.Identity()
         decoder.norm = nn.Identity()
         self.layers = decoder.layers
-        object.__setattr__(self, "decoder", decoder)  # not a module of its own: its layers are in the file already
+        object.__setattr__(self, "decoder", decoder)  # not registered as a module: self.layers has its weights already
 
     def features(self, states):
         return states
@@ -157,7 +158,7 @@ class Eagle(nn.Module):
 
 
 class WideAttention(nn.Module):
-    """Causal attention of a text whose queries, keys and values read two vectors."""
+    """Causal attention over a text. Queries, keys and values read two vectors for each position, one after the other."""
 
     def __init__(self, config):
         super().__init__()
@@ -221,10 +222,10 @@ class Eagle3(nn.Module):
         return self.lm_head(self.norm(features))
 
 
-# name: (file of the weights, prefix of tensor names, config.json, function that makes the module)
 MEDUSA = {"base_model_name_or_path": "tiny", "medusa_num_heads": 2, "medusa_num_layers": 2}
 HYDRA = {"base_model_name_or_path": "tiny", "hydra_num_heads": 3, "hydra_num_layers": 2, "grounded_heads": True}
 SPECULATOR = {"model_type": "mlp_speculator", "n_predict": 3, "emb_dim": 32, "inner_dim": 24, "vocab_size": 112}
+# name: (file of the weights, prefix of tensor names, config.json, function that makes the module)
 CASES = {
     "medusa": ("medusa_lm_head.safetensors", "", MEDUSA, lambda c: Medusa(c, 3, 2)),
     "hydra": (
@@ -398,7 +399,7 @@ class MtpModules(nn.Module):
 
     def __init__(self, decoders, width, eps, normed):
         super().__init__()
-        self.normed = normed  # state first, and outputs are passed on after their norm
+        self.normed = normed  # the state comes before the embedding, and outputs are passed on after their norm
         self.layers = nn.ModuleList(decoder.layers[0] for decoder in decoders)
         for decoder, layer in zip(decoders, self.layers):
             decoder.norm = nn.Identity()
@@ -406,7 +407,7 @@ class MtpModules(nn.Module):
                 setattr(layer, name, nn.RMSNorm(width, eps))
             layer.eh_proj = nn.Linear(2 * width, width, bias=False)
             layer.shared_head = nn.ModuleDict({"norm": nn.RMSNorm(width, eps)})
-        object.__setattr__(self, "decoders", decoders)  # no modules of their own: their layers are in the file already
+        object.__setattr__(self, "decoders", decoders)  # not registered: self.layers has their weights already
 
     def forward(self, k, states, embedded):
         layer = self.layers[k]
@@ -425,7 +426,7 @@ def own_card(kind, shape):
 
 
 def make_mtp(target):
-    """Two modules, as in DeepSeek-V3, on a text of POSITIONS states. Each module reads the token after the one before it."""
+    """Two modules, as in DeepSeek-V3, on a text of POSITIONS states. Position i of module k (from 0) reads token i + k."""
     config, embed = target.config, target.get_input_embeddings()
     decoders = [transformers.LlamaModel(one_layer(config)) for _ in range(2)]
     modules = MtpModules(decoders, config.hidden_size, config.rms_norm_eps, normed=False).eval()
@@ -453,7 +454,7 @@ MTP_LAYER = {
 
 
 def make_mtp_normed(target):
-    """One module in the order of MiMo, with the layer of Qwen3. It reads a text, and then one token on its own output."""
+    """One module in the order of MiMo, with the layer of Qwen3. It reads a text, and then its own last output with one more token."""
     config, embed = target.config, target.get_input_embeddings()
     layer = transformers.Qwen3Config(hidden_size=config.hidden_size, num_hidden_layers=1, vocab_size=4, **MTP_LAYER)
     modules = MtpModules(
@@ -493,7 +494,7 @@ PARALLEL = {**LLAMA, "num_hidden_layers": 2, "draft_vocab_size": 40, "ptd_token_
 
 
 def make_parallel_eagle(target):
-    """Logits of the last of POSITIONS pairs and of the masks after it."""
+    """Logits at the last of POSITIONS pairs of state and token, and at the masked places after it."""
     head = ParallelEagle(target.config, PARALLEL["draft_vocab_size"]).eval()
     randomise(head)
     states = torch.randn(POSITIONS, 3 * target.config.hidden_size).bfloat16().float()
@@ -519,7 +520,7 @@ FALCON_BLOCK = 2
 
 
 class Falcon(nn.Module):
-    """An LSTM over pairs, and the decoder layer of EAGLE with a mask of its own; outputs of FALCON_BLOCK positions at a time."""
+    """An LSTM over pairs of embedding and feature, and the decoder layer of EAGLE. visible: what each position attends to."""
 
     def __init__(self, width):
         super().__init__()
@@ -540,7 +541,7 @@ class Falcon(nn.Module):
 
 
 def falcon_tensors(head):
-    """The tensors with the names of LstmLayers: one matrix for each gate, over the input and the output before it."""
+    """The tensors as LstmLayers of the engine reads them: one matrix for each gate, over the input and the previous output."""
     tensors = {name: value for name, value in tensors_of(head, "").items() if not name.startswith("lstm.")}
     for layer in range(2):
         parts = [getattr(head.lstm, f"{kind}_l{layer}").detach() for kind in ("weight_ih", "weight_hh", "bias_ih")]
@@ -551,17 +552,17 @@ def falcon_tensors(head):
 
 
 def make_falcon(target):
-    """The first block after a text of POSITIONS pairs, and the blocks below it for two drafted pairs of tokens."""
+    """The first block after a text of POSITIONS states and tokens, and a block below it for each of two drafted blocks."""
     embed, k = target.get_input_embeddings(), FALCON_BLOCK
     head = Falcon(target.config.hidden_size).eval()
     randomise(head)
     for layer in range(2):
-        getattr(head.lstm, f"bias_hh_l{layer}").data.zero_()  # the file has the sum of both
+        getattr(head.lstm, f"bias_hh_l{layer}").data.zero_()  # the file has the sum of the two biases of PyTorch
     states = torch.randn(POSITIONS, target.config.hidden_size).bfloat16().float()
     tokens, drafted = torch.randint(target.config.vocab_size, (POSITIONS,)), torch.randint(112, (2, k))
 
     def visible(length):
-        """Every position sees those before it, and a block of k from the end of the text on sees itself."""
+        """Every position sees itself and all before it. In each block of k, from the last k of the text on, all see all."""
         seen = torch.ones(length, length).tril().bool()
         for first in range(POSITIONS - k, length, k):
             seen[first : first + k, first : first + k] = True

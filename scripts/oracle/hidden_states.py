@@ -18,7 +18,7 @@ import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OUT = ROOT / "tests/golden/hidden_states.json"
-# With RMS norm; with layer norm and position embedding; with scaled embedding and post norms.
+# llama has RMS norms; gpt2 has layer norms and a position embedding; gemma2 has a scaled embedding and post norms.
 FAMILIES = ["llama", "gpt2", "gemma2"]
 ROUNDING = 1e-5  # share of the largest number of a state; a golden file that is this close to the new values is kept
 

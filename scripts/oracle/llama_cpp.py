@@ -6,7 +6,8 @@
 Writes small GGUF files without weights and asks llama.cpp's library (in the package xllamacpp) for ids, control
 tokens, end tokens, BOS, EOS and add_bos. The files are:
 - one for each name of tokenizer.ggml.pre that the project reads, and one for each name that llama.cpp knows and the
-  project refuses, all with the vocabulary of pre_tokenizers.json;
+  project refuses, all with the vocabulary of pre_tokenizers.json (of the refused names, the script only checks that
+  llama.cpp knows them);
 - files that leave keys out or hold odd values ("files"; the C++ test writes the same files). Their token types, if any,
   agree with the names of the tokens, because llama.cpp overrides types by names and the project does not.
 The strings are those of tokenizer.py that are in composed form (NFC) and have only characters of Unicode 3.2, because

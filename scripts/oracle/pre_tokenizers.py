@@ -93,7 +93,7 @@ CODE_POINTS = {"deepseek-llm", "deepseek-coder", "deepseek-v3", "default"}
 
 
 def digest(ids):
-    """Six hexadecimal digits of SHA-256 over the ids as four little-endian bytes."""
+    """Six hexadecimal digits of SHA-256 over the ids, each as four little-endian bytes."""
     return hashlib.sha256(numpy.array(ids, dtype="<u4").tobytes()).hexdigest()[:6]
 
 

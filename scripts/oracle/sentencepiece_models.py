@@ -8,9 +8,9 @@ that the package sentencepiece gives on the strings of tokenizer.py. In every se
 symbol becomes its id, and the text between two symbols is encoded separately, as a chat template needs it. Also covers
 tokenizer.json files of such models, with the ids of Hugging Face's `tokenizers`: Metaspace, Gemma's normalizer,
 Unigram, the character map of sp_unigram.model as normalizer "Precompiled", and added tokens with lstrip, rstrip and
-single_word. For each string, the file stores a hash of the ids and a hash of the decoded text. The package has version
-0.1.99, because its unigram models split texts as Debian's 0.1.97 does, which the engine uses. Version 0.2.3 chooses
-other splits among equally good ones where user-defined symbols repeat.
+single_word. For each string, the file stores a hash of the ids and a hash of the decoded text. The package must
+have version 0.1.99: the engine uses Debian's version 0.1.97, and both split texts alike with unigram models. Version
+0.2.3 chooses other splits among equally good ones where user-defined symbols repeat.
 For more strings: --strings 100000 --write FILE, and SPECLAB_SENTENCEPIECE_GOLDEN=FILE for the C++ test. --train makes
 the models again. --check writes nothing and exits 1 if the golden file would change.
 """

@@ -88,7 +88,7 @@ def code_point_text(first):
 
 
 def fnv(ids, state=0xCBF29CE484222325):
-    """FNV-1a over the ids as four little-endian bytes."""
+    """FNV-1a over the ids, each as four little-endian bytes."""
     for token in ids:
         for byte in token.to_bytes(4, "little"):
             state = (state ^ byte) * 0x100000001B3 & MASK
@@ -266,7 +266,7 @@ def tiny_spaces(generator):
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")])
     special = [AddedToken(t, special=True, normalized=True) for t in ("<unk>", "<s>", "</s>", "<|end_story|>")]
-    # All bytes but those from F0 up: characters past U+FFFF are unknown.
+    # The bytes 00 to EF. Without the bytes from F0 up, characters past U+FFFF are unknown.
     fallback = [f"<0x{b:02X}>" for b in range(0xF0)]
     trainer = trainers.BpeTrainer(vocab_size=700, show_progress=False, limit_alphabet=80, special_tokens=special)
     tokenizer.train_from_iterator(tiny_texts(generator), trainer)

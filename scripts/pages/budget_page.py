@@ -6,20 +6,20 @@
     scripts/pages/budget_page.py RUN
 
 CHOSEN_ON, MEASURED_ON: runs of one config (configs/budget_best_fixed.json) on different prompts. For each strategy and
-category, the fixed setting that is fastest in CHOSEN_ON is chosen. In MEASURED_ON its speed is compared with that of auto. So
-the fixed setting is not chosen on the prompts on which it is measured. "all": one setting for all categories.
+category, the fixed setting that is fastest in CHOSEN_ON is chosen. In MEASURED_ON this setting is compared with auto. So the
+fixed setting is not chosen on the prompts on which it is measured. The category "all" has one setting for all prompts.
 
---filter prints a regular expression for `speclab run --filter`. It matches the cases with auto and the chosen settings,
-so that MEASURED_ON does not have to repeat the whole sweep.
+--filter prints a regular expression for `speclab run --filter`. It matches autoregressive decoding, the cases with auto
+and the chosen settings, so that MEASURED_ON does not have to repeat the whole sweep.
 
 With one RUN (configs/budget.json), the page compares every case that has "budget": "auto" with autoregressive decoding,
 and says whether the case reaches at least GOAL times the speed of autoregressive decoding. The exit code is 1 if a case
 is slower than that by more than noise.
 
 A case with the option "budget": "auto" is compared with the cases of the same strategy and the same draft models that have
-"budget": "fixed". Speeds are those of the decoding: time per emitted token of autoregressive decoding / that of the case.
-Intervals are 95 % (bootstrap over prompts, paired) and are widened by the noise of speedups between repeats of MEASURED_ON, as
-for `speclab lookahead`. The interval of a category with one prompt is not known. Uses the standard library only.
+"budget": "fixed". A speed is the decode time per emitted token of autoregressive decoding / the decode time per emitted
+token of the case. Intervals are 95 % (bootstrap over prompts, paired) and are widened by the noise of speedups between
+repeats of MEASURED_ON, as for `speclab lookahead`. The interval of a category with one prompt is not known. Uses the standard library only.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def require_comparable(chosen, measured):
 
 
 def rows(chosen, measured):
-    """One row for each group and category that both runs have."""
+    """One row for each group of `chosen` that has auto, and each category that both runs have."""
     require_comparable(chosen, measured)
     noise = measured.noise
     categories = [category for category in measured.categories() if category in chosen.categories()]

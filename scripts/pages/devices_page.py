@@ -80,7 +80,8 @@ def command(words):
 
 
 class Page:
-    """`simulate(*words)` returns what `speclab simulate` prints with --json. `quickstart`: a run folder of the record `record`, a Run."""
+    """`simulate(*words)` returns what `speclab simulate` prints with --json. `record`: the committed record, a Run.
+    `quickstart`: a run folder restored from this record."""
 
     def __init__(self, simulate, quickstart, record, root):
         self.simulate, self.quickstart, self.record, self.root = simulate, quickstart, record, root
@@ -98,7 +99,7 @@ class Page:
         gpus, others = self.on_devices(GPUS), self.on_devices(OTHERS)
         problems = [row["problem"] for row in next(iter(gpus.values()))["cases"]]
         if all(problems):
-            raise BadRun(f"no case can be priced: {problems[0]}")
+            raise BadRun(f"no case can be simulated: {problems[0]}")
         parts = [
             HEAD,
             self.sources({**gpus, **others}),
@@ -201,8 +202,8 @@ class Page:
         )
         return (
             "## Where speculation stops to pay\n\n"
-            "Speculation turns arithmetic that would idle into tokens. Where computation is the limit, it is not useful. The ridge of a device is its peak operations / its bandwidth; "
-            "free rows are rows that a forward takes for the time of one row. All columns but τ are simulated.\n\n"
+            "Speculation turns arithmetic that would idle into tokens. Where computation is the limit, speculation is not useful. The ridge of a device is its peak operations / its bandwidth; "
+            "free rows are the rows of the largest forward that takes no longer than a forward of one row. All columns but τ are simulated.\n\n"
             f"{commands}\n{table(header, rows)}\n"
             "![simulated speedup by ridge](devices/ridge.svg)\n![simulated speedup by batch](devices/batch.svg)\n"
         )
@@ -310,7 +311,7 @@ def page_of_record(root, draw=None):
 
 
 def draw_figure(file, kind, content, label=lambda case: case):
-    """Draws a sweep or timelines into FILE.svg, with small numbers of digits."""
+    """Draws a sweep or timelines as SVG into `file`."""
     import matplotlib
 
     from figures import style
@@ -364,7 +365,7 @@ def draw_file(source, target):
         shown = [row for row in content["timelines"] if row["segments"]]
         content["timelines"] = [row for row in shown if row["draft"] == shown[0]["draft"]]
         if not shown:
-            raise BadRun(f"{source}: no timeline that the device could price.")
+            raise BadRun(f"{source}: no timeline that could be simulated on the device.")
     draw_figure(target, "sweep" if "sweep" in content else "timelines", content)
 
 

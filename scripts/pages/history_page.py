@@ -35,11 +35,11 @@ HEAD = """# Trends
 
 Written by `scripts/history.py page` from [history.jsonl](history.jsonl); do not edit. A run is added with `scripts/history.py append RUN`. [SCHEMA.md](SCHEMA.md#historyjsonl) describes the file, the [glossary](../docs/glossary.md) the terms.
 
-- A section is a workload: target, prompts, seeds and length of the texts. Its records are numbered by date. A letter stands for a machine (device, cache, threads, numerics class).
-- **speedup**: that of the last record, with its 95 % interval. **trend**: for each machine, its letter and the speedups of its records, one bar each. Its first speedup is ▄; a bar one level higher or lower is 3 % faster or slower. A dot: the record has no speedup of the case.
+- A section is a config and a workload: target, prompts, seeds and length of the texts. Its records are numbered by date. A letter stands for a machine (device, cache, threads, numerics class).
+- **speedup**: the speedup in the last record that has the case, with its 95 % interval. **trend**: for each machine, its letter and the speedups of its records, one bar each. Its first speedup is ▄; a bar one level higher or lower is 3 % faster or slower. A dot: the record has no speedup of the case.
 - **t(n)**: time of the target's forward over the n rows that a step of the case has on average, divided by the time of a forward over one row; n is in brackets. t(n) is interpolated between the calibrated row counts of the last record.
 - **calls**, **operations**: forwards of the target and of the draft, and 10⁹ operations, per token.
-- **changes**: "n (commit): ..." is a change at record n. Either a count differs from that of the last record before it with the same numerics class, or a ratio of times has a change point among the records of one machine. *last*: the last record
+- **changes**: "n (commit): ..." is a change at record n. Either a count differs from the count in the last earlier record with the same numerics class, or a ratio of times has a change point among the records of one machine. *last*: the last record
   of a machine differs from the level before it by more than noise explains. Records of a busy machine take no part in the ratios of times.
 """
 
@@ -55,8 +55,8 @@ def noise_of(line, values):
 
 
 def standardised(values, noises):
-    """log(values) in units of their noise. With six values or more, the noise comes from their differences if that is
-    larger."""
+    """log(values) in units of their noise. With six values or more, the noise is estimated from the differences
+    between neighbours if this estimate is larger."""
     logs = np.log(values)
     noise = float(np.median(noises))
     if len(logs) >= 6:
@@ -223,7 +223,7 @@ def number(value, form=".3f"):
 
 
 def section(lines):
-    """The section of one workload; its records are in the order of their dates."""
+    """The section of one config and workload. lines: its records, oldest first."""
     numbers = list(range(1, len(lines) + 1))
     machines = list(dict.fromkeys(map(machine_of, lines)))
     letter = {machine: chr(ord("A") + place % 26) for place, machine in enumerate(machines)}

@@ -6,7 +6,7 @@
 RUN: folders that `speclab run` wrote. Either their config has "published" (such as lookahead_ablation and jacobi),
 or their summary has a law of lookahead decoding (lookahead_wng, lookahead_scaling). A verdict that
 `speclab lookahead RUN --measure` left in a run is shown too. --no-times leaves out everything that depends on the load of
-the machine; tokens per step remain. Uses the standard library only.
+the machine; counts such as tokens per step remain. Uses the standard library only.
 """
 
 import argparse

@@ -1,7 +1,8 @@
 """Cases of one run, compared prompt by prompt: times, intervals over prompts and tables. Pages of measured runs share it.
 
-Speeds are those of the decoding: time per emitted token of autoregressive decoding / that of the case. Intervals are 95 %
-(bootstrap over prompts, paired) and are widened by the noise of speedups between repeats. The interval of one prompt is not known.
+A speed is the decode time per emitted token of autoregressive decoding / the decode time per emitted token of the case.
+Intervals are 95 % (bootstrap over prompts, paired) and are widened by the noise of speedups between repeats. The
+interval of one prompt is not known.
 """
 
 import collections
@@ -37,7 +38,8 @@ class Times:
 
 
 class PairedRun:
-    """A run with an autoregressive case, `plain`, whose other cases have all of its prompts. `times`: {case id: Times}."""
+    """A run with an autoregressive case; every other case has all prompts of this case. `times`: {case id: Times}; `plain`: the
+    Times of the autoregressive case."""
 
     def __init__(self, folder, advice):
         """advice: what to do if the run has no autoregressive case."""
@@ -56,7 +58,7 @@ class PairedRun:
 
     @property
     def noise(self):
-        """How much a speedup differs between two repeats; 0 without repeats."""
+        """The relative difference of the same speedup between repeats (ratio_noise in results/SCHEMA.md); 0 without repeats."""
         return self.run.summary.get("ratio_noise") or 0
 
     def prompts(self, category=ALL):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes results/paper.md: published tables beside what runs of the same settings measured here, and beside the devices of the papers.
+"""Writes results/paper.md: published tables beside measurements of the same settings here, and beside simulated speedups.
 
     .venv/bin/python scripts/pages/paper_page.py [RUN...] [--out FILE]
 
@@ -142,7 +142,7 @@ def rows_of(published, run):
 
 
 def pairs_of(rows):
-    """The pairs of rows that have an order: one metric, one paper, two published numbers, two numbers here."""
+    """The pairs of rows that are compared: one metric, one paper, different published numbers, different cases or prompts."""
     for a, b in itertools.combinations(rows, 2):
         same = (a.metric, a.paper) == (b.metric, b.paper)
         if same and a.published != b.published and a.what != b.what:
@@ -240,7 +240,7 @@ class Page:
         return "\n".join(lines) + "\n"
 
     def price(self, table, run, rows):
-        """Sets the simulated speedups of the rows, and returns the devices that have any."""
+        """Sets the simulated speedups of the rows, and returns the simulated devices."""
         priced = [row for row in rows if row.metric == PRICED]
         if not priced:
             return ()
@@ -295,7 +295,7 @@ class Page:
         return [*lines, *self.causes(opposite, devices), "", *reasons_of([row for pair in opposite for row in pair])]
 
     def causes(self, opposite, devices):
-        """Sentences: which of the pairs in the opposite order differ by cost, and which by acceptance."""
+        """Sentences: how many of the pairs in the opposite order differ by cost, and how many by acceptance."""
         speedups = [pair for pair in opposite if pair[0].metric == PRICED]
         others = len(opposite) - len(speedups)
         words = [f"{pairs_have(others)} the opposite order in other metrics: acceptance differs."] if others else []

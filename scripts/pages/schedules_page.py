@@ -12,15 +12,15 @@ only if the interval does not hold 1. Cases of the strategy `selection`, which c
 drafts a fixed amount ("budget": "fixed" and, if it has a schedule, a constant length).
 
 The fastest fixed case is chosen on the prompts of RUN itself, which favours it a little. With --chosen-on OTHER, a
-run of the same cases on other prompts, it is chosen there.
+run of the same cases on other prompts, it is chosen on the prompts of OTHER.
 
 --replay FILE: what `speclab replay TRACE --json` printed for a trace of the same draft and prompts; may be repeated.
 The page then shows the speedups that only hindsight allows, and for each case the replayed speedup of its setting and
 its regret: the time that a token takes longer than with the best length of each step. These numbers are computed from
 the trace and not measured.
 
-A schedule that stops drafts by a forecast of acceptance, the draft's probability or the prediction of a controller, also has
-the calibration of this forecast on the page: ECE, Brier score, and the share accepted in bins of equal numbers of tokens.
+Some schedules stop drafts by a forecast of acceptance: the draft's probability of its token, or the prediction of a controller.
+For them the page also shows how reliable the forecast is: ECE, Brier score, and the share accepted in bins of equal numbers of tokens.
 
 Uses the standard library only.
 """
@@ -53,7 +53,7 @@ DEFAULTS = {
     "bandit": {"exploration": 2},
     "goodput": {"goodput_memory": 0.9},
 }
-# What a schedule takes for the probability that a token is accepted: the beginning of the names of its metrics.
+# Schedule -> its forecast of acceptance. The names of the metrics of a forecast begin with this word.
 FORECASTS = {
     **dict.fromkeys(("confidence", "product", "roc_confidence", "adaptive_confidence"), "confidence"),
     **dict.fromkeys(("disco", "specdec_pp"), "predicted"),
@@ -113,7 +113,7 @@ class Schedules(PairedRun):
             and case.options.get("schedule", "constant") == "constant"
         ]
         if not alone:
-            raise BadRun(f"{self.run.folder}: no drafter alone with a fixed amount. Run configs/selection.json.")
+            raise BadRun(f"{self.run.folder}: no single drafter with a fixed amount. Run configs/selection.json.")
         return min(alone, key=lambda case: self.times[case.id].per_token(self.prompts()))
 
 
@@ -125,7 +125,7 @@ def case_named(run, name, chosen_on):
 
 
 def verdict(bounds):
-    """Whether a schedule is faster than the best constant length."""
+    """Whether a case is faster than the best fixed case."""
     if bounds is None:
         return "unclear: one prompt"
     return "faster" if bounds[0] > 1 else "slower" if bounds[1] < 1 else "no difference"
@@ -202,7 +202,7 @@ def rows_of(measured, cases, best, traces):
 
 
 def calibration_lines(cases):
-    """How far the forecasts by which schedules stop drafts agree with the acceptance."""
+    """A table: how far the forecasts by which schedules stop drafts agree with the acceptance; empty without forecasts."""
     rows = []
     for case in cases:
         forecast = FORECASTS.get(case.options.get("schedule"))
@@ -236,7 +236,7 @@ def oracle_lines(traces):
 
 
 def page(measured, chosen=None, traces=()):
-    """chosen: the run in which the best constant length is chosen; None: it is chosen in `measured`."""
+    """chosen: the run in which the best fixed cases are chosen; None: they are chosen in `measured`."""
     noise = measured.noise
     where = f"{len(chosen.plain.by_prompt)} other prompts" if chosen else "the same prompts, which favours it"
     lines = [
@@ -284,9 +284,11 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("run", type=pathlib.Path, metavar="RUN")
     parser.add_argument(
-        "--chosen-on", type=pathlib.Path, metavar="OTHER", help="choose the constant length in this run"
+        "--chosen-on", type=pathlib.Path, metavar="OTHER", help="choose the best fixed case in this run"
     )
-    parser.add_argument("--replay", type=pathlib.Path, action="append", default=[], metavar="FILE", help="a replay")
+    parser.add_argument(
+        "--replay", type=pathlib.Path, action="append", default=[], metavar="FILE", help="output of replay --json"
+    )
     parser.add_argument("--out", type=pathlib.Path, help="write the page here instead of to the terminal")
     options = parser.parse_args(arguments)
     try:

@@ -115,7 +115,7 @@ def headings_of(found):
             ("speedup of NEW", "from typical times of the steps"),
             ("NEW / BASE", "ratio of the speedups; without a reference, ratio of the speeds; 95 % interval"),
             *(
-                (name, f"{PART_NAMES[name]}: 100 ln of its factor; above 0, it makes NEW faster")
+                (name, f"{PART_NAMES[name]}: 100 ln of the factor; above 0, this part makes NEW faster")
                 for name in CHANGE_PARTS
             ),
             ("paired steps", "time of steps that did the same work in both runs, BASE / NEW, and how many there are"),

@@ -48,7 +48,7 @@ def order_of(formula):
 
 
 def ledger(run):
-    """The formulas, those that predict speedups first."""
+    """The formulas of the cases, sorted by order_of()."""
     found = {}
     for number, case in enumerate(run.cases):
         for name, entry in (case.predictions or {}).items() if not case.autoregressive else ():

@@ -14,7 +14,7 @@ def flattened(environment):
 
 
 def out_of(command_line):
-    """The folder that the run was written to, as its command line names it."""
+    """The folder that the run was written to, as its command line names it; "NEW_RUN" if it names none."""
     for option in ("--out", "--resume"):
         if option in command_line[:-1]:
             return command_line[command_line.index(option) + 1]

@@ -89,7 +89,7 @@ def first_of(*names):
     return lambda case: next((value for value in map(case.predicted, names) if value is not None), None)
 
 
-# What the third sentence is about: (metric, its prediction, beginning of the sentence). The first one that the run has counts.
+# What the third sentence is about: (metric, its prediction, beginning of the sentence). The first entry with a prediction counts.
 AGREEMENTS = (
     (
         "speedup",

@@ -1,11 +1,12 @@
 """The generated texts of a run, step by step, as JSON for static/texts.js.
 
 A record with full lines has the steps of every text. A slim record has texts without steps. Texts go into the page in turns: first
-the first prompt of every case, then the second one, until the page is full. So a large run has some texts of every case.
+the first text of every case, then the second one, until the page is full. So the page of a large run has texts of every case.
 
     {"words": [str], "prompts": {id: {"category", "turns": [str]}},
      "texts": [{"case": number, "prompt", "seed", "words": [place in "words"], "turns": [number of steps], "steps": [step]}]}
 
+A text without steps has "text": str in place of "words", "turns" and "steps".
 A step is [drafted, accepted, emitted, how it ended, source, ms, tokens, more]. A token is [word, state, p, q, confidence, parent];
 missing values at its end are left out, and so is the parent of a token in a chain. State: 0 not tested, 1 accepted, 2
 rejected. A word is a place in "words". A drafted token whose text is in no line of the run is written as "#id".
@@ -60,7 +61,7 @@ def short(value):
 
 
 def token_of(token, number):
-    """`number`: place of the token among the drafted ones, which is also the node that a chain would put it below."""
+    """`number`: place of the token among the drafted ones, from 0. In a chain this is also the number of its parent node."""
     state = (1 if token.get("accepted") else 2) if token.get("tested") else 0
     parent = token.get("parent", number)
     found = [

@@ -4,7 +4,7 @@
 PREDICTIONS = ("cascade_measured_t", "tree_speedup", "measured_t_speedup", "mixture_speedup")
 FEW_PROMPTS = 10  # an interval over fewer prompts shows their number; same as kFewClusters in core/measure/stats.h
 LEAST_PROMPTS = 3  # prompts that a noise floor needs
-MEANINGLESS_NOISE = 0.5
+MEANINGLESS_NOISE = 0.5  # a noise floor above this is not shown
 SAME = 1.05  # "same": the interval stays within 5 % of 1, as in experiments/analysis/lookahead_verdict.cpp
 OTHER_TEXTS = " *"  # mark after a speedup
 OTHER_TEXTS_NOTE = "* The texts of this case differ from those of its reference: the speedup compares the time per emitted token of different texts."

@@ -34,7 +34,7 @@ class Heads(nn.Module):
         """embedding [V, D]: the target's embedding and output head; vocab [K]: sorted ids that the heads cover."""
         super().__init__()
         self.count, self.width = count, embedding.shape[1]
-        self.extra = None  # a loss besides that of the laws, which predictions() sets
+        self.extra = None  # a further loss that predictions() sets, or None
         self.register_buffer("vocab", vocab)
         self.register_buffer("target_embedding", embedding, persistent=False)
 
@@ -85,7 +85,7 @@ class TargetOutput:
 
 class StateHeads(Heads):
     """Heads that read the target's state f at one position t, and predict the tokens at t + 2, t + 3, ... Sequential kinds also read
-    the tokens between. Each has hidden(i, features [n, D], tokens [n, i + 1])."""
+    the tokens between. Each kind has hidden(i, features [n, D], tokens [n, i + 1])."""
 
     sequential = False
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from target import rotate
 from torch import nn
 
-POSITIONS = 4096  # for which there are angles
+POSITIONS = 4096  # number of positions that have angles of RoPE
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Shape:
 
     @staticmethod
     def of(target, options):
-        """As in the target, where the options state nothing."""
+        """As the options say, else as in the target. With --attention-heads alone, there is a key/value head for each query head."""
         heads = options.attention_heads or target.H
         kv_heads = options.kv_heads or (target.G if options.attention_heads is None else heads)
         if heads % kv_heads:
@@ -116,7 +116,7 @@ class DecoderLayer(nn.Module):
 
 def unrolled_attention(q, made):
     """Attention of step j of training-time test (Li et al. 2025, EAGLE-3). made: keys and values [n, L, H, E] of the steps 0 .. j. Row r of
-    a step continues the draft that row r of the step before it made. So it sees the true rows up to r (step 0), and row r of the
+    step j continues the draft that row r of step j - 1 made. So it sees the true rows up to r (step 0), and row r of the
     steps from 1 to j."""
     q = q.transpose(1, 2)
     keys, values = zip(*((k.transpose(1, 2), v.transpose(1, 2)) for k, v in made))
@@ -135,7 +135,7 @@ def unrolled_attention(q, made):
 
 def block_attention(q, k, v, context_k, context_v, visible, inside):
     """Attention of blocks. q, k, v [n, A, C, H, E]: of the rows of the blocks. context_k, context_v [n, L, H, E]: of the text. visible
-    [n, A]: the number of first positions of the text that a block sees. inside [C, C]: the rows of its own block that a row sees."""
+    [n, A]: a block sees this many positions, from the first one of the text on. inside [C, C]: the rows of its own block that a row sees."""
     L, scale = context_k.shape[1], q.shape[-1] ** -0.5
     hidden = torch.arange(L, device=q.device) >= visible[..., None]  # [n, A, L]
     outside = torch.einsum("nache,nlhe->nhacl", q, context_k) * scale

@@ -2,7 +2,8 @@
 
 A row r reads the feature f_r and the token x_(r+1). It predicts the feature of position r + 1, whose logits are for x_(r+2). With
 training-time test (--unroll N) the rows of step j read what step j - 1 predicted, as in decoding: the feature is the predicted one of position
-r + j, the token is x_(r+1+j), and the position in the layer is r + j. `count` steps are measured: the law after j predicted features.
+r + j, the token is x_(r+1+j), and the position in the layer is r + j. Measuring takes `count` steps: step j (from 0) gives the law after j + 1
+predicted features.
 """
 
 import torch
@@ -15,8 +16,8 @@ from head_kinds.decoder_layer import POSITIONS, DecoderLayer, Shape, unrolled_at
 
 
 class UnrolledHeads(Heads):
-    """What EAGLE and EAGLE-3 share. A class has features(states), layer_input(tokens, feature) and scored(feature): what the output
-    layer reads."""
+    """What EAGLE and EAGLE-3 share. A class has features(states), layer_input(embedded, feature) and scored(feature), which returns
+    what the output layer reads."""
 
     reads_text, branches, clip = True, False, 1.0
 
@@ -72,7 +73,7 @@ class EagleHead(TargetOutput, UnrolledHeads):
         self.fc = nn.Linear(2 * self.width, self.width)
         self.layer = DecoderLayer(self.width, self.shape_of_layer)
         self.register_buffer("rows", embedding[vocab].clone(), persistent=False)
-        with torch.no_grad():  # at first the feature that it reads
+        with torch.no_grad():  # at the start, fc returns the feature
             self.fc.weight[:, self.width :] = torch.eye(self.width)
             self.fc.bias.zero_()
 
@@ -105,7 +106,7 @@ class Eagle3Head(UnrolledHeads):
         norm = lambda: nn.RMSNorm(self.width, target.eps)
         self.hidden_norm, self.input_layernorm, self.norm = norm(), norm(), norm()
         self.lm_head = nn.Parameter(embedding[vocab].clone())
-        with torch.no_grad():  # at first the last of the three states, read by the target's output head
+        with torch.no_grad():  # at the start: fc returns the last of its three states
             self.fc.weight.zero_()
             self.fc.weight[:, 2 * self.width :] = torch.eye(self.width)
             self.norm.weight.copy_(target.norm)
@@ -123,8 +124,8 @@ class Eagle3Head(UnrolledHeads):
         return self.lm_head
 
     def map(self):
-        """The map of the card, and the two tensors of published heads: the token of a row minus its number, and the mark of used
-        tokens."""
+        """The map of the card, and the two tensors of published heads. d2t: for each row of the output head, its token minus the number
+        of the row. t2d: whether a token has a row."""
         vocab = self.vocab.cpu()
         used = torch.zeros(len(self.target_embedding), dtype=torch.bool)
         used[vocab] = True

@@ -18,7 +18,7 @@ class HydraHeads(StateHeads):
         widths = [(i + 2) * self.width for i in range(self.count)]
         self.blocks = nn.ModuleList(linear(width, self.width) for width in widths)
         self.residuals = nn.ModuleList(linear(width, self.width) for width in widths)
-        for layer in self.residuals:  # at first the state alone
+        for layer in self.residuals:  # at the start, the residual is the state alone
             layer.weight.data[:, : self.width] = torch.eye(self.width)
         self.outputs = nn.ModuleList(linear(self.width, len(vocab)) for _ in range(self.count))
         for layer in self.outputs:

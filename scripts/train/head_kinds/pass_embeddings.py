@@ -10,15 +10,15 @@ from head_kinds.decoder_layer import block_attention
 class PassEmbeddings(TargetOutput, Heads):
     """Monea et al. 2023 (PaSS): trained inputs LA_1 .. LA_C of the first layer. At a pending token t the forward of the engine reads the
     text up to t, then LA_1, LA_2, ...; the row of LA_i is a guess of the law at position t + i. Here the text is read once
-    without gradients, and the look-ahead rows of several places t (anchors) read its keys and values. Their gradients go through the target's
-    layers into the embeddings. At the start all are the mean embedding of `vocab`."""
+    without gradients, and the look-ahead rows of several places t (anchors) read its keys and values. The gradients of these
+    rows go through the target's layers into the embeddings. At the start each is the mean embedding of `vocab` plus a little noise."""
 
     kind, reads_text, branches, clip = "pass", True, False, 1.0
     taps = None
 
     def __init__(self, embedding, vocab, target, options):
         super().__init__(embedding, vocab, options.heads)
-        # No module of this one: its weights are not trained, so checkpoints do not have them.
+        # Not registered as a module: the target's weights are not trained, so checkpoints do not have them.
         object.__setattr__(self, "target", target)
         self.anchors = options.anchors
         self.table = nn.Parameter(embedding[vocab].mean(0).repeat(self.count, 1))

@@ -10,8 +10,8 @@ from head_kinds.blockwise import BlockwiseHeads
 
 class TunedBlockwise(BlockwiseHeads):
     """Stern et al. 2018, Section 6: all weights of the target are trained with the heads, its embedding too. The labels of the training are
-    the laws of the target as it was. The extra loss is that of the target's own next token with the same labels, so the target stays near
-    to what it was. While measuring, the labels are the laws of the new target, because the engine will verify with it."""
+    the laws of the target as it was. The extra loss is the loss of the target's own law of the next token with the same labels, so the
+    target stays near to what it was. While measuring, the labels are the laws of the new target, because the engine will verify with it."""
 
     reads_text, clip = True, 1.0
 

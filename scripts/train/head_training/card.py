@@ -7,7 +7,7 @@ def card(heads, file, accuracy, nodes, training):
     """file: target.Gguf of the target. accuracy [heads, ranks]: the shares that choose the tree, see head_tree.py."""
     tree, expected = best_tree(accuracy.tolist() if heads.branches else [row[:1] for row in accuracy.tolist()], nodes)
     training |= dict(accuracy=[[round(a, 4) for a in row] for row in accuracy.tolist()])
-    if heads.kind not in ("eagle", "pass"):  # there a step has more than these heads
+    if heads.kind not in ("eagle", "pass"):  # a step of these two kinds drafts with more than these heads
         training |= dict(expected_tau=round(expected, 3))
     out = {
         "format": "speclab head 1",

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from head_training.measure import measure
 
-POINTS = 10  # of the curve
+POINTS = 10  # of the curve, besides the point before the training
 CURVE = 1024  # held-out positions of each head at a point of the curve
 
 
@@ -25,14 +25,14 @@ def loss_of(heads, batch, objective, decay):
 
 
 def is_point(done, all_shards):
-    """Whether the curve has a point after so many shards."""
+    """Whether the curve has a point after `done` shards."""
     return done * POINTS // all_shards > (done - 1) * POINTS // all_shards
 
 
 def train(heads, states, args, path, watch=lambda at: None):
     """Trains until the epochs or minutes are over. Returns {step, tokens, seconds, done, curve}: steps, positions seen, seconds, finished
     shards over all epochs, and alpha on held-out text during the training. Saves to `path` after each shard, then calls watch(state).
-    A training that goes on from `path` gives the weights of one without a break, as long as the minutes do not decide about the rate."""
+    A training that goes on from `path` gives the same weights as one without a break, unless the limit of minutes decides about the rate."""
     device = args.device
     adam = torch.optim.AdamW(heads.groups(args.rate), betas=(0.9, 0.98), weight_decay=0.0)
     parameters = [p for group in adam.param_groups for p in group["params"]]

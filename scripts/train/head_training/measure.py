@@ -1,4 +1,4 @@
-"""What heads are worth on held-out text: their acceptance and accuracy, and a check of both with the total variation of the laws."""
+"""What heads are worth on held-out text: their acceptance and accuracy, and a check of acceptance with the total variation of the laws."""
 
 import torch
 
@@ -60,7 +60,7 @@ def total_variation(p, q, ids):
 def check(heads, states, device, enough=CHECKED):
     """Compares E[alpha] with 1 - E[TV] on held-out positions, by head, in float64 and over all tokens of the target. They are equal if p and
     q are laws over the same tokens, so a wrong vocabulary map or a row that does not sum to 1 shows here. Returns what the card says.
-    Throws RuntimeError if a head differs by more than LARGEST_DIFFERENCE."""
+    Raises RuntimeError if a head differs by more than LARGEST_DIFFERENCE."""
     sums, seen = torch.zeros(heads.count, 2, dtype=torch.float64), torch.zeros(heads.count)
     heads.eval()
     for batch in held_out(heads, states, device):

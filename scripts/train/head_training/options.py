@@ -47,17 +47,23 @@ def make_parser(text):
     add("--out", type=Path, required=True, help="folder of the heads")
     add("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     add("--kind", type=kind_of, choices=KINDS, default="medusa", help="block is short for block_draft")
-    add("--heads", type=int, default=4, help="heads, look-ahead embeddings, masked positions; eagle: depths to measure")
+    add(
+        "--heads", type=int, default=4, help="heads, look-ahead embeddings or masked positions; eagle*: measured depths"
+    )
     add("--inner", type=int, help="blockwise, mlp_speculator: width inside (default: 512)")
     add("--objective", choices=OBJECTIVES, default="forward_kl")
-    add("--vocab", type=int, default=4096, help="tokens that the heads can draft, or that the loss sees")
+    add("--vocab", type=int, default=4096, help="number of tokens that the heads can draft, or that the loss sees")
     add("--writers", nargs="+", choices=WRITERS, default=["target"], help="whose text to train on (other_text.py)")
     add("--text", choices=("all", "greedy"), default="all", help="greedy: only text written at temperature 0")
     add("--unroll", type=int, help="eagle, eagle3: steps of training-time test (default: 1; eagle3: 3)")
     add("--feature-loss", type=float, help="eagle: weight of the smooth L1 loss of features (default: 10)")
     add("--taps", type=tap_of, nargs="+", help='eagle3, block: states to read, numbers of layers or "final_norm"')
     add("--attention-heads", type=int, help="eagle, eagle3, block: query heads (default: those of the target)")
-    add("--kv-heads", type=int, help="eagle, eagle3, block: key/value heads (default: those of the target)")
+    add(
+        "--kv-heads",
+        type=int,
+        help="eagle, eagle3, block: key/value heads (default: the target's, or --attention-heads)",
+    )
     add("--ffn", type=int, help="eagle, eagle3, block: width of the feed-forward (default: that of the target)")
     add("--layers", type=int, help="block: decoder layers (default: 1)")
     add("--anchors", type=int, help="pass, block: places of a sequence at which a step drafts (default: 16)")
@@ -116,13 +122,13 @@ def complete(parser, args):
 
 
 def fit_to_target(parser, args, layers, tokens):
-    """Sets the states to read, and refuses what this target does not have. layers, tokens: those of the target."""
+    """Sets the states to read, and refuses what this target does not have. layers, tokens: their numbers in the target."""
     if args.vocab > tokens:
         parser.error(f"--vocab: {args.vocab}, but the target has {tokens} tokens")
     if args.mask_token is not None and not 0 <= args.mask_token < tokens:
         parser.error(f"--mask-token: {args.mask_token}, expected a token from 0 to {tokens - 1}")
     if args.taps is None:
-        if args.kind == "eagle3":  # those of the paper, where they differ
+        if args.kind == "eagle3":  # as in the paper, if these three differ
             args.taps = [2, layers // 2, layers - 3] if layers >= 7 else [0, layers // 2, layers]
         elif args.kind == "block_draft":
             args.taps = [layers // 3, 2 * layers // 3, "final_norm"]
@@ -142,4 +148,4 @@ def reads_text(args):
     return args.kind not in OF_STATES or args.mode == "fine_tuned"
 
 
-assert RANKS <= TOP  # the smallest vocabulary has that many ranks
+assert RANKS <= TOP  # --vocab is at least TOP, so all ranks exist

@@ -16,7 +16,7 @@ BATCH = 4096  # tokens that the target reads at once, with padding
 
 
 class TappedStates:
-    """target: target.Target, sha256: that of its file. taps: as in Target.states()."""
+    """target: target.Target. sha256: the hash of the target's file. taps: as in Target.states()."""
 
     def __init__(self, target, sha256, taps, shards, sequences):
         """sequences: for each shard the tokens of its sequences, in the order of the text."""

@@ -1,4 +1,4 @@
-"""Writes a fine-tuned target as a GGUF file: the metadata of the original file, and the new weights as bf16."""
+"""Writes a fine-tuned target as a GGUF file: the metadata of the original file, and the new weights, rounded to bf16."""
 
 import gguf
 import torch

@@ -62,8 +62,8 @@ class Sequences:
         return self.over(self.offset - self.start, position) + position
 
     def anchors(self, count, first, last):
-        """Random positions [n, count] from start + first to length - 1 + last of each sequence. Where there are none, the position has no
-        label."""
+        """Random positions [n, count] from start + first to length - 1 + last of each sequence. If a sequence has none, the returned positions
+        have no label."""
         low = (self.start + first).clamp(min=0)
         choices = (self.length + last - low).clamp(min=1)
         coins = torch.rand(len(self.ids), count, generator=self.coins).to(self.ids.device)
@@ -71,8 +71,8 @@ class Sequences:
 
 
 class States:
-    """The text and its states. left [M]: positions of the same sequence after each position. ids [M]: the token at each position. numbers:
-    those of the sequences of each shard. With `greedy` only the sequences are used that the target wrote at temperature 0."""
+    """The text and its states. left [M]: how many positions of the same sequence follow each position. ids [M]: the token at each position.
+    numbers: the numbers of the sequences of each shard. With `greedy`, only sequences that were written at temperature 0 are used."""
 
     def __init__(self, text, shards, greedy=False, tapped=None):
         self.text, self.shards, self.tapped = text, shards, tapped
