@@ -17,6 +17,8 @@
 #   scripts/gpu_check.sh --backend host-simt|cpu   a dry run of everything at tiny sizes, into build/gpu_dry_run/.
 # --draft DRAFT: the draft for a --model that is not the default. --plant hang=STAGE,slow=STAGE,sticky=SUITE (dry runs alone): makes a stage
 # hang or last too long, or makes the tests of a suite fail as after a CUDA error that stays: every later CUDA call of the process fails too.
+# --plant-seconds N (usually 5): the limit of a planted stage, and how long one that ignores SIGTERM may go on after it.
+# --shapes ONE/EIGHT (dry runs alone): the shapes that stand for the 1B and the 8B model, for a --model that is smaller than the default.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 2
@@ -27,8 +29,8 @@ fail() {
   exit 2
 }
 
-backend=cuda device=0 out='' seconds='' most=6000 wanted='' wanted_part='' parts='' plan=false plants='' draft=models/draft/smollm2-135m-instruct
-grace=5 planted_cap=5  # seconds from SIGTERM to SIGKILL; limit of a planted stage
+backend=cuda device=0 out='' seconds='' most=6000 wanted='' wanted_part='' parts='' plan=false plants='' shapes='' draft=models/draft/smollm2-135m-instruct
+usual_grace=5 planted_cap=5  # seconds from SIGTERM to SIGKILL; limit and grace of a planted stage
 model="${SPECLAB_MODELS:-models}/SmolLM2-135M-Instruct.Q4_1.gguf"
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 while [ $# -gt 0 ]; do
@@ -46,6 +48,8 @@ while [ $# -gt 0 ]; do
     --out) out=$2 ;;
     --draft) draft=$2 ;;
     --plant) plants=$2 ;;
+    --plant-seconds) planted_cap=$2 ;;
+    --shapes) shapes=$2 ;;
     *) fail "unknown option $1. The head of scripts/gpu_check.sh lists the options." ;;
   esac
   shift 2
@@ -56,9 +60,12 @@ slower=1  # factor of the usual limits: ten in a dry run, because a simulated GP
 if [ $plan = false ] && [ "$backend" != cuda ]; then slower=10; fi
 seconds=${seconds:-$((580 * slower))}
 [[ $seconds =~ ^[0-9]+$ && $most =~ ^[0-9]+$ && $device =~ ^[0-9]+$ ]] || fail "--seconds $seconds --cap $most --device $device: expected whole numbers"
+[[ $planted_cap =~ ^[1-9][0-9]*$ ]] || fail "--plant-seconds $planted_cap: expected a whole number of at least 1"
 dry_run=true
 [ "$backend" = cuda ] && dry_run=false
 [ $dry_run = true ] || [ -z "$plants" ] || fail "--plant $plants: only a dry run may be made to fail; add --backend host-simt or --backend cpu"
+[ $dry_run = true ] || [ -z "$shapes" ] || fail "--shapes $shapes: only a dry run takes other shapes; add --backend host-simt or --backend cpu"
+[[ -z $shapes || $shapes =~ ^[^/]+/[^/]+$ ]] || fail "--shapes $shapes: expected two shapes with a / between them, such as ffn=112/ffn=176,vocab=400"
 
 program() {  # prints the path of a program in the bundle or in a build; nothing when there is none
   local path
@@ -80,7 +87,7 @@ source scripts/gpu_check/record.sh
 source scripts/gpu_check/stage.sh
 
 # Sizes of the models and measurements. The speed goals on the results page (GOALS in scripts/gpu_check/gpu_page.py) are stated for these
-# sizes, so change both together. A dry run uses the smallest sizes that run every stage.
+# sizes, so change both together. A dry run uses the smallest sizes of the default model that run every stage.
 if [ $dry_run = false ]; then
   one='hidden=2048,heads=32,kv_heads=8,ffn=4480'  # 2.5 GB, the size of Llama-3.2-1B, but 30 layers
   eight='hidden=4096,layers=32,heads=32,kv_heads=8,head_dim=128,ffn=14336,vocab=128256'  # 15 GB, like Llama-3.1-8B
@@ -89,7 +96,8 @@ if [ $dry_run = false ]; then
   prompts=(--prompts 512,2048 --repeats 5)
   run=()
 else
-  one='ffn=1600' eight='ffn=1664,vocab=49280'
+  shapes=${shapes:-ffn=1600/ffn=1664,vocab=49280}
+  one=${shapes%/*} eight=${shapes#*/}
   times=(--rows 1,2 --context 16 --tokens 2 --repeats 1)
   few=("${times[@]}")
   prompts=(--prompts 17 --repeats 1)

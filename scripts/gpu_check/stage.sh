@@ -27,10 +27,10 @@ stage() {
     return
   fi
   if ! wanted_stage "$name"; then return; fi
-  local status=ok reason='' code=0 left=$((seconds - (SECONDS - part_begin))) begin=$SECONDS said
+  local status=ok reason='' code=0 left=$((seconds - (SECONDS - part_begin))) begin=$SECONDS grace=$usual_grace said
   local -a run=("$@")
   if [ -n "${planted[$name]:-}" ]; then  # hang and slow get a short limit, so that a dry run need not wait long
-    [ "${planted[$name]}" = sticky ] || [ "$cap" -le $planted_cap ] || cap=$planted_cap
+    [ "${planted[$name]}" = sticky ] || [ "$cap" -le "$planted_cap" ] || cap=$planted_cap grace=$planted_cap
     case ${planted[$name]} in
       hang) [[ $name == tests_* ]] && run=(env SPECLAB_TEST_PLANT=hang "$@") || run=(scripts/gpu_check/planted.sh hang) ;;
       slow) run=(scripts/gpu_check/planted.sh slow "$@") ;;
@@ -46,7 +46,7 @@ stage() {
   elif [ "$cap" -lt 1 ]; then
     status=unavailable reason="the $seconds seconds of part $current were over. --stages $name runs this one alone."
   else
-    timeout --signal=TERM --kill-after=$grace "$cap" "${run[@]}" > "$scratch/out" 2> "$scratch/err" &
+    timeout --signal=TERM --kill-after="$grace" "$cap" "${run[@]}" > "$scratch/out" 2> "$scratch/err" &
     stage_process=$!
     wait $stage_process || code=$?
     if [ $interrupted = true ]; then wait $stage_process; fi

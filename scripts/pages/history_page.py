@@ -7,10 +7,9 @@ ruptures, on the logarithms divided by their noise, among the records of one mac
 """
 
 import math
+import statistics
 
 import numpy as np
-import ruptures
-import scipy.stats
 
 FALSE_ALARM = 0.01  # of the series without a change, at most this share may show a change point
 LEAST_NOISE = 0.01  # two runs on one machine are never trusted to agree better than this
@@ -90,6 +89,9 @@ def change_points(signal):
     """
     if len(signal) < 4:
         return []
+    import ruptures  # here, because these two take a second
+    import scipy.stats
+
     penalty = float(scipy.stats.chi2.isf(FALSE_ALARM / len(signal), 1))
     levels = ruptures.Pelt(model="l2", min_size=2, jump=1).fit(np.array(without_outliers(signal)).reshape(-1, 1))
     return levels.predict(pen=penalty)[:-1]
@@ -101,7 +103,7 @@ def last_is_off(signal, since):
     if len(before) == 0:
         return False
     deviation = abs(signal[-1] - float(np.mean(before))) / math.sqrt(1 + 1 / len(before))
-    return deviation > float(scipy.stats.norm.isf(FALSE_ALARM / 2))
+    return deviation > statistics.NormalDist().inv_cdf(1 - FALSE_ALARM / 2)
 
 
 def machine_of(line):

@@ -30,8 +30,18 @@ def draw_nothing(run, wanted, formats):
     return drawn, []
 
 
+def setUpModule():
+    global MADE_UP
+    folder = tempfile.TemporaryDirectory()
+    unittest.addModuleCleanup(folder.cleanup)
+    MADE_UP = pathlib.Path(folder.name) / "run"
+    synthetic_run.write(MADE_UP)
+
+
 class Adopting(unittest.TestCase):
     """A project of its own with a made-up run to adopt."""
+
+    looks_at_lines = False  # raw lines are not compressed for tests that look at pages only, because that takes half a second
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -49,10 +59,15 @@ class Adopting(unittest.TestCase):
             if "time_split" in arguments:  # a figure that no test looks at, because drawing takes a second
                 stack.enter_context(unittest.mock.patch.object(baseline.report, "draw_figures", draw_nothing))
                 stack.enter_context(unittest.mock.patch.object(baseline, "write_small_figure", shutil.copyfile))
+                if not self.looks_at_lines:
+                    stack.enter_context(unittest.mock.patch.object(baseline.kept_lines, "pack", lambda folder: b""))
             return baseline.main([str(argument) for argument in arguments], self.root), err.getvalue()
 
+    def write_run(self):
+        shutil.copytree(MADE_UP, self.run_folder, dirs_exist_ok=True)
+
     def adopt_changed(self, change, *more):
-        synthetic_run.write(self.run_folder)
+        self.write_run()
         summary = json.loads((self.run_folder / "summary.json").read_text())
         change(summary)
         (self.run_folder / "summary.json").write_text(json.dumps(summary))
@@ -79,7 +94,7 @@ class Pages(Adopting):
         self.assertEqual(page.count("scale_ladder.svg"), 1)
 
     def test_an_adopted_run_is_shown_with_its_machine(self):
-        synthetic_run.write(self.run_folder)
+        self.write_run()
         environment = json.loads((self.run_folder / "environment.json").read_text())
         environment["command_line"] = [f"{self.root}/build/speclab"]
         (self.run_folder / "environment.json").write_text(json.dumps(environment))
@@ -220,7 +235,7 @@ class Pages(Adopting):
 
     def test_a_program_outside_the_repository_keeps_its_name_alone(self):
         for program, kept in (("/private/bin/speclab", "speclab"), ("build/release/speclab", "build/release/speclab")):
-            synthetic_run.write(self.run_folder)
+            self.write_run()
             environment = json.loads((self.run_folder / "environment.json").read_text())
             environment["command_line"] = [program, "run", "configs/x.json", "--set", "system=/private/bin"]
             (self.run_folder / "environment.json").write_text(json.dumps(environment))
@@ -236,7 +251,7 @@ class Pages(Adopting):
 
     def front_rows(self, speedups, families=None):
         """Ids of the rows that the first page shows of cases with these speedups; by default each case is a family of its own."""
-        synthetic_run.write(self.run_folder)
+        self.write_run()
         summary = json.loads((self.run_folder / "summary.json").read_text())
         reference, pattern = summary["cases"][:2]
         summary["cases"] = [reference]
@@ -276,7 +291,7 @@ class Pages(Adopting):
         self.assertFalse((self.root / "results/baselines/machine/y").exists())
 
     def test_a_summary_of_a_newer_version_is_kept(self):
-        synthetic_run.write(self.run_folder)
+        self.write_run()
         summary = json.loads((self.run_folder / "summary.json").read_text())
         summary["description"] = "computed just now"
         (self.root / "new.json").write_text(json.dumps(summary))
@@ -339,7 +354,7 @@ class Pages(Adopting):
         self.assertTrue(baseline.lookahead_page.has_something_to_say(summary))
 
     def test_runs_that_prove_nothing_are_refused(self):
-        synthetic_run.write(self.run_folder)
+        self.write_run()
         original = json.loads((self.run_folder / "summary.json").read_text())
         for change, message in (
             (lambda s: s.update(complete=False), "not complete"),
@@ -360,14 +375,27 @@ class RawLines(Adopting):
     def files(self, folder):
         return {path.name: path.read_bytes() for path in folder.rglob("*.jsonl")}
 
-    def adopt(self):
+    looks_at_lines = True
+    adopted = None
+
+    def adopt_anew(self):
         status, err = self.adopt_changed(lambda s: None, "--figures", "time_split")
         self.assertEqual(status, 0, err)
+
+    def adopt(self):
+        """Gives the test a copy of a project that has adopted the run, which is made once."""
+        if RawLines.adopted is None:
+            self.adopt_anew()
+            folder = tempfile.TemporaryDirectory()
+            self.addClassCleanup(folder.cleanup)
+            RawLines.adopted = shutil.copytree(self.root, pathlib.Path(folder.name) / "project")
+        else:
+            shutil.copytree(RawLines.adopted, self.root, dirs_exist_ok=True)
         return self.root / "results/baselines/machine/x"
 
     def test_a_kept_run_is_in_the_history_once(self):
         self.adopt()
-        self.adopt()
+        self.adopt_anew()
         lines = (self.root / "results/history.jsonl").read_text().splitlines()
         self.assertEqual([json.loads(line)["config"] for line in lines], ["synthetic"])
         self.assertIn("## synthetic, made up", (self.root / "results/trend.md").read_text())
@@ -496,7 +524,7 @@ class RawLines(Adopting):
                 baseline.Run(kept)
 
     def test_a_name_has_a_machine_and_a_config(self):
-        synthetic_run.write(self.run_folder)
+        self.write_run()
         status, err = self.call("adopt", self.run_folder, "quickstart")
         self.assertEqual(status, 2)
         self.assertIn("expected MACHINE/CONFIG", err)

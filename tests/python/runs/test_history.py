@@ -1,6 +1,8 @@
 """The history of runs and its page of trends: what a line holds, which changes are found, and which runs are refused."""
 
+import contextlib
 import copy
+import io
 import json
 import pathlib
 import random
@@ -175,10 +177,11 @@ class Append(unittest.TestCase):
 
     def fails(self, *names):
         """The message of a command that ends with exit code 2."""
-        script = f"import sys; sys.path.insert(0, {str(ROOT / 'scripts')!r}); import history, pathlib; sys.exit(history.main(sys.argv[1:], pathlib.Path({str(self.root)!r})))"
-        done = subprocess.run([sys.executable, "-c", script, *map(str, names)], capture_output=True, text=True)
-        self.assertEqual(done.returncode, 2, done.stderr)
-        return done.stderr
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            status = history.main([str(name) for name in names], self.root)
+        self.assertEqual(status, 2, err.getvalue())
+        return err.getvalue()
 
     def test_a_line_holds_the_numbers_of_the_record(self):
         history.append(self.root, [str(QUICKSTART)])

@@ -1,8 +1,10 @@
 """A dry run of the GPU check with the real programs on the simulated GPU, with a tiny model and planted failures.
 
-SPECLAB_DRY_RUN=all in the environment also runs the long suites of the tests; CTest does so under the label "slow".
+SPECLAB_DRY_RUN=all in the environment also runs the long suites of the tests, and takes the shapes of a dry run of the default model; CTest
+does so under the label "slow".
 """
 
+import json
 import os
 import sys
 import unittest
@@ -24,18 +26,18 @@ TOOLS = {
     "gaps": "nsys",
 }
 PLANTED = {
-    "forwards_8b": ("hang", "capped", r"stopped after 5 seconds: planted: this stage hangs"),
+    "forwards_8b": ("hang", "capped", r"stopped after 2 seconds: planted: this stage hangs"),
     "tests_acceptance": (
         "hang",
         "capped",
-        r"stopped after 5 seconds: interrupted in ",
+        r"stopped after 2 seconds: interrupted in ",
     ),
     "tests_leaks": (
         "sticky",
         "failed",
         r"2 of 3 tests failed, the first one OnDevice\w+\.\w+: .*illegal memory access",
     ),
-    "prefill_135m": ("slow", "capped", r"stopped after 5 seconds: planted: this stage is slow"),
+    "prefill_135m": ("slow", "capped", r"stopped after 2 seconds: planted: this stage is slow"),
 }
 
 
@@ -56,11 +58,13 @@ class DryRun(Copy):
         )
         plan = self.check("--plan").stdout.splitlines()[1:]
         stages = {words[1]: int(words[0]) for words in map(str.split, plan) if words[1] != "sum"}
+        shapes = ()
         if os.environ.get("SPECLAB_DRY_RUN") != "all":
             stages = {name: part for name, part in stages.items() if name.removeprefix("tests_") not in LONG}
+            shapes = ("--shapes", "ffn=112/ffn=176,vocab=400")  # as much larger than the tiny model as needed
         result = self.check(
-            *("--backend", "host-simt", "--model", self.root / "target", "--draft", self.root / "draft"),
-            *("--plant", ",".join(f"{how}={name}" for name, (how, *_) in PLANTED.items())),
+            *("--backend", "host-simt", "--model", self.root / "target", "--draft", self.root / "draft", *shapes),
+            *("--plant", ",".join(f"{how}={name}" for name, (how, *_) in PLANTED.items()), "--plant-seconds", 2),
             *("--stages", ",".join(["machine", *stages])),
         )
         self.assertEqual(result.returncode, 1, result.stdout + result.stderr)
@@ -81,6 +85,8 @@ class DryRun(Copy):
         self.assertEqual(found["tests_leaks"]["data"]["passed"], 1)
         self.assertGreater(len(found["speculation_8b"]["data"]["cases"]), 8)
         self.assertGreater(len(found["kernels"]["data"]["benchmarks"]), 5)
+        large = {"ffn": 176, "vocab": 400} if shapes else {"ffn": 1664, "vocab": 49280}
+        self.assertIn(f'"inflate": {json.dumps(large)}', found["speculation_8b"]["command"])
         self.assertRegex(found["profile"]["command"], r"profile\.sh .*speclab generate .* --profile-steps$")
 
 

@@ -157,6 +157,15 @@ class BadInput(Copy):
         self.assertIn("only a dry run", self.refused("--plant", "hang=profile"))
         for plant in ("hang", "hang=", "crash=profile", "hang=forward_8b", "sticky=profile"):
             self.assertIn(f"--plant {plant}", self.refused("--backend", "cpu", "--plant", plant))
+        for seconds in ("0", "soon", "1.5", "-1"):
+            text = self.refused("--backend", "cpu", "--plant", "hang=profile", "--plant-seconds", seconds)
+            self.assertIn(f"--plant-seconds {seconds}: expected a whole number", text)
+
+    def test_other_shapes_are_for_dry_runs(self):
+        self.assertIn("only a dry run takes other shapes", self.refused("--shapes", "ffn=112/ffn=176"))
+        for shapes in ("ffn=112", "ffn=112/", "/ffn=112", "a=1/b=2/c=3"):
+            text = self.refused("--backend", "cpu", "--shapes", shapes)
+            self.assertIn(f"--shapes {shapes}: expected two shapes", text)
 
     def test_an_out_that_cannot_be_written(self):
         for out in ("/proc/check", str(self.model)):
@@ -211,14 +220,14 @@ class Planted(Copy):
         self.suites(*(f"OnDevice{name}.{test}" for name in names for test in "ab"), body=body)
         begun = time.monotonic()
         plants = "hang=forwards_8b,hang=attention,sticky=rows,slow=prefill_135m"
-        result = self.check("--backend", "host-simt", "--plant", plants)
+        result = self.check("--backend", "host-simt", "--plant", plants, "--plant-seconds", 3)
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertLess(time.monotonic() - begun, 100)
         expected = {
-            "forwards_8b": ("capped", "stopped after 5 seconds: planted: this stage hangs"),
-            "tests_attention": ("capped", "stopped after 5 seconds: interrupted in OnDeviceAttention.b, after 1 of 2"),
+            "forwards_8b": ("capped", "stopped after 3 seconds: planted: this stage hangs"),
+            "tests_attention": ("capped", "stopped after 3 seconds: interrupted in OnDeviceAttention.b, after 1 of 2"),
             "tests_rows": ("failed", "1 of 2 tests failed, the first one OnDeviceRows.b: planted: an illegal memory"),
-            "prefill_135m": ("capped", "stopped after 5 seconds: planted: this stage is slow"),
+            "prefill_135m": ("capped", "stopped after 3 seconds: planted: this stage is slow"),
         }
         _, planned = plan()
         for part, name, _ in planned:

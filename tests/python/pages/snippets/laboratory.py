@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 from tiny_model import ROOT, write_tiny_model
@@ -24,6 +25,7 @@ class Laboratory:
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
+        self.made, self.said = {}, {}  # runs by config and options; results by command
         write_tiny_model(self.folder / TARGET, layers=30)
         for draft in sorted((ROOT / "models/draft").iterdir()):
             write_tiny_model(self.folder / "models/draft" / draft.name, layers=1, seed=2)
@@ -44,9 +46,22 @@ class Laboratory:
             ["bash", "-c", command], cwd=self.folder, capture_output=True, text=True, env=environment, timeout=300
         )
 
-    def need_run(self, run, config, more=""):
-        """Makes a small run with the name of a run on a page."""
+    def run_once(self, command):
+        """The result of a command that changes nothing. It runs once, also if several snippets come to the same command."""
+        command = command.removeprefix("build/release/")
+        if command not in self.said:
+            self.said[command] = self.run(command)
+        return self.said[command]
+
+    def need_run(self, run, config, more="", own=False):
+        """Makes a small run with the name of a run on a page. Runs of the same config are copies of one run, which no command of a page
+        sees. own: a run of its own instead."""
         if (self.folder / run / "summary.json").exists():
             return
-        result = self.run(f"speclab run configs/{config}.json --out {run} -q{SMALL}{more}")
-        assert result.returncode == 0, result.stderr
+        original = run if own else self.made.get((config, more), f"originals/{len(self.made)}")
+        if not (self.folder / original / "summary.json").exists():
+            result = self.run(f"speclab run configs/{config}.json --out {original} -q{SMALL}{more}")
+            assert result.returncode == 0, result.stderr
+        if not own:
+            self.made[config, more] = original
+            shutil.copytree(self.folder / original, self.folder / run)

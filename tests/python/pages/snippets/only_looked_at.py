@@ -11,7 +11,7 @@ from .laboratory import BENCH, TARGET
 
 def mention(test, laboratory, text):
     """Checks that a command without arguments exists."""
-    test.succeeds(laboratory.run(" ".join(text.split()[:2]) + " --help"), text)
+    test.succeeds(laboratory.run_once(" ".join(text.split()[:2]) + " --help"), text)
 
 
 def script(test, laboratory, text):
@@ -55,12 +55,12 @@ def benchmark(test, laboratory, text):
 def page_of_lookahead(test, laboratory, text):
     """Runs only --help, because the page needs whole runs of two configs on the real model (tests/python/runs/test_lookahead_page.py)."""
     script = text.split()[0]
-    test.succeeds(laboratory.run(f".venv/bin/python {script} --help"), text)
+    test.succeeds(laboratory.run_once(f".venv/bin/python {script} --help"), text)
 
 
 def history_of_runs(test, laboratory, text):
     """Runs only --help, because the command changes committed files. tests/python/runs/test_history.py runs it in a folder of its own."""
-    test.succeeds(laboratory.run(".venv/bin/python scripts/history.py --help"), text)
+    test.succeeds(laboratory.run_once(".venv/bin/python scripts/history.py --help"), text)
 
 
 def package_install(test, laboratory, text):
