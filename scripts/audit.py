@@ -11,8 +11,8 @@ its usual places. CALLABLE is a function
         return accepted, next_token
 
 It must take every random decision from coins: coins.bernoulli(probability), coins.categorical(weights), or
-coins.uniform(), a number that may only be compared (u < x). The audit runs the function on small random tables of p and
-q, for every draft and every outcome of the coins. It compares the exact law (the probabilities) of the emitted tokens
+coins.uniform(), a number that may only be compared (u < x). The audit runs the function on small tables of p and q
+(a fixed one and random ones), for every draft and every outcome of the coins. It compares the exact law (the probabilities) of the emitted tokens
 with the law of the target, for the first token alone and for all gamma + 1 tokens together.
 docs/audit.md explains the output. Exit codes: 0 exact, 1 wrong, 2 the audit could not start.
 """
@@ -85,10 +85,15 @@ def main(words):
         "--vocab", type=size(2, 6), default=defaults.max_vocab, help="largest vocabulary; all sizes from 2 are audited"
     )
     parser.add_argument(
-        "--tables", type=size(1, 1000), default=defaults.tables, help="random tables of each kind and vocabulary size"
+        "--tables",
+        type=size(1, 1000),
+        default=defaults.tables,
+        help="number of random tables of each kind and vocabulary size",
     )
     parser.add_argument("--seed", type=size(0, 2**31), default=defaults.seed, help="seed of the tables")
-    parser.add_argument("--tolerance", type=float, default=defaults.tolerance, help="errors up to this are rounding")
+    parser.add_argument(
+        "--tolerance", type=float, default=defaults.tolerance, help="errors up to this number count as rounding"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     options = parser.parse_args(words)
     sys.path[:0] = options.path

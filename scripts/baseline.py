@@ -60,7 +60,7 @@ Written by `scripts/baseline.py pages` from the records in `results/baselines/`;
 - **speedup, predicted**: from the measured acceptance and the calibrated times of forwards. The times of the case itself are not used.
 - **τ, at most**: the largest τ that a lossless rule can have on the drafts of the case. On trees: the largest τ of a lossless rule that decides one position after the other.
 - **accepted at a position**: share of the visited positions at which a drafted child was emitted. **at most**: the largest such share of a lossless rule that decides one position after the other. A rule over whole paths, such as `block`, may exceed it.
-- **speed / best chain**: tokens per second of a case with trees, divided by those of the fastest chain of the same draft in the run.
+- **speed / best chain**: tokens per second of a case with trees, divided by the tokens per second of the fastest chain of the same draft in the run.
 - **unexplained**: the part of a step's time that the calibration does not explain (`speclab explain`). If the interval contains 0, the unexplained part is no more than noise.
 - **without machine drift**: the part that is still unexplained after a correction for the machine's speed at that moment. Short probes during the decoding, or the calibration rounds next to it, measured this speed. In older records
   forwards between the steps measured it. These forwards have the case's own row counts, so this correction also removes errors of the calibration.
@@ -284,7 +284,7 @@ def adopt_ladder(root, source, name):
 
 
 def keep_some_of_categories(summary):
-    """Drops the metrics of categories that no page shows. `speclab report` can compute them again from the raw lines."""
+    """Drops from the categories the metrics that no page shows. `speclab report` can compute them again from the raw lines."""
     for case in summary["cases"]:
         for category in (case.get("categories") or {}).values():
             category["metrics"] = {name: category["metrics"].get(name) for name in CATEGORY_METRICS}

@@ -20,9 +20,10 @@ may have any unit.)")
       .def(nb::init<std::map<int, double>>(), "times"_a,
            "times: {rows: time}. The smallest number of rows must be 1.")
       .def("at", &RowTimes::at, "rows"_a, "The time of a forward over this number of rows.")
-      .def("ratio", &RowTimes::ratio, "rows"_a, "t(n): the time in units of the time of one row.")
+      .def("ratio", &RowTimes::ratio, "rows"_a, "t(n): time of this number of rows / time of one row.")
       .def("monotone", &RowTimes::monotone,
-           "The non-decreasing times that fit these best in least squares (Ayer et al. 1955).")
+           "RowTimes with the non-decreasing times that fit the given times best in least squares "
+           "(Ayer et al. 1955).")
       .def_prop_ro("largest_measured", &RowTimes::largest_measured);
   module.def(
       "positional_expected_tokens",

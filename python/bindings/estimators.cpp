@@ -25,10 +25,10 @@ void bind_estimator(nb::module_& module, const char* name, Estimator estimator, 
 }
 
 void bind_results(nb::module_& module) {
-  nb::class_<Estimate>(module, "Estimate", "A ratio of two sums over a run, with intervals.")
+  nb::class_<Estimate>(module, "Estimate", "An estimate from sums over a run, with intervals.")
       .def_ro("value", &Estimate::value)
       .def_ro("terms", &Estimate::terms,
-              "the denominator: number of acceptance tests, positions, drafted tokens or steps")
+              "number of acceptance tests, positions, drafted tokens or steps behind the value")
       .def_prop_ro(
           "ci", [](const Estimate& one) { return as_pair(one.ci); },
           "bootstrap interval over prompts: the interval to report")
@@ -112,7 +112,8 @@ interval. None if no token was tested.)");
       "Entry n: the number of steps with n accepted tokens.");
   module.def(
       "draft_length_counts", [](const Run& rounds) { return theory::draft_length_counts(rounds); },
-      "rounds"_a, "Entry g: the number of steps with g drafted tokens. mixture_expected_tokens takes it.");
+      "rounds"_a,
+      "Entry g: the number of steps with g drafted tokens. mixture_expected_tokens takes the list.");
   module.def(
       "iid_position_test", [](const Run& rounds) { return theory::iid_position_test(rounds); }, "rounds"_a,
       "Tests whether alpha is the same at every position of the draft (a G2 test). None with fewer than "
@@ -125,8 +126,8 @@ interval. None if no token was tested.)");
       "prompt has more than `lags` steps, or if all steps of each prompt accept the same number of tokens.");
   module.def(
       "prompt_dispersion", [](const Run& rounds) { return theory::prompt_dispersion(rounds); }, "rounds"_a,
-      "Tests whether prompts differ in alpha by more than chance. None if alpha is 0 or 1, or with fewer "
-      "than two prompts.");
+      "Tests whether prompts differ in alpha by more than chance. None if alpha is 0 or 1, or if fewer "
+      "than two prompts have tested tokens.");
 }
 
 }  // namespace speclab::python

@@ -88,7 +88,7 @@ void bind_predictions(nb::module_& module) {
       "share"_a = nb::none(), "max_gamma"_a = 64,
       R"(Every closed form whose inputs are known, in the order of `speclab theory`, which takes the same options.
 
-alpha: P(accept | tested). gamma: drafted tokens per step. c: time of a draft forward / of a target forward. c_hat: this ratio in operations.
+alpha: P(accept | tested). gamma: drafted tokens per step. c: time of a draft forward / time of a target forward. c_hat: the same ratio in operations.
 t: RowTimes of the target, as measured. acceptance: P(accept | tested) by position. tau, speedup: measured. r: tau / (gamma + 1).
 utilization: accepted / drafted tokens; it needs gamma. p, q: rows of one position (then alpha follows from
 them). k: number of drafted children of a node.

@@ -81,12 +81,13 @@ void bind_processes_of_prompts(nb::module_& module) {
   module.def("beta_process", &PromptProcess::beta, "mean"_a, "correlation"_a,
              R"(Each prompt draws its own alpha from the beta law with this mean; its rounds are i.i.d.
 
-correlation: variance of alpha / (mean (1 - mean)).)");
+correlation: the correlation between the outcomes of two tested tokens of one prompt. It is var(alpha) / (mean (1 - mean)).)");
   module.def(
       "recorded_process", [](const Run& rounds) { return PromptProcess::recorded(rounds); }, "rounds"_a,
-      R"(The bootstrap of a recorded run: a prompt draws one of the recorded prompts, and each round is a draw from its rounds.
+      R"(The bootstrap of a recorded run: a prompt draws one of the recorded prompts, and each of its rounds is a draw from the rounds of the recorded prompt.
 
-rounds: [prompts][rounds], as Run.rounds() returns them. Only rounds with the longest draft that no end of a text cut are used.)");
+rounds: [prompts][rounds], as Run.rounds() returns them. Uses only rounds whose draft has the largest
+length of the run and that were not cut by the end of a text.)");
 }
 
 void bind_results(nb::module_& module) {
@@ -151,7 +152,7 @@ void bind_toys(nb::module_& module) {
         const theory::ToyChain chain(rows_of(p, order), rows_of(q, order), gamma, rule_of(verifier));
         if (!tokens && !first) return chain.long_run();
         if (!tokens || !first || *first < 0 || *first >= static_cast<int>(p.size()))
-          throw Error({"tokens and first", "only one of them, or a first token outside the table",
+          throw Error({"tokens and first", "only one of them, or a first context outside the table",
                        "both, for a text, or none, for an endless text", ""});
         std::vector<double> mass(p.size());
         mass[static_cast<std::size_t>(*first)] = 1;
@@ -162,7 +163,7 @@ void bind_toys(nb::module_& module) {
       R"(Exact expected counts of speculative decoding on Markov chains, by dynamic programming over the states.
 
 p, q: rows of target and draft, [symbols**order][symbols], each with sum 1; row c belongs to the context whose last `order` symbols are the
-digits of c. verifier: rejection, sample_match, coupled or block. Without `tokens` and `first`: one step of an endless text. With
+digits of c in base `symbols`. verifier: rejection, sample_match, coupled or block. Without `tokens` and `first`: one step of an endless text. With
 both: all steps of a text that begins in the context `first` and has `tokens` more tokens.)");
   module.def(
       "markov_chain_alpha",

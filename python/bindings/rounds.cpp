@@ -92,7 +92,7 @@ Each list has one number for each prompt. The interval is a bootstrap over promp
   module.def(
       "noise_floor", [](const std::vector<stats::Times>& cases) { return stats::noise_floor(cases); },
       "cases"_a,
-      R"(By how much two repeats of the same case differ by chance, as a fraction. cases: times, [cases][prompts][repeats].
+      R"(The noise floor, a fraction: 95 % of all pairs of repeats of the same case differ by at most this much. cases: times, [cases][prompts][repeats].
 
 None if no case has two repeats.)");
 }

@@ -160,7 +160,7 @@ class Simulation:
 def simulate(run: PathLike, device: str | Iterable[str], *, batch: int | Iterable[int] = 1) -> Simulation:
     """Simulates what a run would have cost on other devices, from the acceptance of the run and the times of the device.
 
-    device: the name or file of a device, or the folder of a run on it, or several of them. batch: numbers of sequences that are decoded at
+    device: the name or file of a device, or the folder of a run on that device; or a list of these. batch: numbers of sequences that are decoded at
     the same time. Raises Error if the binary does not have the command `simulate`.
     """
     names = [device] if isinstance(device, str) else list(device)

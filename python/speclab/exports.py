@@ -46,8 +46,8 @@ def export(
     "vllm": a file for each case that speculates, with a vLLM response for each turn (`metrics.speculative_decoding`, level detailed).
     "prometheus": a page of vLLM's counters for each case that speculates.
     "csv", "parquet": a file for each frame of the run, with units in units.json, or in the metadata of the Parquet fields.
-    cases: ids of the cases; None for all. repeat: the repeat whose lines are written. categories: other names for categories, such as
-    {"maths": "math_reasoning"}.
+    cases: ids of the cases; None for all. repeat: the repeat whose lines are written; "csv" and "parquet" write all
+    repeats. categories: other names for categories in "spec_bench", such as {"maths": "math_reasoning"}.
     All but "csv" and "parquet" need the steps. Raises NotApplicable for a record without them, before anything is written.
     """
     writers: dict[str, Callable[[], dict[str, Any]]] = {

@@ -48,7 +48,7 @@ ROUNDS = ("round", "context_length", "model", "rows", "ns")
 def frame(rows: list[dict[str, Any]], columns: Iterable[str] | None = None, metrics: bool = True) -> pd.DataFrame:
     """A frame with the units of its columns in attrs, and with the estimators of the columns that are metrics.
 
-    columns: the columns of the frame; without it, those of the rows. metrics: as in metric_units.of_columns.
+    columns: the columns of the frame; without it, the keys of the rows. metrics: as in metric_units.of_columns.
     """
     table = pd.DataFrame(rows, columns=None if columns is None else list(columns))
     names = [str(column) for column in table.columns]

@@ -112,7 +112,7 @@ def read(file: pathlib.Path) -> tuple[str, dict[str, list[str]]]:
 
 
 def restore(baseline: pathlib.Path, folder: pathlib.Path) -> None:
-    """Writes a run folder from a committed one, with its raw lines."""
+    """Writes a run folder with raw lines from a committed record."""
     file = baseline / NAME
     if not file.exists():
         raise BadRun(f"{baseline}: no {NAME}. This record was kept without its raw lines.")

@@ -10,7 +10,7 @@ from .errors import Error
 
 CHAIN, TREE = 0, 1  # forms of a proposal, as core/decoding/drafting/outside/message.h numbers them
 MOST_TREE_TOKENS = 127
-TOLERANCE = 1e-4  # of the sum of a row
+TOLERANCE = 1e-4  # how far the sum of a row may be from 1
 
 
 @dataclasses.dataclass(frozen=True)

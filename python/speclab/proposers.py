@@ -32,8 +32,8 @@ Proposed = Tokens | DraftTree | tuple[Tokens | None, np.ndarray] | None
 class Proposer(Protocol):
     """What `measure_proposer` asks for tokens. An object with this method is enough; it need not inherit from this class.
 
-    It may also have `begin(prompt_ids)`, called when a text begins, and `observe(accepted, tokens)`, called after each step:
-    the number of its tokens that were accepted, and all tokens that the step added to the text.
+    It may also have `begin(prompt_ids)`, called when a text begins, and `observe(accepted, tokens)`, called after each step.
+    accepted: how many tokens of the draft were accepted. tokens: all tokens that the step added to the text.
     """
 
     def propose(self, context_ids: np.ndarray, k: int, /) -> Proposed:
@@ -72,7 +72,7 @@ def measure_proposer(
     arguments: Sequence[str] = (),
     progress: bool = False,
 ) -> Run:
-    """Decodes with the target while `proposer` drafts, and returns the run beside an autoregressive one.
+    """Decodes with the target while `proposer` drafts, and returns the run. The run also has an autoregressive case.
 
     The engine (the `speclab` binary) does everything but propose: it runs the target, draws tokens, applies the acceptance rule, keeps
     the KV cache and writes the record. So the text is exactly as with any other drafter, whatever the proposer returns. tau, alpha
@@ -217,7 +217,7 @@ def _reason(place: pathlib.Path, printed: str, code: int) -> str:
 
 
 def _failed_line(place: pathlib.Path) -> dict[str, Any] | None:
-    """The first line of the record that ended in an error. The proposer was at work on its prompt."""
+    """The first line of the record that ended in an error. Its prompt is the one on which the proposer was at work."""
     for file in sorted((place / "cases").glob("*.jsonl")):
         for text in file.read_text(encoding="utf-8").split("\n")[:-1]:
             line = json.loads(text)

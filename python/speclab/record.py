@@ -129,7 +129,7 @@ class Case:
             raise BadRun(f"{where}: case {line['case']}, expected {self.data['id']}. The line is in the wrong file.")
         for values, name in (("tokens", "output_hash"), ("row_hashes", "logits_hash")):
             if "error" not in line and line[name] != hash_of(line[values]):
-                raise BadRun(f"{where}: {name} is not that of {values}. The line was changed after it was written.")
+                raise BadRun(f"{where}: {name} is not the hash of {values}. The line was changed after it was written.")
 
 
 # Fields of a prediction whose value is the place of a text in the list "texts" of a committed summary.

@@ -118,7 +118,7 @@ class Run:
 
     @functools.cached_property
     def categories(self) -> pd.DataFrame:
-        """The metrics of each case on the prompts of one category. Index: case, category."""
+        """The metrics of each case on the prompts of each category. Index: case, category."""
         rows = self._rows(frames.category_rows)
         return frames.frame(rows, None if rows else ("case", "category")).set_index(["case", "category"])
 
@@ -195,7 +195,8 @@ class Run:
 
     @functools.cached_property
     def lines(self) -> pd.DataFrame:
-        """A row for each text: (case, prompt, seed, repeat), its totals, times and output. `tokens` leaves out the token from prefill."""
+        """A row for each text: (case, prompt, seed, repeat), its totals, times and output. `tokens` leaves out
+        the first token of each turn, which comes from prefill."""
         return frames.frame(
             self._rows(lambda case: [frames.line_row(one) for one in self._lines_of(case)]), frames.LINES, metrics=False
         )
@@ -209,7 +210,7 @@ class Run:
     @functools.cached_property
     def drafted(self) -> pd.DataFrame:
         """A row for each drafted token. `parent` is the node before it; node 0 is the pending token. p and q are known for tested tokens, and in
-        a trace for all; `expected` is known for tested tokens only."""
+        a trace for all drafted tokens; `expected` is known for tested tokens only."""
         rows = self._rows(lambda case: [row for one in self._steps(case) for row in frames.drafted_rows(*one)])
         table = frames.frame(rows, frames.DRAFTED, metrics=False)
         for name in ("p", "q", "confidence", "entropy", "expected", "distance"):

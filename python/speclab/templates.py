@@ -1,4 +1,4 @@
-"""Renders prompts in a model's own chat form, if the engine does not know its template: `speclab.render`."""
+"""Renders prompts in the chat form of a model whose template the engine does not know: `speclab.render`."""
 
 import datetime
 import hashlib
@@ -27,15 +27,16 @@ def render(
     date: datetime.date | None = None,
     variables: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Renders prompts with the chat template of a model, and writes them into the prompt file `to`, which `speclab run` takes as it is.
+    """Renders prompts with the chat template of a model, and returns the entries of a prompt file.
 
+    to: the prompt file to write, which `speclab run` takes as it is; None for no file.
     prompts: a prompt file (JSONL, as in configs/README.md), or a list of texts or of entries of such a file. tokenizer_config: a model's
-    tokenizer_config.json or its folder; a chat_template.jinja beside it takes precedence, as in transformers. template:
-    the name of the template, for a model with several. system: a system message. date: the date for templates that
+    tokenizer_config.json or its folder; a chat_template.jinja beside it takes precedence over its template
+    "default", as in transformers. template: the name of the template, for a model with several. system: a system message. date: the date for templates that
     print one; None for today. variables: further variables of the template, such as {"enable_thinking": False}.
     Each prompt keeps its id, category, split and options. Its `renderer` names jinja2's version and the SHA-256 of the template; the engine
     then adds nothing to the text, and config.json of the run repeats `renderer`. A prompt of several turns cannot be rendered, because its
-    later turns follow answers of the model; first_turn keeps only its first turn. Returns the entries of the file.
+    later turns follow answers of the model; first_turn keeps only its first turn.
 
     The template runs in jinja2's sandbox with the settings of transformers. If jinja2 is missing, the function raises Error before it reads a file.
     """
@@ -108,7 +109,7 @@ def _template_of(path: pathlib.Path, name: str) -> tuple[str, dict[str, str]]:
             raise Error(f"{file}: no chat template named {name!r}. There are: {', '.join(map(str, named))}.")
         found = named[name]
     elif name != "default":
-        raise Error(f"{file}: one chat template without names, so there is none named {name!r}.")
+        raise Error(f"{file}: no list of named chat templates, so there is none named {name!r}.")
     if not isinstance(found, str):
         raise Error(f"{file}: no chat_template. Give the {CONFIG} of a chat model, with its {OWN_FILE} if it has one.")
     return found, tokens
@@ -146,7 +147,7 @@ def _compile(jinja2: Any, source: str, origin: PathLike, shown: datetime.datetim
 
 
 def _prompts(prompts: PathLike | Sequence[str | Mapping[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """(where, entry) of each prompt. Every entry gets an id, as the engine gives it."""
+    """(where, entry) of each prompt. An entry without an id gets its number as id, as in the engine."""
     found: list[tuple[str, Any]] = []
     if isinstance(prompts, str | os.PathLike):
         for number, line in enumerate(_read_prompts(prompts).split("\n"), 1):

@@ -16,7 +16,7 @@ class TooLate(Error):
 
 @contextlib.contextmanager
 def time_limit(seconds: float, message: str) -> Iterator[None]:
-    """Raises TooLate with the message in the body of the `with` statement if the body runs longer than this.
+    """Raises TooLate with the message in the body of the `with` statement if the body runs longer than `seconds`.
 
     Only the main thread of a process can be interrupted. In other threads there is no limit. A timer of the signal SIGALRM that
     was already running goes on afterwards.

@@ -30,8 +30,8 @@ def trace(run: Run | str | os.PathLike[str], cases: Sequence[str] | None = None)
     node, parent, depth: the place of the token in the draft; node 0 is the pending token. id: the drafted token.
     q: its probability in the draft's row that it was drawn from. p: its probability in the target's row. rank: its
     place among all tokens by p, from 0 for the most probable one.
-    A token after a wrong one has p, q and rank too: they belong to the rows after the drafted tokens before it.
-    tested, accepted: what the rule decided. matches: whether this token and all tokens before it on its path are those of the text.
+    A token after a wrong token has p, q and rank too. They come from the rows after the drafted tokens before it.
+    tested, accepted: what the rule decided. matches: whether this token and all tokens before it on its path are the tokens of the text.
     confidence, draft_entropy: what the drafter recorded for it. text_id: the token of the text at this place.
     target_entropy: the entropy in nats of the target's row that this token of the text came from, at temperature 1.
 

@@ -33,7 +33,8 @@ class Failure:
 
 @dataclasses.dataclass
 class TableResult:
-    """Errors are the largest differences between the probability of a text and the target's."""
+    """Errors: the largest difference between the probability of a text by the verifier and by the target. first: of texts of one
+    token. joint: of texts of gamma + 1 tokens."""
 
     first_error: float = 0.0
     joint_error: float = 0.0

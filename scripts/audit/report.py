@@ -79,8 +79,8 @@ def as_text(name, findings, settings):
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = [name, "", *("  ".join(cell.rjust(w) for cell, w in zip(row, widths)).rstrip() for row in rows), ""]
     lines += [
-        "first token, joint law: largest difference between the probability of a text and the target's, for texts of one token",
-        f"and of gamma + 1 tokens; up to {settings.tolerance:.0e} it is rounding, shown as 0.",
+        "first token, joint law: largest difference between the probability of a text by the verifier and by the target, for texts",
+        f"of one token and of gamma + 1 tokens; up to {settings.tolerance:.0e} it is rounding, shown as 0.",
         "E[tau], optimum: expected tokens of a step on the pair p = (.55 .25 .15 .05), q = (.4 .35 .05 .2), and the largest",
         "value of any lossless verifier of one chain (arXiv 2403.10444). E[tau] is compared with the optimum on every table.",
     ]

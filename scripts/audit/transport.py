@@ -1,4 +1,4 @@
-"""Optimal transport: the best joint law of a draft and an outcome, which is the one that keeps most of the draft.
+"""Optimal transport: finds the best joint law of a draft and an outcome. The best law has the largest mean of a given gain.
 
 The law of the draft and the law of the outcome are given, so a linear program finds the best joint law (Sun et al.
 2023, arXiv 2310.15141, Section 3). HiGHS (in SciPy) solves the program. It has one variable for each pair of a draft
@@ -52,7 +52,7 @@ def children_without_replacement(q, k):
 
 
 def require_size(pairs, what):
-    """Raises TooLarge."""
+    """Raises TooLarge if `pairs` variables are too many. what: how the message names the problem."""
     if pairs > MOST_PAIRS:
         raise TooLarge(
             f"{what}: a linear program of {pairs} variables; expected at most {MOST_PAIRS}. "

@@ -5,7 +5,7 @@
 - `python -m speclab.anchors` prints the page docs/anchors.md.
 
 tables/*.json holds the numbers: one file for each table, with its source. A new table is a new file; a new closed form is a function in one
-of the modules and an entry in FORMS. The closed forms are those of the C++ library. The Python modules only turn
+of the modules and an entry in FORMS. The closed forms come from the C++ library. The Python modules only turn
 published numbers into inputs of these forms, and compare the results with published numbers.
 """
 
@@ -42,7 +42,7 @@ FORMS: dict[str, Callable[[Row], Judgement]] = {
 def load(name: str) -> pd.DataFrame:
     """The published numbers of a pack ("P5") or of one table ("specinfer_table2"), one row for each published row.
 
-    Index: table, row. The columns are those of the tables. attrs: units (of the columns), sources and titles (by table), second_hand (names
+    Index: table, row. The columns are the columns of the tables. attrs: units (of the columns), sources and titles (by table), second_hand (names
     of tables whose numbers were not read in the source itself).
     """
     chosen = [table for table in tables() if name in (table.pack, table.name)]
@@ -71,7 +71,7 @@ def judge(form: str, row: Row) -> Judgement:
 
 
 def check(chosen: Iterable[Table] | None = None) -> pd.DataFrame:
-    """One row for each published row of these tables, or of all.
+    """One row for each published row of the tables `chosen`; None: of all tables.
 
     Index: table, row. Columns: pack, second_hand, given (the published inputs), formula, quantity, predicted, published, difference
     (published - predicted), alpha and c (values that the row implies), verdict, rounding (True if the rounding of the printed digits explains a

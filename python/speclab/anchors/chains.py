@@ -95,8 +95,8 @@ def chen_ratio(row: Row) -> Judgement:
 def blocks(row: Row) -> Judgement:
     """The mean number of tokens accepted from a block of k proposed tokens.
 
-    The first token of a block is the model's own, so it is always accepted. tau is therefore that of a chain with
-    gamma = k - 1.
+    The first token of a block is the model's own, so it is always accepted. So a block has the tau of a
+    chain with gamma = k - 1.
     """
     k, tau = row["k"], row["tau"]
     bound = theory.expected_tokens(1, k - 1)

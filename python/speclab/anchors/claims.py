@@ -9,9 +9,9 @@ from .reading import Row
 
 
 def weights_floor(row: Row) -> Judgement:
-    """A time per token, compared with the time that moving all weights (16 bits each) once per step takes.
+    """A time per token, compared with its lower bound: the time to move all weights once per step / tau.
 
-    bandwidth: of the link or the memory that the weights come from, in GB/s. Arithmetic is assumed to take no time.
+    Weights have 16 bits each. bandwidth: GB/s of the link or memory from which the weights are read. Arithmetic is assumed to take no time.
     """
     cost = theory.forward_cost(theory.DecoderShape(**row.shape))
     machine = theory.Machine(peak_flops=1e30, bandwidth=row["bandwidth"] * 1e9)
@@ -75,7 +75,7 @@ def batching(row: Row) -> Judgement:
 
 
 def kv_cache(row: Row) -> Judgement:
-    """Size of the KV cache in a step that verifies `rows` rows, over that of an autoregressive step."""
+    """Size of the KV cache in a step that verifies `rows` rows / its size in an autoregressive step."""
     shape = theory.DecoderShape(**row.shape)
     cache = [theory.forward_cost(shape, rows, row["context"]).kv_read_bytes for rows in (row["rows"], 1)]
     least, found, name = cache[0] / cache[1], row["ratio"], "(context + rows) / (context + 1)"

@@ -14,10 +14,10 @@ published row goes through the closed form that applies to it. The verdicts on t
 - consistent: the closed form allows or predicts the number. differs: the prediction is off by more than the tolerance of the table, but the number is possible.
 - above a bound: better than the closed form allows. impossible c: only a draft that takes less than no time would give the speedup. contradiction: numbers of
   one source exclude each other. These three are flagged.
-- not enough given: for every closed form the source lacks some input. The number is then compared with a bound, or with nothing.
+- not enough given: the source lacks an input of every closed form. The number is then compared with a bound, or with nothing.
 
-Eq. 1 and Theorem 3.8 are from Leviathan et al. 2023 (arXiv 2211.17192). P1 to P14, second_hand and llama_cpp_3649 before the titles are packs, groups of tables;
-`anchors.load("P5")` reads one pack. In the column "given", `before` and `after` are times without and with speculation, `rate_before` and `rate_after` are speeds.
+Eq. 1 and Theorem 3.8 are from Leviathan et al. 2023 (arXiv 2211.17192). Before each title stands the pack of the table (P1 to P14, second_hand or llama_cpp_3649). A pack is
+a group of tables; `anchors.load("P5")` reads one pack. In the column "given", `before` and `after` are times without and with speculation, `rate_before` and `rate_after` are the speeds.
 
 A bound holds under the assumption of its formula. The bound of Eq. 1 assumes independent acceptance; a text whose acceptance varies from step to step can give a
 few more tokens per step than this bound. Other bounds (tokens per step, bytes over bandwidth) need no such assumption. A source with * was not read itself: its numbers come from a survey or an article.

@@ -19,7 +19,7 @@ class Row:
     """One row of a table: the published numbers by column.
 
     printed_to: {column: one unit of the last printed digit}. A number that was printed as 3.4 has 0.1 here: it may be
-    anything from 3.35 to 3.45. In a table's file, printed_to_of is {label: {column: value}} for rows that were printed with other digits.
+    anything from 3.35 to 3.45. In a table's file, printed_to_of is {label: {column: value}} for rows that were printed with another number of digits.
     tolerance: how far a prediction may be off, as a fraction. shape: the shape of the target, as keywords of
     theory.DecoderShape.
     """
@@ -69,7 +69,8 @@ def labels(data: dict[str, Any]) -> list[str]:
 
 
 def read_table(text: str, name: str) -> dict[str, Any]:
-    """The checked content of a table's file. Throws Error for a missing or unknown key and for a row of the wrong length."""
+    """The checked content of a table's file. Throws Error for a missing or unknown key, an unknown
+    pack, a row of the wrong length, and two rows with one label."""
     data: dict[str, Any] = json.loads(text)
     missing = [key for key in REQUIRED if key not in data]
     unknown = [key for key in data if key not in (*REQUIRED, *OPTIONAL)]
@@ -88,7 +89,8 @@ def read_table(text: str, name: str) -> dict[str, Any]:
 def rows_of(data: dict[str, Any], other: dict[str, Any] | None = None) -> list[Row]:
     """The rows of a table. other: the table that `uses` names.
 
-    uses.key names columns that both tables have. Each row also gets the columns of the row of `other` with the same key.
+    uses.key names columns that both tables have. Each row also gets the numbers of one row of `other`: the row with
+    the same values in these columns.
     """
     found = []
     for label, numbers in zip(labels(data), data["rows"], strict=True):

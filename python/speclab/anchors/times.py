@@ -46,7 +46,8 @@ def _excludes(row: Row, column: str, low: float, high: float) -> bool:
 def quotient(row: Row) -> Judgement:
     """A speedup from two times or two rates, compared with other numbers of the same source.
 
-    The source states the speedup itself, the tokens per step (tau), its largest speedup (most), or several of these.
+    The source states the speedup itself, the tokens per step (tau), its largest speedup (most), several of these, or
+    none of them.
     """
     found, low, high = ratio(row)
     stated, tau, most = row.get("speedup"), row.get("tau"), row.get("most")
@@ -150,7 +151,10 @@ def step_times(row: Row) -> Judgement:
 
 
 def traffic(row: Row) -> Judgement:
-    """A speedup from two rates. Its bound is 1 / memory traffic per token, if memory limits decoding."""
+    """A speedup from two rates. Its bound is 1 / traffic, if memory limits decoding.
+
+    traffic: memory traffic per token, with speculation / without it.
+    """
     found, low, high = ratio(row)
     bound = theory.measured_cost_speedup(1, 1, draft=0, target=row["traffic"])
     name = "1 / memory traffic"

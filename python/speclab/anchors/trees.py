@@ -43,11 +43,11 @@ def widened_tree(row: Row) -> Judgement:
         reason = f"A path has {depth} tokens, so a step emits at most {most:g}."
         return Judgement(name, "tau", predicted, tau, ABOVE_BOUND, reason, row["success"][0])
     if near(predicted, tau, row.tolerance):
-        reason = f"The published tau is {percent(tau, predicted)} that of a tree with the same rates at every level."
+        reason = f"The published tau is {percent(tau, predicted)} the tau of a tree with the same rates at every level."
         return Judgement(name, "tau", predicted, tau, CONSISTENT, reason, row["success"][0])
     reason = (
-        f"The published tau is {percent(tau, predicted)} that of a tree with the same rates at every level, "
-        "so the rates of the other table do not hold at every level of this tree."
+        f"The published tau is {percent(tau, predicted)} the tau of a tree with the same rates at every level, "
+        "so these rates do not hold at every level of this tree."
     )
     return Judgement(name, "tau", predicted, tau, DIFFERS, reason, row["success"][0])
 
@@ -61,7 +61,7 @@ def chain_in_tree(row: Row) -> Judgement:
         reason = f"A path has {row['depth']} tokens, so a step emits at most {most:g}."
         return Judgement(name, "tau, at least", predicted, tau, ABOVE_BOUND, reason)
     if tau < predicted:
-        reason = f"The tree contains the chain, but its tau is {percent(tau, predicted)} that of the chain."
+        reason = f"The tree contains the chain, but its tau is {percent(tau, predicted)} the tau of the chain."
         return Judgement(name, "tau, at least", predicted, tau, DIFFERS, reason)
     reason = f"The tree contains the chain and emits {tau - predicted:.2f} tokens per step more than the chain."
     return Judgement(name, "tau, at least", predicted, tau, CONSISTENT, reason)

@@ -29,7 +29,7 @@ def load_foreign(files: PathLike | Sequence[PathLike], *, gamma: int | None = No
     SpecDecode-Bench trace, or CSV with a row for each step (step_table.py lists its columns).
     gamma: the draft length in tokens, where the source does not tell it (Spec-Bench, SpecDecode-Bench, CSV without `drafted`). Estimates
     of alpha need it. A SpecDecode-Bench trace is decoded with drafts of this length.
-    strict: the first problem raises Error. Otherwise a line that cannot be used is left out, a warning gives the number
+    strict: if True, any problem raises Error. If False, a line that cannot be used is left out, a warning gives the number
     of problems, and `Foreign.problems` lists them. Raises Error if nothing is usable.
     """
     paths = [files] if isinstance(files, str | os.PathLike) else list(files)
@@ -107,7 +107,7 @@ def _guarded(problems: list[Problem], file: str, line: int, texts: Callable[[], 
     except Error as error:
         problems.append(Problem(file, line, str(error)))
     except (TypeError, AttributeError, ValueError, KeyError) as error:
-        problems.append(Problem(file, line, f"a value has another type than the format says ({error})"))
+        problems.append(Problem(file, line, f"a value is missing or is not as the format says ({error})"))
     return []
 
 

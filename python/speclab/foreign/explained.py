@@ -1,7 +1,7 @@
 """Explains the speedup of another program's results term by term: `Foreign.explain`.
 
-The terms are those of a run's waterfall as far as the source tells them. Each term replaces one idealisation by a measurement. If the source
-does not tell a term, its effect stays in the term `rest`, and the table says so.
+The table has the terms of a run's waterfall, as far as their inputs are known. Each term replaces one idealisation by a measurement. If the term `iid`
+is not known, `ideal` is the measured tau. The effect of other unknown terms stays in the term `rest`. The table says which terms are not known.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ class Costs:
 
 
 def numbers_of(one: Text, gamma: int | None, base: tuple[float, float] | None) -> dict[str, float]:
-    """The sums of a text by the names SUMS; NaN for what its source does not tell. base: seconds and tokens of the baseline for this text.
+    """The sums of a text by the names in SUMS; NaN for what its source does not tell. base: seconds and tokens of the baseline for this text.
 
     tests_lo, tests_hi: bounds of the number of tested tokens. A step that the end of the text may have cut counts in neither of them nor in
     `accepted`.
@@ -73,7 +73,7 @@ def numbers_of(one: Text, gamma: int | None, base: tuple[float, float] | None) -
 
 
 def lengths_of(one: Text, gamma: int | None) -> list[float] | None:
-    """Entry g: the number of steps that drafted g tokens. None if the source does not tell it."""
+    """Entry g: the number of steps that drafted g tokens. None if these numbers are not known."""
     if one.counts is None and one.drafted is not None:
         return [float(n) for n in np.bincount(np.asarray(one.drafted, dtype=np.int64), minlength=1)]
     if gamma is None or one.drafted_by(gamma) != gamma * one.steps:
@@ -82,7 +82,7 @@ def lengths_of(one: Text, gamma: int | None) -> list[float] | None:
 
 
 class Explanation:
-    """The waterfall of some texts. base of each text: seconds and tokens of the baseline; None if it is not known."""
+    """The waterfall of some texts. base: for each text, the seconds and tokens of the baseline; None if they are not known."""
 
     def __init__(
         self,
@@ -165,7 +165,8 @@ class Explanation:
         }
 
     def _width(self, t: "RowTimes", lengths: np.ndarray | None, drafted: float) -> float:
-        """The mean of t(g + 1) over steps, in units of t(1). Without the draft lengths: t at their mean, linear between whole rows."""
+        """The mean of t(g + 1) over steps, in units of t(1). Without the draft lengths: t at the mean number of rows,
+        linear between whole numbers of rows."""
         if lengths is not None:
             times = [t.ratio(g + 1) for g in range(len(lengths))]
             return float(np.dot(lengths, times) / lengths.sum())

@@ -22,7 +22,10 @@ def is_one(value: Any) -> bool:
 
 
 def texts_of(value: Any, where: str) -> Iterable[Text]:
-    """One text for an attempt with at most one kind of draft. A summary repeats the attempts, so it gives none."""
+    """One text for an attempt. A summary repeats the attempts, so it gives no text.
+
+    Raises Error for an attempt that failed or that has several kinds of drafts.
+    """
     if value["row_type"] == "summary":
         return
     detailed = "task_id" in value

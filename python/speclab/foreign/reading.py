@@ -34,10 +34,10 @@ def read_text(file: PathLike) -> str:
 
 
 def json_lines(file: PathLike, text: str, problems: list[Problem]) -> Iterator[tuple[int, Any]]:
-    """(line number, value) of each line that is JSON.
+    """(line number, value) of each line that is a JSON object.
 
     If one JSON object fills the file, it counts as line 1. If one JSON list fills the file, entry n counts as line n.
-    A line that begins with "{" but is no JSON becomes a problem. Other lines are passed over, because some programs write logs around their
+    A line that begins with "{" but is no JSON becomes a problem. A line that begins otherwise is passed over, because some programs write logs around their
     results.
     """
     try:

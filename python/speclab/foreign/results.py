@@ -106,7 +106,7 @@ class Foreign:
     def cases(self) -> pd.DataFrame:
         """A row for each case, with the 95 % intervals of tau and alpha (bootstrap over texts). Index: case.
 
-        alpha is NaN if the draft length is not known. draft_utilization = accepted / drafted, which other programs call acceptance rate.
+        alpha is NaN if the method `alpha` raises an error, for example because the draft length is not known. draft_utilization = accepted / drafted, which other programs call acceptance rate.
         """
         rows = []
         for case in self._cases():
@@ -141,7 +141,7 @@ class Foreign:
         """The acceptance data for the estimators of `speclab.theory`, [texts][rounds], for drafts that are chains.
 
         A step that the end of its text may have cut is left out, because the source does not tell a rejection from a cut. Raises
-        NotApplicable for a source that has only sums, and Error if the draft length is not known.
+        NotApplicable for a source that has only sums, and Error if the draft length is not known or is smaller than the accepted tokens of a step.
         """
         from .. import theory
 
@@ -203,7 +203,8 @@ class Foreign:
         """The closed forms at the estimated alpha, as `speclab.predict` gives them. value_lo, value_hi: the values at the ends of alpha's interval.
 
         c: time of a draft forward / of a target forward. t: measured times of the target by rows; without it a forward of gamma + 1 rows
-        costs as much as one of 1 row. If the draft length varies from step to step, the forms are those of a mixture of lengths.
+        costs as much as a forward of one row. If the draft length varies, there are only the two forms for a mixture of lengths:
+        mixture_tokens and mixture_speedup.
         """
         from .. import theory
         from ..predicted import predict
@@ -235,9 +236,10 @@ class Foreign:
     ) -> pd.DataFrame:
         """The terms that lead from the ideal to the measured speedup, as far as the source tells them. Index: step.
 
-        ideal: tokens a step by Eq. 1 of Leviathan et al. 2023 at the estimated alpha, as if drafts cost nothing and t(n) = t(1). iid: the
-        measured tau in place of that of Eq. 1. draft_cost: the time of drafting. verification_width: the time of the
-        target's forward over the draft. rest: everything else that the times include, and every term that is not known. measured: time per token, baseline / these results.
+        ideal: tokens a step by Eq. 1 of Leviathan et al. 2023 at the estimated alpha, as if drafts cost nothing and t(n) = t(1); the
+        measured tau if alpha or the draft lengths are not known. iid: measured tau / tau by Eq. 1. draft_cost: the time of drafting. verification_width: the time of the
+        target's forward over the draft. rest: everything else that the times include, with draft_cost and verification_width if
+        they are not known. measured: time per token, baseline / these results.
 
         base: the baseline's results, or its seconds per token. Without it the measured speedup is not known. All terms are over the texts
         that both results have. c, t: costs measured elsewhere, as for `predict`. A CSV of steps may have its own (`draft_seconds`,
@@ -270,7 +272,7 @@ class Foreign:
         """The measured speedup: time per token of `base` / of these results, over the texts that both have.
 
         The interval is a paired bootstrap over texts. Both results must measure the same part of the work (`times`).
-        Spec-Bench's own script reports another number: the mean of the texts' tokens per second, divided by that of the
+        Spec-Bench's own script reports another number: the mean of the texts' tokens per second, divided by the same mean of the
         baseline.
         """
         self._require_same_times(base)
@@ -321,7 +323,7 @@ class Foreign:
         return gamma
 
     def _draft_lengths(self, case: str | None) -> list[int]:
-        """The draft lengths that occur. For a source that has only sums: only the largest one."""
+        """The draft lengths that occur. If the source does not list them: the largest draft length of each text."""
         own = self._of(case)
         if any(one.drafted is not None for one in own):
             return sorted({length for one in own for length in one.drafted or ()})

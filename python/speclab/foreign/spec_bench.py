@@ -21,7 +21,7 @@ def is_one(value: Any) -> bool:
 
 
 def texts_of(value: Any, where: str) -> Iterable[Text]:
-    """One text for each choice. accept_lengths does not say whether the end of a turn cut its last step, so these steps are unclear."""
+    """One text for each choice. accept_lengths does not say whether the end of a turn cut its last step, so the last step of each turn is unclear."""
     name, case = str(field(value, "question_id")), str(field(value, "model_id"))
     choices = field(value, "choices")
     if not isinstance(choices, list) or not choices:

@@ -27,7 +27,7 @@ def _drafters(value: Any) -> list[str]:
 def texts_of(value: Any, where: str, gamma: int | None = None) -> Iterable[Text]:
     """A text for each drafter, decoded in steps that draft gamma tokens.
 
-    Without gamma, each step drafts as many tokens as were accepted.
+    Without gamma, each step emits as many tokens as the trace has for its position.
     """
     tokens = field(value, "generated_token_ids")
     if not isinstance(tokens, list):

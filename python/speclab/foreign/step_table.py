@@ -48,7 +48,7 @@ def texts_of(text: str, file: str, problems: list[Problem]) -> list[Text]:
         raise Error("expected one of the columns accepted and emitted, and at most one of seconds and clock")
     found: dict[tuple[str, str], Text] = {}
     clocks: dict[tuple[str, str], float] = {}
-    parts: dict[tuple[str, str], dict[str, float | None]] = {}  # sums of PARTS; None: a row of the text lacks it
+    parts: dict[tuple[str, str], dict[str, float | None]] = {}  # sums of PARTS; None: unusable in a row of the text
     ended: set[tuple[str, str]] = set()
     timed = "seconds" in names or "clock" in names
     for row in reader:
@@ -94,7 +94,7 @@ def texts_of(text: str, file: str, problems: list[Problem]) -> list[Text]:
 
 
 def _counts(row: dict[str, Any]) -> tuple[int, int]:
-    """(emitted, drafted) of a step; drafted is 0 without this column."""
+    """(emitted, drafted) of a step; drafted is 0 if the table has no such column."""
     if None in row or None in row.values():
         raise Error(f"{sum(value is not None for value in row.values())} cells, expected one for each column")
     name = "accepted" if "accepted" in row else "emitted"

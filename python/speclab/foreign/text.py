@@ -25,10 +25,11 @@ class Text:
     """What a source tells about one text. A number that it does not tell is None.
 
     tokens: all tokens of the text, as the source counts them. seconds: its decoding time; see `Foreign.times` for what it includes.
-    draft_seconds, target_seconds: the parts of its steps that drafting and the target's forwards took.
+    draft_seconds, target_seconds: the seconds that drafting and the target's forwards took, summed over the steps.
+    gamma: the largest draft length.
     emitted, drafted, step_seconds: a value for each step. Emitted tokens include the bonus or correction token.
     unclear: numbers of steps that the end of the text may have cut; the estimates of alpha leave them out.
-    ordered: the steps are in their order.
+    ordered: whether the steps are listed in the order of decoding.
     """
 
     case: str

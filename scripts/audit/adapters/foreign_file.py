@@ -13,7 +13,7 @@ def path_of_user(what):
 
 
 def functions_of_file(path, *wanted, **names):
-    """The functions `wanted`, without their decorators. `names` are the global names that they use."""
+    """The functions `wanted`, without decorators and annotations. `names`: the global names that the functions use."""
     tree = ast.parse(pathlib.Path(path).read_text(encoding="utf-8"), filename=str(path))
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     missing = [name for name in wanted if name not in found]

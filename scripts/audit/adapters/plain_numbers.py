@@ -1,7 +1,7 @@
 """Random numbers for code that needs them as numbers, such as a kernel on a GPU.
 
-Such code compares a random number with thresholds. The adapter names these thresholds. Each random number is then one
-coin, which says between which two thresholds the number lies. The code runs at both ends of this interval (with several
+Such code compares a random number with thresholds. The adapter names these thresholds. The
+coins then decide between which two thresholds each number lies. The code runs at both ends of this interval (with several
 numbers, at every combination of ends). If the results differ, the code has a threshold that the adapter did not name.
 The adapter then raises ValueError, which the audit reports. Two things stay unnoticed: an unnamed threshold within EDGE
 of a named one (code in float32 rounds there), and a result that changes inside an interval but is the same at both
@@ -15,13 +15,13 @@ SAME = 1e-12  # thresholds that are closer together than this are one threshold
 
 
 class Numbers:
-    """Random numbers, each in an interval that a coin chose."""
+    """Random numbers, each in an interval that the coins chose."""
 
     def __init__(self, coins):
         self.coins, self.ends = coins, []
 
     def draw(self, thresholds):
-        """Adds a number that is uniform in [0, 1). It lies between two neighbours of `thresholds`."""
+        """Adds a number that is uniform in [0, 1). It lies between two neighbours among 0, `thresholds` and 1."""
         number, low, high = self.coins.uniform(), 0.0, 1.0
         for threshold in sorted(map(float, thresholds)):
             if threshold - low < SAME or 1 - threshold < SAME:

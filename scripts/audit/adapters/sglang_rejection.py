@@ -33,7 +33,7 @@ def verify(p, q, draft, coins):
 
 
 def _run(p, draft, points):
-    """One launch with a sequence for each point. A point has the random numbers of the tests, then that of the last token.
+    """One launch with a sequence for each point. A point has the random numbers of the tests, then the number of the last token.
     Returns [(accepted, next token)]."""
     count, nodes = len(points), len(draft) + 1
 

@@ -1,7 +1,7 @@
-"""Coins for code that draws with PyTorch: while `drawing_from(coins)` is active, PyTorch's random functions take coins.
+"""Coins for code that draws with PyTorch: while `drawing_from(coins)` is active, PyTorch's random functions use coins.
 
 - torch.rand, torch.rand_like: numbers that may be compared with a tensor. Each element is coins.uniform().
-- torch.multinomial and Tensor.multinomial with num_samples=1: one coins.categorical() for each row.
+- torch.multinomial and Tensor.multinomial: one coins.categorical() for each row. They raise Misuse unless num_samples is 1.
 - Tensor.uniform_, the functions REFUSED of torch, and the methods REFUSED_METHODS of Tensor raise Misuse, because their
   laws are not enumerated.
 """

@@ -241,7 +241,7 @@ class RunFolder(unittest.TestCase):
         changed = json.loads(lines[0])
         changed["tokens"][0] += 1
         file.write_text("\n".join([json.dumps(changed), *lines[1:]]) + "\n")
-        with self.assertRaisesRegex(speclab.BadRun, "output_hash is not that of tokens"):
+        with self.assertRaisesRegex(speclab.BadRun, "output_hash is not the hash of tokens"):
             speclab.load(self.folder).lines
 
     def test_a_half_written_last_line_is_left_out(self):

@@ -413,7 +413,7 @@ class Texts(Scratch):
         file = self.folder / case.file
         file.write_text(file.read_text().replace('"tokens":[', '"tokens":[1,', 1))
         data, note = self.data()
-        self.assertIn("output_hash is not that of tokens", note)
+        self.assertIn("output_hash is not the hash of tokens", note)
         self.assertNotIn(1, {text["case"] for text in data["texts"]})
         self.assertGreater(len(data["texts"]), 3)
         self.assertIn("output_hash", self.html())

@@ -314,8 +314,11 @@ class Reading(Scratch):
         lines = file.read_text().splitlines()
         original = json.loads(lines[1])
         for change, words in (
-            (lambda line: line["tokens"].__setitem__(0, line["tokens"][0] + 1), "output_hash is not that of tokens"),
-            (lambda line: line.update(row_hashes=[1]), "logits_hash is not that of row_hashes"),
+            (
+                lambda line: line["tokens"].__setitem__(0, line["tokens"][0] + 1),
+                "output_hash is not the hash of tokens",
+            ),
+            (lambda line: line.update(row_hashes=[1]), "logits_hash is not the hash of row_hashes"),
             (lambda line: line.update(case="another"), "case another, expected"),
         ):
             line = copy.deepcopy(original)
