@@ -117,7 +117,8 @@ json read_run_config(const fs::path& folder) {
   for (const json& entry : config["cases"]) {
     for (const json& draft : entry.value("drafts", json::array()))
       require_type(draft, "string", where + "/cases/drafts");
-    require_recorded_options(entry, fmt::format("{}/cases: {}: options", where, entry["id"].get<std::string>()));
+    require_recorded_options(entry,
+                             fmt::format("{}/cases: {}: options", where, entry["id"].get<std::string>()));
   }
   require_distinct(config["prompts"], where + "/prompts");
   require_distinct(config["cases"], where + "/cases");

@@ -8,8 +8,8 @@ namespace speclab {
 namespace {
 
 constexpr int kRanks = 4, kEvidence = 8, kConfidenceClasses = 4;  // higher ones count as the highest
-constexpr double kMemory = .98;                            // decay factor of old observations at each new one
-constexpr double kWeight = 4;                              // observations that a first guess counts as
+constexpr double kMemory = .98;  // decay factor of old observations at each new one
+constexpr double kWeight = 4;    // observations that a first guess counts as
 
 /// The first guess of an acceptance, before anything was seen: 1/2 for the first token of a copy, 3/4 for the
 /// later ones. A sibling is guessed to have half the acceptance of the one before it.
@@ -33,8 +33,9 @@ void DraftBudget::begin() {
 std::size_t DraftBudget::class_of(const Draft& draft, int node, int rank) const {
   const bool direct = draft.tree.parent(node) == 0;
   const float confidence = draft.confidence[static_cast<std::size_t>(node)];
-  const int level =
-      confidence < 0 ? 0 : std::clamp(static_cast<int>(confidence * kConfidenceClasses), 0, kConfidenceClasses - 1);
+  const int level = confidence < 0 ? 0
+                                   : std::clamp(static_cast<int>(confidence * kConfidenceClasses), 0,
+                                                kConfidenceClasses - 1);
   const int evidence = std::clamp(draft.evidence, 0, kEvidence - 1);
   const int wide = (direct ? 0 : kRanks) + rank;
   return static_cast<std::size_t>((wide * kEvidence + evidence) * kConfidenceClasses + level);

@@ -27,8 +27,8 @@ void check_text(const SentencePieceSpec& spec, const SentencePieceSpec::Piece& p
   constexpr std::size_t kMostBytes = 1024;
   const std::string& text = piece.text;
   if (text.size() > kMostBytes)
-    throw Error(
-        {where, fmt::format("{} bytes", text.size()), fmt::format("at most {}", kMostBytes), kFetchModelAgain});
+    throw Error({where, fmt::format("{} bytes", text.size()), fmt::format("at most {}", kMostBytes),
+                 kFetchModelAgain});
   if (!is_utf8(text)) throw Error({where, "text that is not UTF-8", "UTF-8", kFetchModelAgain});
   if (text.find('\0') != text.npos) throw Error({where, "a NUL byte", "text", kFetchModelAgain});
   const bool merged = spec.kind == SentencePieceSpec::Kind::kBpe,
@@ -43,7 +43,8 @@ void check_pieces(const SentencePieceSpec& spec, const std::string& file) {
   for (std::size_t i = 0; i < spec.pieces.size(); ++i) {
     const int type = spec.pieces[i].type;
     if (type < SentencePieceSpec::kNormal || type > SentencePieceSpec::kByte)
-      throw Error({fmt::format("{}: type of piece {}", file, i), "an unknown type", "1..6", kFetchModelAgain});
+      throw Error(
+          {fmt::format("{}: type of piece {}", file, i), "an unknown type", "1..6", kFetchModelAgain});
     check_text(spec, spec.pieces[i], fmt::format("{}: piece {}", file, i));
   }
 }

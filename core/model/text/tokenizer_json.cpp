@@ -143,7 +143,8 @@ void read_tokens(const Node& root, const Node& vocab, TokenizerSpec& spec) {
     Token id = tokens.id(stated);
     if (const auto known = vocab.value().find(content); known != vocab.value().end()) {
       if (*known != id)
-        token.refuse(fmt::format("id {} as in /model/vocab", shown_value(*known)), "The file contradicts itself.");
+        token.refuse(fmt::format("id {} as in /model/vocab", shown_value(*known)),
+                     "The file contradicts itself.");
     } else if (const auto again = ids.find(content); again != ids.end()) {
       id = again->second;
     } else {

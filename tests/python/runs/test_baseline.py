@@ -41,7 +41,9 @@ def setUpModule():
 class Adopting(unittest.TestCase):
     """A project of its own with a made-up run to adopt."""
 
-    looks_at_lines = False  # raw lines are not compressed for tests that look at pages only, because that takes half a second
+    looks_at_lines = (
+        False  # raw lines are not compressed for tests that look at pages only, because that takes half a second
+    )
 
     def setUp(self):
         folder = tempfile.TemporaryDirectory()

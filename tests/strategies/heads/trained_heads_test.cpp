@@ -272,7 +272,8 @@ TEST_F(HeadStrategies, MedusaDraftsACartesianTree) {
   EXPECT_GE(drafted[2].confidence, drafted[3].confidence);
 }
 
-// A block draft, P-EAGLE, a block of Falcon and PaSS draft such trees too: their guesses do not know each other.
+// A block draft, P-EAGLE, a block of Falcon and PaSS draft such trees too: their guesses do not know each
+// other.
 TEST_F(HeadStrategies, GuessesOfOneForwardAreACartesianTree) {
   for (const char* kind : {"block_draft", "parallel_eagle", "falcon", "pass"}) {
     const Decode decode{
