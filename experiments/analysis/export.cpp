@@ -183,7 +183,7 @@ std::vector<std::string> answers(const LineRecord& line) {
     throw Error({.what = fmt::format("export of {}, prompt {}", line.case_id, line.prompt),
                  .got = fmt::format("{} answers", texts.size()),
                  .expected = fmt::format("{}, one for each turn, separated by U+241E", line.turns.size()),
-                 .advice = "An answer contains U+241E itself; such a run cannot be exported."});
+                 .advice = "An answer contains U+241E itself; such a case has no Spec-Bench file."});
   }
   return texts;
 }

@@ -41,8 +41,8 @@ class ForcedAcceptance {
                    double temperature);
   ~ForcedAcceptance();
   /// P(token at depth d is accepted | the tokens before it were), for d = 1 to gamma. At temperature 0 a
-  /// token is accepted if it equals the answer's token. Otherwise its probability is the sum of min(p, q),
-  /// and the weight of a chain at depth d is the product of these sums at the smaller depths.
+  /// token is accepted if it equals the answer's token. At other temperatures, sum min(p, q) is the
+  /// probability that it is accepted, and a chain's weight at depth d is the product of the sums before d.
   std::vector<double> of(std::span<const int> skip);
 
  private:

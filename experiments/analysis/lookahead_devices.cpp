@@ -153,7 +153,7 @@ std::string lookahead_devices_text(const json& devices) {
   }
   return "Lookahead parallelism over D devices, which were measured here one after the other. Only the time "
          "of their exchange comes from a model. rows of each: mean rows of each device per step; at most: "
-         "its rows if the guesses share no prefix.\n" +
+         "rows of each device if the guesses share no prefix, without accepted tokens that are fed again.\n" +
          to_text(table) + "\n";
 }
 

@@ -15,7 +15,9 @@ inline constexpr const char* kThisMachine = "this one, calibrated t(n)";
 /// W (columns of the window), N (n-gram size) and G (guesses, see lookahead_shape()). An entry holds the law,
 /// its error on cells (settings W, N, G) and prompts that the fit did not see
 /// (core/theory/lookahead_hold_out.h), and the settings that it recommends for this machine and for a machine
-/// on which many rows cost no more than one row (free_row_times). An empty array if no group has two cases.
+/// on which many rows cost no more than one row (free_row_times). The groups hold only cases that run on one
+/// device, have "budget": "fixed" and W and G of at least 1, and equal their reference where they must. An
+/// empty array if no group has two cases.
 nlohmann::json lookahead_fits(std::span<const std::shared_ptr<CaseData>> cases,
                               const nlohmann::json& calibration);
 
@@ -38,13 +40,13 @@ theory::RowTimes free_row_times(int rows);
 
 /// The prediction of tau for a case: `lookahead_eq7` (W = G) or `lookahead_eq7_extended`. If the grid is
 /// large enough, the prediction comes from a fit that left out all cells with the same W as the case (or with
-/// the same N, if the grid has a single W). `tau` is the measured value or null. The result is an empty
-/// object when no fit contains the case.
+/// the same N, if the cell has no prediction without its W). `tau` is the measured value or null. The result
+/// is an empty object when no fit contains the case.
 nlohmann::json lookahead_prediction(const nlohmann::json& fits, const std::string& case_id,
                                     const nlohmann::json& tau);
 
 /// The recommendation of an entry of "machines" as a sentence. The sentence says so if the recommendation is
-/// degenerate (W = 1) or if it is not to use lookahead decoding.
+/// degenerate (W = 1) or if autoregressive decoding is recommended instead.
 std::string lookahead_sentence(const nlohmann::json& machine);
 
 /// The fits of a summary as text with a table for each; "" when there are none.

@@ -85,8 +85,11 @@ std::string judge_speedup(const json& ci95, const json& noise) {
 const json& largest_lookahead_fit(const json& summary) {
   const json& fits = summary.at("lookahead");
   if (fits.empty()) {
-    throw Error({"fitting the law of lookahead decoding", "no two cases that differ in W, N and G alone",
-                 "a run over a grid", "For example: speclab run configs/lookahead_wng.json."});
+    throw Error(
+        {"fitting the law of lookahead decoding", "no two usable cases that differ in W, N and G alone",
+         "a run over a grid: W and G at least 1, a fixed budget, one device, and texts equal to their "
+         "reference",
+         "For example: speclab run configs/lookahead_wng.json."});
   }
   const json* largest = &fits[0];
   for (const json& fit : fits) {
@@ -139,7 +142,7 @@ json follow_up_config(const json& run_config, const json& summary) {
   json of_strategy = changed(lookahead.fields()), shared = changed(option_fields(generation));
   of_strategy.erase("budget");
   of_strategy.erase("V");      // the G of a candidate is the number of guesses in a step
-  shared["budget"] = "fixed";  // the law is that of steps that all feed the window
+  shared["budget"] = "fixed";  // the law describes steps that all feed the window
   json cases = json::array({{{"strategy", baseline_strategy().info.name}}});
   for (const json& candidate : lookahead_candidates(summary)) {
     json one = of_strategy;

@@ -4,7 +4,7 @@
 #include <string>
 
 /// Tests the law of lookahead decoding, which is fitted to a run and recommends a setting W, N, G (window,
-/// n-gram size, guesses) for this machine. A follow-up run measures it and autoregressive decoding.
+/// n-gram size, guesses) for this machine. A follow-up run measures this setting and autoregressive decoding.
 namespace speclab {
 
 /// The fit with the largest number of cells in summary.json's "lookahead". Throws Error when there is no fit.
@@ -12,9 +12,9 @@ const nlohmann::json& largest_lookahead_fit(const nlohmann::json& summary);
 
 /// The settings to measure: [{"role", "W", "N", "G", "tau", "speedup"}] with predicted tau and speedup. The
 /// first is the law's recommendation ("recommended"). If the law recommends autoregressive decoding, the
-/// first is instead the best setting of lookahead decoding ("best of lookahead"). The second is the fastest
-/// setting of the run itself ("fastest in the run"), if it differs. Throws Error without a calibration or a
-/// fit.
+/// first is instead the best setting of lookahead decoding ("best of lookahead"). The second is the fitted
+/// cell with the largest measured speedup ("fastest in the run"), if its setting differs from the first.
+/// Throws Error without a calibration or a fit.
 nlohmann::json lookahead_candidates(const nlohmann::json& summary);
 
 /// A config that measures autoregressive decoding and the candidates with several repeats. It takes target,
@@ -28,8 +28,9 @@ nlohmann::json follow_up_config(const nlohmann::json& run_config, const nlohmann
 ///    "speedup", "speedup_ci95", "verdict": see judge_speedup}], "regret": x | null,
 ///    "free_rows": n, "by_free_rows": [{"rows", "W", "N", "G", "tau", "speedup"}]}
 /// - ratio_noise: how far the same speedup differs between repeats of the follow-up (ratio_noise.h).
-/// - never_slower: true when the recommendation is certainly at most 5 % slower than autoregressive decoding,
-///   false when it is certainly slower, else null. True for autoregressive decoding itself.
+/// - never_slower: judges the speedup of the recommendation by its widened interval (judge_speedup). False
+///   when the interval lies below 1, else true when it lies above 1 / 1.05, else null. Always true when
+///   autoregressive decoding is recommended.
 /// - regret: 1 - speedup of the recommendation / best speedup in the follow-up. Autoregressive decoding
 ///   counts with speedup 1. Null if the follow-up has no speedup of the recommendation.
 /// - free_rows: largest number of rows whose forward costs at most 5 % more than one row on this machine.
@@ -39,8 +40,8 @@ nlohmann::json lookahead_verdict(const nlohmann::json& summary, const nlohmann::
 
 /// Judges a speedup by its interval. `ci95` is null for a single prompt, `noise` (ratio_noise) is null
 /// without repeats; the result is then "unclear: one prompt" or "unclear: no repeats". Otherwise the interval
-/// is widened to [lo / (1 + noise), hi * (1 + noise)]. The result is "faster" or "slower" when 1 lies outside
-/// it, "same" when it stays within 5 % of 1, else "unclear".
+/// is widened to [lo / (1 + noise), hi * (1 + noise)]. The result is "faster" when the widened interval lies
+/// above 1, "slower" when it lies below 1, "same" when it lies within [1 / 1.05, 1.05], else "unclear".
 std::string judge_speedup(const nlohmann::json& ci95, const nlohmann::json& noise);
 
 /// The verdict as text for people.

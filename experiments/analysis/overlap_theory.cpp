@@ -16,9 +16,10 @@ namespace {
 
 using nlohmann::json;
 
-/// Calibrated times in ns. `step` has t(n) while the draft model works, the rule and the bookkeeping.
+/// Calibrated times in ns. `step` has the times of the target's forwards while the draft model works, of the
+/// rule, and of the bookkeeping.
 struct OverlapCosts {
-  double draft = 0, draft_alone = 0;  ///< a drafted token, while the target works and while it waits
+  double draft = 0, draft_alone = 0;  ///< one drafted token: while the target works; while it waits
   theory::Calibration step;
 };
 

@@ -10,12 +10,13 @@
 /// The timeline of cases that draft the next step while the target verifies (StrategyInfo::drafts_ahead).
 namespace speclab {
 
-/// Predictions from costs that the calibration measured while both models worked (OverlapTimer):
-///   post_verify_iid (ms_per_token): simulate::post_verify_token_time() with the alpha and gamma of the case
+/// Predictions from costs that the calibration measured (OverlapTimer), mostly while both models worked:
+///   post_verify_iid (ms_per_token): simulate::post_verify_token_time() with the alpha and gamma of the case,
+///     if alpha is known and gamma is constant
 ///   post_verify (ms_per_token), post_verify_speedup (speedup): the same timeline, step by step. The record
 ///     of repeat 0 says which steps drafted anew, how many rows each step verified and how many draft
 ///     forwards ran beside it. The rule and the bookkeeping take time here, too.
-/// Empty for other cases, and without a calibration of the case.
+/// Empty for cases that do not draft ahead, and without a calibration of the case.
 std::vector<theory::Prediction> overlap_predictions(const CaseData& data, const nlohmann::json& metrics);
 
 /// What `speclab explain` says about drafting ahead: {"right": share of drafts made ahead that were used,

@@ -26,7 +26,8 @@ std::string to_latex(const Table& table, const std::string& caption);
 std::string to_markdown(const Table& table);
 std::string csv_field(const std::string& text);
 
-/// A number with `digits` significant digits, such as "1.23"; "—" for null.
+/// A number with `digits` significant digits, such as "1.23". Digits before the point are never cut; numbers
+/// below 1e-4 or from 1e5 on have three digits. "yes" or "NO" for a boolean, "—" for null.
 std::string number_text(const nlohmann::json& value, int digits = 3);
 /// The note " (n = 9)" after an interval over few prompts. "" for stats::kFewClusters prompts or more, and
 /// for 0, which means that the number is not known.
@@ -37,10 +38,11 @@ std::string interval_text(const nlohmann::json& metrics, const std::string& name
 
 /// The table of a summary: one row per case, without columns that are empty for all cases.
 Table summary_table(const nlohmann::json& summary);
-/// Notes on summary_table(), one per line: what its marks mean, and which differences of time are noise.
+/// Notes on summary_table(), one per line: what its marks mean, which times do not count, which chains the
+/// trees were compared with, which rules are wrong, and which differences of time are noise.
 std::string notes_text(const nlohmann::json& summary);
-/// The published numbers that the config quotes, one table for each case that has any, with the measured
-/// numbers beside them. "" when there is no such case.
+/// The published numbers that the config quotes, one table for each source and category that a case has, with
+/// the measured numbers beside them. "" when no case has published numbers.
 std::string published_text(const nlohmann::json& summary);
 /// A table for each case, or for the case `case_id`, with one row per prompt: the copied share of the text,
 /// tau and speedup.

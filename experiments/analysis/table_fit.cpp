@@ -72,7 +72,7 @@ ColumnWidths widths_of_column(const Table& table, std::size_t index) {
   return widths;
 }
 
-/// Columns with a width each; 0: left out.
+/// The width of each column; 0 for a column that is left out.
 using Layout = std::vector<std::size_t>;
 
 std::size_t line_width(const Layout& layout) {

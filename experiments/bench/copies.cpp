@@ -99,7 +99,8 @@ TokenSpan indexed_text(const Setting& setting, std::size_t most) {
   return text.first(std::min(most, text.size() - kHeldOut));
 }
 TokenSpan held_out_text(const Setting& setting) { return TokenSpan(long_text(setting)).last(kHeldOut); }
-/// A text that repeats itself, for strategies that copy from the text alone.
+/// The text for strategies that copy from the text alone: the end of --text, or else a made-up text, which
+/// repeats itself.
 TokenSpan short_text(const Setting& setting) {
   if (!setting.text.empty()) return held_out_text(setting);
   static const std::vector<Token> text = made_up_text(kHeldOut, setting.models->target()->config().tokens());
@@ -189,9 +190,9 @@ void add_steps(const Setting& setting, const StrategyEntry& entry, const std::st
 }
 
 /// Times draft and observe of a strategy that reads the target's rows, in wall time. This needs real
-/// decoding, because the time depends on where the forward has left the rows. `host_us` is this time plus
-/// that of everything else that is neither forward nor acceptance (trees, masks, commit, record). `of_step`
-/// is the share of `host_us` in a step. All are medians over the steps. The first steps are left out, because
+/// decoding, because the time depends on where the forward has left the rows. `host_us` is this time plus the
+/// time of all other work that is neither forward nor acceptance (trees, masks, commit, record). `of_step` is
+/// the share of `host_us` in a step. All are medians over the steps. The first steps are left out, because
 /// there is little to draft yet.
 void add_decoding(const Setting& setting, const StrategyEntry& entry, const std::string& label,
                   const json& options) {
@@ -272,7 +273,7 @@ void add_index(const Setting& setting, int tokens) {
       ->Iterations(1);
 }
 
-/// Times steps with a datastore of `tokens` tokens of the long text.
+/// Times steps with a datastore of the first `tokens` tokens of the long text (fewer if it is shorter).
 void add_datastore_steps(const Setting& setting, const StrategyEntry& entry, const std::string& label,
                          json options, int tokens) {
   add(

@@ -124,9 +124,9 @@ void add_draft(const Setting& setting) {
         },
         Clock::kManual);
   }
-  // Two lower bounds for a "later" forward. Each reads as many bytes as the forward, with as many threads.
-  // "draft_bytes_second" reads as many other bytes as a target forward, then the buffer twice, and times the
-  // second read. "draft_bytes" reads the same buffer again and again.
+  // Two lower bounds for a "later" forward. Each times reads of a buffer with as many bytes as the forward
+  // reads, with as many threads. "draft_bytes_second" first reads as many other bytes as a target forward,
+  // then the buffer twice, and times the second read of the buffer. "draft_bytes" reads it again and again.
   const Work work = work_of(*setting.models->draft("draft"), 1, kContext),
              target = work_of(*setting.models->target(), 5, kContext);
   const auto bytes = static_cast<std::size_t>(work.weight_bytes + work.kv_bytes),

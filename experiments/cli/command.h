@@ -57,7 +57,7 @@ void add_backend_options(boost::program_options::options_description& options, B
 
 /// Adds --wide.
 void add_wide_option(boost::program_options::options_description& options);
-/// The width that tables on stdout must fit (fitted_text()): that of the terminal. No value if stdout is no
+/// The width of the terminal, which tables on stdout must fit (fitted_text()). No value if stdout is no
 /// terminal or if --wide was given.
 std::optional<int> table_width(const boost::program_options::variables_map& values);
 

@@ -95,8 +95,8 @@ void print_audit(const std::vector<AuditedRule>& all, const std::vector<const Ac
   }
   fmt::print("{}\n", to_text(table));
   fmt::print(
-      "first token, joint law: largest difference between the probability of a text under rule and target, "
-      "for texts of one token and for all tokens of a step; up to {:.0e} it is rounding, shown as 0.\n"
+      "first token, joint law: largest difference between the probabilities that rule and target give to the "
+      "first token and to all tokens of a step; up to {:.0e} it is rounding, shown as 0.\n"
       "E[tau], optimum: expected tokens of a step on the pair p = (.55 .25 .15 .05), q = (.4 .35 .05 .2), "
       "and "
       "the largest value of any lossless verifier of one sampled chain (arXiv 2403.10444). On the other "

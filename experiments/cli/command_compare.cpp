@@ -69,7 +69,7 @@ RunOutcome measure_again(const CompareWords& words, const json& environment,
                         progress);
 }
 
-/// The command line of this comparison with --rerun.
+/// A command line that compares the same folders with --rerun. It leaves out the other options.
 std::string rerun_command(const CompareWords& words) {
   std::string command = fmt::format("speclab compare {} {}", shell_word(words.base), shell_word(words.fresh));
   for (const std::string& folder : words.aa) command += " --aa " + shell_word(folder);

@@ -94,7 +94,7 @@ StrategyChoice strategy_of(const std::string& name) {
   }
 }
 
-/// Applies --set as `run` does for a config with one case.
+/// Applies --set as `speclab run` does for a config with one case.
 GenerationOptions read_options(StrategyChoice& strategy, const std::vector<std::string>& texts) {
   json config = {{"options", json::object()}, {"cases", json::array({{{"strategy", strategy.info().name}}})}};
   Settings settings(texts);

@@ -59,17 +59,17 @@ int lookahead(const Command& command, const std::vector<std::string>& arguments)
   if (!summary["lookahead_devices"].empty()) {
     if (!stored)
       summary["lookahead_devices"] = lookahead_devices(load_run(folder).cases, summary["calibration"], link);
-    // A run of one setting on several numbers of devices has no fitted law and no verdict.
+    // A run without two cases on one device, such as one setting on several numbers of devices, has no fitted
+    // law and no verdict.
     if (summary["lookahead"].empty()) {
       if (measure) {
-        throw Error({.what = "speclab lookahead --measure",
-                     .got = fmt::format("{}, whose lookahead cases all divide their steps over devices",
-                                        folder.string()),
-                     .expected = "a run with cases on one device, to which the law can be fitted",
-                     .advice = "For example a run of configs/lookahead_wng.json."});
+        throw Error(
+            {.what = "speclab lookahead --measure",
+             .got = fmt::format("{}, a run over several devices to which no law was fitted", folder.string()),
+             .expected = "a run with two cases on one device that differ in W, N and G alone",
+             .advice = "For example a run of configs/lookahead_wng.json."});
       }
-      refuse_options(*values, "speclab lookahead with a run whose cases all divide their steps over devices",
-                     {"t"});
+      refuse_options(*values, "speclab lookahead with a run over devices to which no law was fitted", {"t"});
       if (values->count("json") > 0)
         fmt::print("{}\n", json({{"devices", summary["lookahead_devices"]}}).dump(1));
       else fmt::print("{}", lookahead_devices_text(summary["lookahead_devices"]));

@@ -17,7 +17,7 @@
 ///     log(speedup) = log R - log s - log X.
 ///
 /// So its change has the parts log(R_new / R_base), -log(s_new / s_base), and -log(X_new / X_base). The last
-/// one is divided by the logarithmic mean L(a, b) = (a - b) / log(a / b):
+/// part is split further, with the logarithmic mean L(a, b) = (a - b) / log(a / b):
 ///
 ///     -log(X_new / X_base) = sum over x in {d, v, o} of -(x_new - x_base) / L(X_new, X_base).
 ///
@@ -43,8 +43,8 @@ inline constexpr std::array kChangeParts = {ChangePart::reference, ChangePart::a
 std::string_view to_string(ChangePart part);  ///< "reference", "acceptance", ...
 
 /// Each part as its contribution to log(speedup of `fresh` / speedup of `base`). Above 0, it makes the case
-/// faster. Without a reference the reference's part is 0, and the sum is the change of the case's own time
-/// per token. NaN where a run has no tokens, steps or time.
+/// faster. Without a reference the reference's part is 0, and the sum is log(the case's own time per token in
+/// `base` / in `fresh`). All parts are NaN if a run has no tokens, steps or time.
 std::array<double, kChangeParts.size()> change_parts(const CaseCosts& base, const CaseCosts& fresh);
 
 /// The change of one case between two runs, with 95 % intervals by a bootstrap over prompts. A drawn prompt

@@ -51,7 +51,8 @@ void pair_text(const TypicalText& base, const TypicalText& fresh, StepPairs& all
   }
 }
 
-/// The variance of a statistic over bootstrap resamples of the prompts; absent when it is undefined.
+/// The variance of a statistic over bootstrap resamples of the prompts. Absent when the statistic is finite
+/// in fewer than two resamples.
 std::optional<double> variance_over_prompts(std::size_t prompts, const stats::ClusterStatistic& statistic) {
   std::vector<double> values;
   stats::bootstrap_interval(prompts, [&](std::span<const std::size_t> drawn) {

@@ -16,12 +16,13 @@ struct TimeVerdict {
 
 /// Judges a change by its intervals and the noise floors, which must be known.
 ///
-/// A case is "slower" if two intervals lie below the bands of their noise floors: that of its time per token,
-/// base / new, and that of its speedup, new / base. A faster reference lowers only the speedup, so it makes
-/// no case slower. A slower machine raises the times of a case and of its reference alike and leaves the
-/// speedup as it was. "Faster" is judged in the same way. A case is "same" if one of the two intervals lies
-/// within its band; the note then says what the reference did. Everything else is "unclear". A slower machine
-/// cannot be told from a slower engine, because both slow down the autoregressive case, too.
+/// Two ratios are judged: the case's time per token, base / new, and its speedup, new / base. A case is
+/// "slower" if the intervals of both ratios lie below the bands of their noise floors. A faster reference
+/// lowers only the speedup, so it makes no case slower. A slower machine raises the times of a case and of
+/// its reference alike and leaves the speedup as it was. "Faster" is judged in the same way. A case is "same"
+/// if one of the two intervals lies within its band; if the other does not, the note can say what the
+/// reference did. Everything else, such as a single prompt, is "unclear". A slower machine cannot be told
+/// from a slower engine, because both slow down the autoregressive case, too.
 ///
 /// A case without a reference, such as the autoregressive case, is judged by its time per token alone.
 TimeVerdict time_verdict(const SpeedupChange& change, const NoiseFloors& floors);

@@ -12,9 +12,9 @@
 
 /// Finds the typical time of every step of a case, for the comparison of two runs.
 ///
-/// All repeats of a text take the same steps, so each step was timed once in each repeat. The typical time of
-/// a step is the median over repeats, phase by phase. With three repeats, a disturbance of the machine during
-/// one repeat does not change the result.
+/// If all repeats of a text take the same steps, each step was timed once in each repeat. The typical time of
+/// a step is then the median over repeats, taken for each part of the time (PartTimes). With three repeats, a
+/// disturbance of the machine during one repeat hardly changes the result.
 namespace speclab {
 
 /// The time of a span of decoding in ns, in three parts that add up to the whole.

@@ -24,7 +24,7 @@ class CountsByKind {
 
   /// p(d, k), the acceptance of a child of rank k at depth d, in steps of this kind. At depth 1 it is
   /// measured in these steps. At other depths, and for a rank with fewer than RankCounts::kLeast reached
-  /// nodes, it is that of all kinds together. Call it only if all() is not empty.
+  /// nodes, it is measured in all steps together. Call it only if all() is not empty.
   theory::RankAcceptance acceptance(int kind) const;
 
  private:

@@ -85,7 +85,7 @@ json best_mixture_of(const RunData& run, const TreeWish& wish, const json& tree)
   const TreeInputs in = tree_inputs(run, wish);
   const std::vector<double> all = confidences_of(in), edges = edges_between(all, wish.by_confidence);
   if (edges.empty()) {
-    throw Error({"speclab optimize tree --by-confidence", "steps with the same confidence",
+    throw Error({"speclab optimize tree --by-confidence", "too many steps with the same confidence",
                  "steps with different confidences", "Decode more prompts, or choose a single tree."});
   }
   const CountsByKind counts = counts_between(in, edges);

@@ -37,8 +37,8 @@ bool branches(const StepRecord& step) {
   return false;
 }
 
-/// Time of a draft forward / time of a target forward over one row; absent if it was not measured. With
-/// several draft models it is the mean over all their forwards, without one it is 0.
+/// Time of a draft forward / time of a target forward over one row; absent if this ratio was not measured.
+/// With several draft models, the mean of the ratio over all their forwards; 0 without a draft model.
 std::optional<double> cost_of_a_level(const CaseData& data) {
   const std::vector<std::string> names = draft_names(data.config);
   if (names.empty()) return 0.0;

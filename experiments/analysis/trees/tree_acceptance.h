@@ -19,11 +19,11 @@ theory::RankedTree ranked_tree(const StepRecord& step);
 class RankCounts {
  public:
   struct Count {
-    double reached = 0;   ///< nodes that a step reached and that have a child of this rank
+    double reached = 0;   ///< counted nodes (see add()) that have a child of this rank
     double accepted = 0;  ///< of these, the nodes whose child of this rank was accepted
   };
-  /// Counts the children of the nodes that the step reached. If the end of the text cut the step, the
-  /// children after the cut do not count.
+  /// Counts the children of a node if the step reached the node and the verifier tested one of its children.
+  /// If the end of the text cut the step, the children after the cut do not count.
   void add(const StepRecord& step);
   void add(const RankCounts& other);
   void subtract(const RankCounts& other);                                    ///< takes back what was added
@@ -49,10 +49,10 @@ bool drafts_trees(const CaseData& data);
 /// The counts of the case's first repeat.
 RankCounts rank_counts(const CaseData& data);
 
-/// Predicts tau, and with a calibration also the speedup, of a case that drafts trees. The acceptance of a
-/// prompt's steps is that of the other prompts, so that no step predicts itself. The trees of the steps are
-/// those of the record. Empty if the case drafts no trees and does not choose among several, or if fewer than
-/// two prompts have counts.
+/// Predicts tau, and with a calibration also the speedup, of a case that drafts trees. The steps of a prompt
+/// are predicted with the acceptance that was measured on the other prompts, so that no step predicts itself.
+/// Each step has the tree that the record holds for it. Empty if the case drafts no trees and does not choose
+/// among several, or if fewer than two prompts have counts.
 ///   tree_by_rank (tau): p(k), the assumption of Chen et al. 2024 (Sequoia);
 ///   tree_by_rank_and_depth (tau): p(d, k);
 ///   tree_by_confidence (tau), only if the steps drafted one of several trees:

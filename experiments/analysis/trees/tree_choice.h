@@ -28,7 +28,8 @@ struct TreeWish {
 /// Makes the config of a run that measures acceptance by rank and depth, t(n) and c, from a config with a
 /// target, drafts, prompts and options. These cases replace those of the given config: the autoregressive
 /// case; for each n from 0 to measured_depth - 1 a case that drafts a chain of n tokens and then `width`
-/// children; and a case with a tree of up to `nodes` rows, which shows what the nodes of a large tree cost.
+/// children; and, if `nodes` leaves room for a second level, a case with a tree of up to `nodes` rows, which
+/// shows what the nodes of a large tree cost.
 /// Throws Error when the config has no target or lacks the draft of the wish, and when the wish names no
 /// draft and the config does not have exactly one.
 nlohmann::json tree_calibration_config(const nlohmann::json& config, const TreeWish& wish);
@@ -53,7 +54,7 @@ inline constexpr const char* kGridFormat = "speclab tree grid 1";
 /// reached a child, and when the run has no calibration, unless the wish has both t(n) and c.
 nlohmann::json tree_grid_of(const RunData& run, const TreeWish& wish);
 
-/// A grid as text: one cell a line.
+/// A grid as text, with one line for each cell and each chain.
 std::string to_grid_file(const nlohmann::json& grid);
 
 /// Chooses the best tree of a grid. Returns the contents of a tree file

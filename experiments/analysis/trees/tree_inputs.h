@@ -19,7 +19,7 @@ struct TreeInputs {
   double c = 0;
   std::optional<theory::TreeCosts>
       costs;      ///< absent if they are not known, and with times of another machine
-  int nodes = 1;  ///< number of rows of the wish, or fewer if the times are known only up to there
+  int nodes = 1;  ///< largest number of rows that the wish, a tree and the known times all allow
 };
 
 /// Reads these inputs from a run. The times of `wish`, if it has any, replace those of the run. Cases that
