@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/nearest.h"
 #include "core/base/standard_streams.h"
+#include "experiments/run/resume.h"
 
 namespace speclab {
 namespace po = boost::program_options;
@@ -154,6 +155,19 @@ void add_backend_options(po::options_description& options, BackendChoice& choice
       "GPU only, before texts are generated or measured: compare a hundred steps of a small model with the "
       "CPU's. auto: if --backend auto chose the GPU; on; off. A device that passed is not tested again by "
       "the same program");
+}
+
+std::vector<std::string> backend_words(const po::variables_map& values, const BackendChoice& choice) {
+  std::vector<std::string> words;
+  const nlohmann::json options = to_json(choice);
+  for (const auto& [name, value] : options.items()) {
+    if (values[name].defaulted()) continue;
+    words.push_back(
+        fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
+  }
+  if (!values["self-test"].defaulted())
+    words.push_back(fmt::format("--self-test={}", name_of(choice.self_test)));
+  return words;
 }
 
 void add_wide_option(po::options_description& options) {

@@ -54,6 +54,9 @@ void refuse_options(const boost::program_options::variables_map& values, const s
 /// Adds --backend (default: SPECLAB_BACKEND in the environment, else auto), --device, --numerics, --threads,
 /// --kernels, --prefill and --self-test.
 void add_backend_options(boost::program_options::options_description& options, BackendChoice& choice);
+/// Returns those of these options that the user set, as words of a command line such as "--threads=2".
+std::vector<std::string> backend_words(const boost::program_options::variables_map& values,
+                                       const BackendChoice& choice);
 
 /// Adds --wide.
 void add_wide_option(boost::program_options::options_description& options);

@@ -228,20 +228,6 @@ int dry_run(const std::vector<Experiment>& experiments, bool several, const Want
   return kOk;
 }
 
-/// The options of add_backend_options() that the user set, written again as words of a command line.
-std::vector<std::string> backend_words_of(const po::variables_map& values, const BackendChoice& choice) {
-  std::vector<std::string> words;
-  const json options = to_json(choice);
-  for (const auto& [name, value] : options.items()) {
-    if (!values[name].defaulted())
-      words.push_back(
-          fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
-  }
-  if (!values["self-test"].defaulted())
-    words.push_back(fmt::format("--self-test={}", name_of(choice.self_test)));
-  return words;
-}
-
 int run_run(const Command& command, const std::vector<std::string>& arguments) {
   std::string out;
   Wanted wanted;
@@ -270,7 +256,7 @@ int run_run(const Command& command, const std::vector<std::string>& arguments) {
   if (!values) return kOk;
   const std::string given = required(*values, "CONFIG", command);
   wanted.resume = values->count("resume") > 0;
-  wanted.backend_words = backend_words_of(*values, wanted.backend);
+  wanted.backend_words = backend_words(*values, wanted.backend);
   if (!wanted.shard_text.empty()) wanted.shard = parse_shard(wanted.shard_text);
   wanted.as_json = values->count("json") > 0;
   wanted.width = table_width(*values);

@@ -40,10 +40,7 @@ WAIT, LET_IN = 0x82E, 0x82D  # ACQBULK, PREEXIT
 # LDG, STG, LD, ST, LDGSTS, ATOMG, REDG: the instructions that read and write global memory
 GLOBAL = (LDG, 0x986, 0x980, 0x985, LDGSTS, 0x9A8, 0x9A3, 0x9A6, 0x98E)
 JUMPS = (0x947, 0x949, 0x94A, 0x943, 0x944, 0x94D, 0x94E, 0x950)  # BRA, BRX, JMP, JMX, CALL, EXIT, RET
-CONSTANT, STREAMED = (
-    1 << 15,
-    1 << 22,
-)  # of the upper half of a load: read-only for the assembler (LDG.CONSTANT); leaves L1 alone (LDG.NA)
+CONSTANT = 1 << 15  # of the upper half of a load: read-only for the assembler (LDG.CONSTANT)
 WIDE = 6  # bits 73..75 of a load: 16 bytes
 STREAMED = 0x30  # bits 68..69 of a load: the data does not stay in L1; only weights are loaded in this way
 M16N8K16_F32_BF16 = 0x41800  # bits 72..82 of a product; 0x01800 is fp16, 0x41000 is m16n8k8

@@ -48,12 +48,8 @@ std::vector<std::string> words_for_run(const po::variables_map& values, const Ba
   for (const char* name : {"shard", "costs"}) {
     if (values.count(name) > 0) words.push_back(fmt::format("--{}={}", name, values[name].as<std::string>()));
   }
-  const nlohmann::json options = to_json(backend);
-  for (const auto& [name, value] : options.items()) {
-    if (values[name].defaulted()) continue;
-    words.push_back(
-        fmt::format("--{}={}", name, value.is_string() ? value.get<std::string>() : value.dump()));
-  }
+  const std::vector<std::string> chosen = backend_words(values, backend);
+  words.insert(words.end(), chosen.begin(), chosen.end());
   return words;
 }
 

@@ -227,6 +227,8 @@ TEST_F(Speclab, TheSelfTestOfADeviceRunsOnceAndIsSaid) {
   EXPECT_THAT(second.err, Not(HasSubstr("self-test")));
   EXPECT_EQ(first.out, second.out);
   expect_error(on("cpu"), {"--self-test", "got on, with the CPU", "auto or off"});
+  expect_error(run({"trace", "a.json", "--out", "traced", "--backend", "cpu", "--self-test", "on"}),
+               {"--self-test", "got on, with the CPU", "auto or off"});
   expect_error(run({"model", "target", "--self-test", "maybe"}),
                {"--self-test", "got maybe", "auto, on or off"});
 }
