@@ -18,17 +18,17 @@ class RunFolder {
   /// Locks the folder and checks everything that can be checked before a model is loaded.
   /// For a new run (`resume` false), makes the folder, and throws Error when the folder holds a run or lines
   /// of a run, or cannot be written. For a resumed run, throws Error when the folder holds no run or a run
-  /// with another config, or when its cases/ cannot be written. For both, throws Error when another process
-  /// writes into the folder.
+  /// with another config, or when its cases/ cannot be written. For both, throws Error when the path is too
+  /// long, and when another process writes into the folder.
   RunFolder(const std::filesystem::path& path, bool resume, nlohmann::json config,
             const std::vector<std::string>& command_line);
   /// Removes the folders that the constructor made, unless begin() was called.
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
 
-  /// Call this before the first line. A new run writes environment.json and config.json. A resumed run throws
-  /// Error when it was begun with another binary, CPU, backend, device, numerics class, number of threads or
-  /// model, because the record would then mix the numbers of two environments.
+  /// Call this before the first line. A new run writes environment.json and config.json. For a resumed run,
+  /// throws Error when the run was begun with another binary, CPU, backend, device, numerics class, number of
+  /// threads or model, because the record would then mix the numbers of two environments.
   void begin(const nlohmann::json& environment);
 
   const std::filesystem::path& path() const { return path_; }
@@ -47,8 +47,8 @@ class RunFolder {
 /// does.
 class TargetsFolder {
  public:
-  /// A new run writes `header` to targets.json; a resumed run must have the same header. Throws Error as
-  /// RunFolder does.
+  /// For a new run, writes `header` to targets.json. Throws Error when a new run finds a targets.json, when a
+  /// resumed run finds none or another header, and when another process writes into the folder.
   TargetsFolder(const std::filesystem::path& path, bool resume, const nlohmann::json& header,
                 const std::vector<std::string>& command_line);
 

@@ -18,8 +18,8 @@ namespace speclab {
 /// it, so that the limit on open files does not limit the number of cases.
 class RunLines {
  public:
-  /// Reads the lines that an interrupted run left in the folder. `note` gets a message for each text that
-  /// differs from its reference. Experiment and folder must outlive this object.
+  /// Reads the lines that an interrupted run left in the folder. `note` gets a message for each line that
+  /// unequal() counts. Experiment and folder must outlive this object.
   RunLines(const Experiment& experiment, const RunFolder& folder,
            std::function<void(const std::string&)> note);
 
@@ -27,15 +27,16 @@ class RunLines {
   bool failed(const LineKey& key) const { return failed_.contains(key); }
   /// The finished line of repeat 0; null when it is missing or failed.
   const LineRecord* text(const std::string& case_id, const std::string& prompt, std::uint64_t seed) const;
-  /// Returns fingerprint_of() for the turns of a line whose case carries memory; null when the line is
-  /// missing or failed.
+  /// The fingerprint_of() of a finished line. Null when the line is missing or failed, and when the strategy
+  /// of its case keeps no memory from one line to the next.
   const std::string* fingerprint(const LineKey& key) const;
   /// Appends a line to the file of its case. The line is in the file when the call returns.
   void add(LineRecord line);
 
   int failures() const { return static_cast<int>(failed_.size()); }
   /// Number of lines that differ from their reference although equality is promised. A line is compared as
-  /// soon as the line and its reference are finished, in either order.
+  /// soon as the line and repeat 0 of its reference are finished, in either order. Later repeats of a
+  /// reference are compared with its repeat 0.
   int unequal() const { return unequal_; }
 
  private:

@@ -70,7 +70,7 @@ class CaseOrder {
 
   const std::vector<CaseSpec>& cases_;
   Random& random_;
-  std::map<int, Places> places_;  // by reference
+  std::map<int, Places> places_;  // by index of the reference
 };
 
 void check_shard(const Experiment& experiment, const Shard& shard, const CaseSpec* with_memory) {
@@ -120,7 +120,7 @@ std::vector<PlannedLine> plan_lines(const Experiment& experiment, const Shard& s
       }
     }
   }
-  // The order was drawn for the whole run. A shard keeps that order and leaves out the other prompts.
+  // The order was drawn for the whole run. A shard keeps that order without the other shards' prompts.
   std::erase_if(plan, [&](const PlannedLine& line) { return line.prompt_index % shard.n != shard.i - 1; });
   return plan;
 }

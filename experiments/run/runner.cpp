@@ -60,7 +60,7 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   return environment;
 }
 
-/// The lists of draft models of cases that choose by costs.
+/// The lists of draft models of the cases whose strategy needs the table of costs.
 std::set<std::vector<std::string>> drafts_with_costs(const Experiment& experiment) {
   std::set<std::vector<std::string>> lists;
   for (const CaseSpec& spec : experiment.cases) {

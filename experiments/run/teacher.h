@@ -19,7 +19,8 @@ namespace speclab {
 ///   text (Leviathan et al. 2023, Corollary 3.6). The first token of a turn has no position here, because it
 ///   is never drafted. A turn that does not fit the draft's context is left out. Logits processors change the
 ///   rows of both models, as in decoding. A position where they ban every token of the draft's row does not
-///   count.
+///   count. Only cases that draft every token from one draft model have this estimate, and not those with the
+///   rule `minimum_block`.
 /// - {"kind": "nll", "case", "prompt", "seed", "sum", "tokens"}: -log p of the case's own text under the
 ///   target at temperature 1, for lossy cases and their references.
 /// - {"kind": "failed", "estimate": "alpha" | "nll", "case", "prompt", "seed", "message"}: the estimate that

@@ -33,7 +33,7 @@ struct Pricing {
   double forward_ns(const std::string& model, double rows) const;
 };
 
-/// The mean number of committed tokens before a step of the reference of a case.
+/// Mean over the steps of a case's reference: the number of committed tokens before the step.
 double mean_context(const CaseData& data);
 
 /// The steps of a case, ready to be priced again and again.
@@ -66,8 +66,9 @@ class PricedSteps {
 /// Error for several draft models whose work the record does not count.
 std::vector<std::pair<std::string, Work>> draft_works(const CaseData& data);
 
-/// The costs of a case on the device, in nanoseconds. Throws Error if the device cannot price it, and for a
-/// case that drafts while the target verifies.
+/// The costs of a case on the device, in nanoseconds. Throws Error if the device cannot price a model of the
+/// case, if the case drafts without a draft model and neither the device nor the run has calibrated costs of
+/// it, and if the case drafts while the target verifies.
 theory::Calibration device_costs(const PricedSteps& steps, const Pricing& pricing);
 
 /// For a draft model: the case with the longest chains of constant length that this model alone drafts.

@@ -53,7 +53,7 @@ std::map<std::string, simulate::ContextTimes> times_of_run(const json& calibrati
   return times;
 }
 
-/// Time of an autoregressive step outside its forward: the mean over the references of the run.
+/// Time of an autoregressive step outside its forward: mean over the calibrated references; 0 without any.
 double step_ns_of_run(const json& calibration, const json& summary) {
   double sum = 0, count = 0;
   for (const json& entry : summary.at("cases")) {
@@ -130,7 +130,7 @@ json exported_context(const json& calibration) {
           {"drafts_us", drafts}};
 }
 
-/// What must be equal in runs whose calibrations make one table.
+/// What must be equal in the models of runs whose calibrations make one table.
 json models_of_run(const json& environment) {
   json out = json::object();
   const json models = environment.value("models", json::object());

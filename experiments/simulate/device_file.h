@@ -40,9 +40,9 @@ struct SimulatedDevice {
 /// configs/devices/README.md (parse_device), and for a run without a calibration.
 SimulatedDevice open_device(const std::string& name);
 
-/// Makes the device file (kind "table") of the machine that measured the run in `folder`, from its
-/// calibration. `others` are runs of the same models on the same machine whose calibrations have other
-/// contexts; the table then has all contexts. The costs of the cases are those of `folder`. Throws Error for
+/// Makes the device file (kind "table") of the machine that measured the run in `folder`, from that
+/// run's calibration. `others` are runs of the same models on the same machine whose calibrations have other
+/// contexts; the table then has all contexts. The costs of cases come from `folder`. Throws Error for
 /// a run without a calibration, for runs of other models or machines, and for two calibrations of one
 /// context.
 nlohmann::json exported_device(const std::string& folder, const std::vector<std::string>& others = {});

@@ -88,7 +88,7 @@ struct MoeText {
   void fields(OptionVisitor& visit) {
     visit("experts", experts.experts, Range<int>{1, 4096}, "experts of a layer");
     visit("active", experts.active, Range<int>{1, 4096}, "experts that a token uses");
-    visit("width", experts.width, Range<int>{0, 1 << 20}, "hidden units of an expert; 0: those of the model");
+    visit("width", experts.width, Range<int>{0, 1 << 20}, "hidden units of an expert; 0: as the target");
   }
 };
 
@@ -149,7 +149,7 @@ json row_times_ns(const json& value, const std::string& where) {
     int rows = 0;
     const auto [end, problem] = std::from_chars(key.data(), key.data() + key.size(), rows);
     if (problem != std::errc() || end != key.data() + key.size() || rows < 1 || rows > 1 << 20)
-      wrong_value(json_pointer(where, key), key, "a number of rows, 1 or more");
+      wrong_value(json_pointer(where, key), key, "a number of rows from 1 to 1048576");
     if (!time.is_number() || !(time.get<double>() > 0 && time.get<double>() < kMostNumber))
       wrong_value(json_pointer(where, key), time, "microseconds above 0");
     times[std::to_string(rows)] = kNsPerUs * time.get<double>();
@@ -205,7 +205,7 @@ std::shared_ptr<const simulate::VirtualDevice> parse_linear(const DeviceFile& fi
                                                  file.path);
 }
 
-/// The times of one context. The target's are extrapolated like those of a calibration.
+/// The times of one context. Times of the target are extrapolated as calibrated_row_times() does it.
 struct TableContext {
   double context = 0;
   json target_ns;
@@ -316,7 +316,7 @@ const std::vector<std::string>& parts_of(const std::string& kind) {
   return kParts.at(kind);
 }
 
-/// Throws Error for a part that belongs to another kind.
+/// Throws Error for a part that belongs to another kind, and for kind "moe" with both "offload" and "group".
 void refuse_other_parts(const DeviceFile& file) {
   const std::vector<std::string>& own = parts_of(file.text.kind);
   for (const char* kind : {"moe", "linear", "table"}) {

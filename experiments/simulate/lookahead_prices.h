@@ -8,10 +8,10 @@
 
 namespace speclab {
 
-/// Re-prices a grid of settings (W, N, G) of lookahead decoding, its cells, for a device. `folder` is a run,
-/// or a committed record without lines, whose summary has a fitted law (lookahead_fits()). tau of each cell
-/// is the one that was measured; the law with its fitted alpha, f and share gives tau of other settings.
-/// Times come from the device:
+/// Prices a grid of lookahead decoding for a device. A cell of the grid is one setting (W, N, G). `folder` is
+/// a run, or a committed record without lines, whose summary has a fitted law (lookahead_fits()). Each cell
+/// keeps its measured tau; the law with its fitted alpha, f and share gives tau of other settings, for the
+/// entry "machine". Times come from the device:
 ///   time of a cell = t(row_equivalents() of its step) + step time outside the forwards + the
 ///                    host's time for the pool, as calibrated in the run
 /// Returns

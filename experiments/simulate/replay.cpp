@@ -47,7 +47,7 @@ int traced_top(const Trace& trace) {
   return 0;
 }
 
-/// Throws Error if the controller was trained for another draft than that of the trace. Does nothing if the
+/// Throws Error if the controller was trained for another draft than the trace has. Does nothing if the
 /// record does not describe the draft.
 void require_traced_draft(const Trace& trace, const Controller& controller) {
   const json& environment = trace.data->environment;
@@ -208,7 +208,7 @@ std::vector<PricedTrace> priced_traces(std::span<const Trace> traces, const json
   return out;
 }
 
-/// The table of what each setting takes longer than the oracles.
+/// The tables of the oracles and of the regret of each setting.
 std::string regret_text(const json& trace) {
   std::string text = "\nOracles, which know what will be accepted:\n";
   Table oracles{

@@ -14,7 +14,7 @@
 namespace speclab {
 
 /// Decoding without the models: shortens the drafts of a trace as a setting asks, and prices the resulting
-/// steps with calibrated costs. Trace::certainty says what tau is: exact, token by token, or an expectation.
+/// steps with calibrated costs. Trace::certainty says whether tau is exact or an expectation.
 /// Times come from the calibration of the trace's run or of another run.
 ///
 /// replay/ has more: oracles, a search over many settings, the comparison with a run, trees, and mixes of
@@ -22,7 +22,7 @@ namespace speclab {
 
 /// What a replayed drafter does in each step.
 struct ReplaySetting {
-  int gamma = 1;  ///< longest draft
+  int gamma = 1;  ///< longest draft; for the heuristic schedules the first length
   ScheduleOptions schedule;
   std::shared_ptr<const StepCosts> costs{};  ///< times of steps, for a schedule that needs them
 };
@@ -69,19 +69,21 @@ std::shared_ptr<const StepCosts> forwards_of(const theory::Calibration& costs, i
 ///   {"traces": [{"case", "positions", "certainty": to_string(Trace::certainty),
 ///     "settings": [{"gamma", "schedule", "threshold", "tau", "tau_ci95", "draft_utilization",
 ///                   "speedup", "speedup_ci95", "ms_per_token",
-///                   "over_best": speedup / that of the setting "best" | null; see below,
+///                   "over_best": speedup / speedup of the setting "best" | null; see below,
 ///                   "over_best_ci95": its interval, paired by prompt | null,
 ///                   "regret": {name of an oracle: ms that a token takes longer than with the oracle} | null,
 ///                   "regret_ci95": {name: [lo, hi] | null} | null, paired by prompt}],
 ///     "left_out": [{"schedule": name, "reason": str} of schedules that look at what the trace lacks (the
-///                  confidence of the draft in its tokens, or the entropy of its rows) or need costs],
+///                  confidence of the draft in its tokens, or the entropy of its rows), that need costs, or
+///                  that need a controller and have none that fits],
 ///     "best": index of the setting with the fastest constant gamma | null,
 ///     "oracles": {name: {"ms_per_token", "ms_per_token_ci95", "speedup", and what was chosen}} | null; the
 ///                names and choices are those of oracles_of() (replay/oracles.h)}]}
 /// Leaves out gammas above the longest draft of the trace, and traces whose longest draft is shorter than all
 /// `gammas`. A heuristic schedule drafts at most as many tokens as that longest draft. Speedups, times and
 /// oracles are null without calibrated costs of the case in `calibration`; a schedule that needs costs is
-/// then left out, too. It gets the calibrated times of forwards, where a real run has its table of costs.
+/// then left out, too. With calibrated costs, such a schedule looks at the calibrated times of forwards; in a
+/// real run it looks at the run's table of costs.
 ///
 /// All settings of a trace are priced with the costs of its case. If the case computes confidences or
 /// entropies at temperature 0, each drafted token pays for a pass over its row. A real constant length does

@@ -10,7 +10,7 @@
 namespace speclab {
 
 /// Answers what a run would have cost on another device. The drafts and verdicts of its recorded steps stay
-/// as they are; only the times are those of the device. So acceptance is measured here, and cost comes from
+/// as they are; only the times come from the device. So acceptance is measured here, and cost comes from
 /// the device:
 ///   time of a step  = forwards of the draft + t(rows of the step) + step time outside the forwards
 ///   time of a token = mean time of a step / tau
@@ -18,14 +18,14 @@ namespace speclab {
 /// What a step costs besides forwards (acceptance, bookkeeping) comes from the device. Drafting without a
 /// model runs on the host and costs what it cost in the run. A target that drafts for itself spends the same
 /// share of a target forward per drafted token as in the run. All sequences of a batch take their steps at
-/// the same time, and tau is that of one sequence. Their drafts without a model are made one after the other;
-/// the step time outside the forwards is counted once.
+/// the same time, and tau counts the tokens of one sequence. Drafts without a model are made for one sequence
+/// after the other; the step time outside the forwards is counted once.
 ///
 /// The device may be another run, or a table exported from a run. If its calibration knows the case and its
 /// reference, the costs of the case at batch 1 come from that calibration. They never come from the lines of
 /// that run, so its measured speedups can be compared with the simulated ones.
 
-/// Re-prices every case with a reference in a run. Returns
+/// Prices every case of a run that has a reference. Returns
 ///   {"device", "kind", "source", "error", "simulation": true,
 ///    "cases": [{"case", "batch", "tau", "here": measured speedup of the run | null,
 ///               "speedup", "speedup_ci95": [lo, hi] | null (bootstrap over prompts), "step_ms",
@@ -38,8 +38,8 @@ namespace speclab {
 ///               "speedup", "break_even_alpha": the alpha below which no gamma gains, if every token had the
 ///               same alpha | null if no gamma gains even at alpha 1}]}
 /// "drafts" has an entry for each batch and each draft model that is the only draft of a case with chains of
-/// constant length, or of a trace. It lacks entries that the device cannot price. Throws Error for a batch
-/// below 1.
+/// constant length, or of a trace. Entries that the device cannot price are left out. Throws Error for a
+/// batch below 1.
 nlohmann::json repriced(const RunData& run, const SimulatedDevice& device, const std::vector<int>& batches);
 
 /// The tables of repriced() for people. The first line says that the device is simulated.

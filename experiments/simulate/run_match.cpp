@@ -35,7 +35,7 @@ bool differ(const json& a, const json& b) {
   });
 }
 
-/// "SmolLM2 135M (SHA-256 b179c9523d0e...)". Lists the layers if the file is that of `other`.
+/// "SmolLM2 135M (SHA-256 b179c9523d0e...)". Lists the layers if `other` has the same file and other layers.
 std::string text_of(const json& model, const json& other) {
   const auto hash = model["sha256"].get<std::string>();
   const bool same_file = hash == other["sha256"].get<std::string>();

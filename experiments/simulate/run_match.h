@@ -14,18 +14,18 @@ namespace speclab {
 
 /// The part of a run that can be combined with another run.
 struct MatchedRun {
-  RunData run;                     ///< without the cases whose draft models are others in the other run
+  RunData run;                     ///< without the cases with a draft model that differs in the other run
   std::vector<std::string> notes;  ///< a sentence for each case that was left out
 };
 
 /// Compares the models of a run with those in `environment`, the environment.json of the run in the folder
-/// `other`. Two models are equal if their SHA-256, their layers and their inflated shape are. A model that
-/// one of the records does not describe is not compared. Throws Error if the targets differ. Leaves out each
-/// case with a draft model that differs.
+/// `other`. Two models are equal if they have the same SHA-256, layers and inflated shape. A model
+/// without a SHA-256 in one of the records is not compared. Throws Error if the targets differ. Leaves out
+/// each case with a draft model that differs.
 MatchedRun with_models_of(const RunData& run, const nlohmann::json& environment, const std::string& other);
 
-/// The part of a run that a simulated device can price. If the device is the folder of a run, its models must
-/// be those of `run` (with_models_of). Other devices price all of the run.
+/// The part of a run that a simulated device can price. If the device is the folder of a run, the models of
+/// both runs are compared (with_models_of). Other devices price all of the run.
 MatchedRun with_models_of_device(const RunData& run, const std::string& device);
 
 /// Throws Error if a prompt of both runs has different texts in them, or different token ids in its first

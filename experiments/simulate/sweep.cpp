@@ -65,7 +65,7 @@ std::vector<double> points_of(SweepAxis axis) {
 /// The speedup of a case at a point of the axis.
 using SpeedupAt = std::function<double(double)>;
 
-/// The case with the costs of its own calibration, but with R free rows.
+/// The case with the costs of its own calibration, but with the given number of free rows.
 SpeedupAt at_free_rows(const PricedSteps& steps) {
   auto costs = calibration_of(steps.data(), steps.data().calibration);
   if (!costs) {
@@ -103,7 +103,7 @@ SpeedupAt at_point(SweepAxis axis, const PricedSteps& steps, const SimulatedDevi
   };
 }
 
-/// The batches that pay by simulate::paying_batches(), for a case whose only draft is a model, on one device
+/// The batches that pay by simulate::paying_batches(), for a case with a single draft model, on one device
 /// with a plain roofline: [from, to], where null stands for no end. Null for other cases and devices.
 json closed_form(const PricedSteps& steps, const SimulatedDevice& device, const ModelShapes& shapes) {
   const auto works = draft_works(steps.data());
@@ -138,7 +138,7 @@ json closed_form(const PricedSteps& steps, const SimulatedDevice& device, const 
   return {range.from, std::isfinite(range.to) ? json(range.to) : json()};
 }
 
-/// Where the speedup crosses 1 between two neighbouring points.
+/// The point `good` pays, and its neighbour `bad` does not. Returns the last value from `good` on that pays.
 double crossing(SweepAxis axis, const SpeedupAt& speedup, double good, double bad) {
   if (axis != SweepAxis::ridge) {  // the last whole number that pays
     while (std::abs(bad - good) > 1) {

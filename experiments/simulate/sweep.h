@@ -8,9 +8,9 @@
 
 namespace speclab {
 
-/// What a sweep changes about the machine. Speculation turns arithmetic that would idle into tokens. So each
-/// sweep has a point at which a machine has no arithmetic to spare, and speculation stops paying ("not useful
-/// when computation is limited").
+/// What a sweep changes about the machine. Speculation turns arithmetic that would idle into tokens. So a
+/// sweep may have a point at which a machine has no arithmetic to spare, and speculation stops paying ("not
+/// useful when computation is limited").
 enum class SweepAxis {
   ridge,  ///< peak operations / memory bandwidth of a device, in operations per byte
   rows,   ///< free rows: how many rows a target forward takes for the time of one row
@@ -19,15 +19,15 @@ enum class SweepAxis {
 
 inline constexpr int kMostSequences = 1024;  ///< last point of the sweep `batch`
 
-/// The device whose peak the sweep `ridge` changes if none is named: bandwidth only, no floors. Speedups on
-/// it depend on the ratio of peak and bandwidth alone.
+/// The device whose peak the sweep `ridge` changes if no device is named: bandwidth only, no floors. Speedups
+/// on it depend on the ratio of peak and bandwidth alone.
 SimulatedDevice ideal_device();
 
-/// Prices the recorded steps of every case with a reference along an axis. As in repriced(), acceptance is
-/// that of the run.
+/// Prices the recorded steps of every case with a reference along an axis. As in repriced(), acceptance
+/// comes from the run.
 ///   ridge: `device` with its bandwidth and floors, and with the peak that gives each ratio. Throws Error for
 ///          a device without a roofline.
-///   rows:  t(n) = t(1) up to R rows and t(1) n / R above. All other costs are those of the run's
+///   rows:  t(n) = t(1) up to R rows and t(1) n / R above. All other costs come from the run's
 ///          calibration; `device` is not used.
 ///   batch: `device` as it is.
 /// Returns

@@ -126,7 +126,7 @@ std::vector<std::string> hole_notes(const std::map<std::string, std::vector<int>
     }
     if (most > rows.back())
       notes.push_back(
-          fmt::format("The device has no times of {} above {} rows. Those of up to {} rows are extrapolated.",
+          fmt::format("The device has no times of {} above {} rows. Times of up to {} rows are extrapolated.",
                       name, rows.back(), most));
   }
   return notes;

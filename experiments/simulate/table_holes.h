@@ -11,8 +11,9 @@
 /// interpolated, and times above the largest one are extrapolated. These functions say where that matters.
 namespace speclab {
 
-/// The largest number of rows that one forward of each model needs in the steps of a run, for a batch of
-/// sequences: the target under "", draft models under their names.
+/// The rows that a forward of each model needs in the steps of a run, for a batch of sequences. The target's
+/// number, under "", is the largest of all steps. The number of a draft model, under its name, is the largest
+/// over the cases of its mean per forward, rounded up.
 std::map<std::string, int> largest_forwards(const RunData& run, int batch);
 
 /// The measured numbers of rows of a device, by model, from the content of a device file of kind "table"

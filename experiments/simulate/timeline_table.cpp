@@ -55,7 +55,7 @@ DraftCosts costs_of(const LongestChain& chain, const SimulatedDevice& device, co
   return out;
 }
 
-/// The speedup and the segments of the played timeline.
+/// Plays the timeline, and writes its speedup and its segments to `row`.
 void play(const DraftCosts& costs, Timeline timeline, const OverlapChoice& choice, json& row) {
   std::uint32_t coin = 0;
   const auto accept = [&] {
@@ -180,8 +180,8 @@ json timelines(const RunData& run, const SimulatedDevice& device, const Timeline
 
 std::string timelines_text(const json& simulation) {
   std::string text = fmt::format(
-      "Simulated on {}. The column \"devices\" says how many of them a timeline uses. Each token is accepted "
-      "independently, with the alpha of the run. The times are those of the device.\n"
+      "Simulated on {}. The column \"devices\" says how many such devices a timeline uses. Each token is "
+      "accepted independently, with the alpha of the run. The times come from the device.\n"
       "Source of the times: {}\n",
       simulation["device"].get<std::string>(), simulation["source"].get<std::string>());
   if (const std::string error = simulation["error"]; !error.empty())

@@ -16,9 +16,10 @@ struct TimelineWish {
   int lookahead = 0;     ///< DSI: drafted tokens between two verifications; 0: the fastest number
 };
 
-/// Predicts the speedup of each draft of a run if drafting and verification overlapped, each model on a copy
-/// of `device` of its own (core/simulate/timelines/overlap.h). For each draft, serial drafting is the first
-/// entry. Acceptance is i.i.d. with the alpha that the run measured; the costs are those of the device:
+/// Predicts, for each draft of a run, the speedup of serial drafting and then of the timelines of the wish,
+/// in which drafting and verification overlap. There each model has its own copy of `device`
+/// (core/simulate/timelines/overlap.h). Acceptance is i.i.d. with the alpha that the run measured; the costs
+/// come from the device:
 ///   draft:        time of drafting one token in the case with the longest chains of this draft
 ///   verification: t(n) + the time of a step outside the forwards
 /// Returns
@@ -29,8 +30,9 @@ struct TimelineWish {
 ///      play_timeline() with random coins, "horizon_us", "segments": [{"device": 0 for the draft, "start_us",
 ///      "end_us", "rows", "wasted"}] of the played text up to horizon_us, "problem": null | why not
 ///      simulated}]}
-/// Entries have null in place of numbers if there is a problem: no alpha, or a draft that is slower than the
-/// target. Throws Error if the run has no draft model with chains of constant length.
+/// With a problem, the numbers that could not be computed are null. Problems are: no alpha, no length that is
+/// faster than autoregressive decoding, or a model that the device cannot price. Throws Error if the run has
+/// no draft model with chains of constant length.
 nlohmann::json timelines(const RunData& run, const SimulatedDevice& device, const TimelineWish& wish);
 
 /// A table for people, and a picture of each timeline's beginning.

@@ -18,8 +18,8 @@ namespace speclab {
 /// At temperature 0 and with Gumbel coins the text does not depend on the drafts. Then the recorded draft at
 /// a position is the one that a real step makes there, and the text says how much of it is accepted. Above
 /// temperature 0 with independent coins a real step has another text after it. Then the drafts of a trace are
-/// samples with the law of real ones (why_not_expected() says why), and replays of them are expectations. The
-/// draft of a draft model is put together from several steps: the token that was drawn and judged at each
+/// samples with the law of real drafts (why_not_expected() says why), and replays of them are expectations.
+/// The draft of a draft model is put together from several steps: the token that was drawn and judged at each
 /// position, up to the first one that was rejected, and then the tokens that were drawn after that one.
 
 /// The draft at one position: a chain, and how much of it the text confirms.
@@ -55,8 +55,8 @@ struct Trace {
 /// True if the case is a trace: it has a lossless rule, drafts with emit_at_most 1 and has a reference.
 bool is_trace(const CaseData& data);
 
-/// Checks what every reader of a trace relies on. Throws Error when a text of the trace differs from that of
-/// the reference although equality is promised, and when a step does not emit exactly one token.
+/// Checks what every reader of a trace relies on. Throws Error when a text of the trace differs from the
+/// reference's text although equality is promised, and when a step does not emit exactly one token.
 void require_trace(const CaseData& data);
 
 /// Throws Error if the record of the run is of a newer version than this program knows (kRowDetailsVersion).

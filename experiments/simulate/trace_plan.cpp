@@ -118,7 +118,7 @@ PlannedTrace plan_chain(const CaseSpec& spec, const json& options, const TraceWi
   PlannedTrace out;
   StrategyChoice usual(find_strategy(spec.strategy.info().name));
   out.entry = differing(options, echo_options(usual.fields()));
-  // A case without a draft model copies up to `length` tokens. Its gamma is that of an unused fallback.
+  // A case without a draft model copies up to `length` tokens. Its gamma belongs to an unused fallback.
   out.length_name = spec.drafts.empty() && options.contains("length") ? "length"
                     : options.contains("gamma")                       ? "gamma"
                                                                       : "";
@@ -167,7 +167,7 @@ std::optional<PlannedTrace> plan_case(const CaseSpec& spec, const TraceWish& wis
   return out;
 }
 
-/// "drafts" of the config, with the drafts that cases declare inline; absent if there are none of these.
+/// "drafts" of the config, with the drafts that cases declare inline; absent if no case does.
 std::optional<json> all_drafts(const Experiment& experiment) {
   json drafts = experiment.source.value("drafts", json::object());
   const json resolved = experiment.resolved().at("drafts");

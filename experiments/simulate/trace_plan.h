@@ -15,14 +15,14 @@ inline constexpr int kTracedTop = 10;
 struct TraceWish {
   std::vector<std::string> settings;  ///< --set
   std::string filter;                 ///< --filter; "": all cases
-  int longest = 0;                    ///< tokens of each draft; 0: the longest that a case of the config has
+  int longest = 0;                    ///< tokens of each draft; 0: as the longest case that is traced with it
   int width = 8;                      ///< children of the pending token in traces of trees
   /// What schedules look at, and what the drafters of chains therefore compute for each token at temperature
   /// 0: "confidence", "entropy" (also the confidence), "top" (also the kTracedTop largest probabilities of
   /// each row, for controllers) or "none".
   std::string evidence = "confidence";
-  /// A case that cannot be traced, such as one with a lossy rule, is left out with a note. false: it is an
-  /// error.
+  /// true: a case for which plan_trace() would throw Error, such as one with a lossy rule, is left out with a
+  /// note.
   bool leave_out = false;
 };
 
@@ -42,7 +42,7 @@ struct TracePlan {
 ///
 /// Throws Error for a lossy rule, for independent coins above temperature 0 with a rule that does not judge
 /// token by token, for a config without a case that can be traced, and as load_experiments() does. A case is
-/// left out with a note if its drafts depend on earlier steps, if its strategy drafts trees of another kind,
+/// left out with a note if its drafts depend on earlier steps, if its strategy drafts trees of its own shape,
 /// if its trees have children that are not the draft's best tokens, and for the reasons of
 /// why_not_replayed().
 TracePlan plan_trace(const std::string& config, const TraceWish& wish);

@@ -58,15 +58,16 @@ Assumes that tested tokens are accepted independently with probability alpha. So
 
 t_verify = t(gamma + 1). Source: Leviathan et al. 2023, Theorem 3.8, which has t_verify = 1.)");
   module.def("some_gamma_helps", &theory::some_gamma_helps, "alpha"_a, "c"_a,
-             "True if some gamma gives a speedup: alpha > c. Source: Leviathan et al. 2023, Corollary 3.9.");
-  module.def("improvement_lower_bound", &theory::improvement_lower_bound, "alpha"_a, "c"_a,
-             "(1 + alpha) / (1 + c), a lower bound of the best speedup. Source: Leviathan et al. 2023, "
+             "True if some gamma gives a speedup with t(n) = 1: alpha > c. Source: Leviathan et al. 2023, "
              "Corollary 3.9.");
+  module.def("improvement_lower_bound", &theory::improvement_lower_bound, "alpha"_a, "c"_a,
+             "(1 + alpha) / (1 + c), a lower bound of the best speedup with t(n) = 1. Source: Leviathan et "
+             "al. 2023, Corollary 3.9.");
   module.def(
       "operations_factor", &theory::operations_factor, "alpha"_a, "gamma"_a, "c_hat"_a,
-      R"(Operations per token / those of autoregressive decoding: (1 - alpha)(gamma c_hat + gamma + 1) / (1 - alpha^(gamma+1)).
+      R"(Operations per token / operations per token of autoregressive decoding: (1 - alpha)(gamma c_hat + gamma + 1) / (1 - alpha^(gamma+1)).
 
-c_hat: operations of the draft / of the target, per token. Source: Leviathan et al. 2023, Theorem 3.11.)");
+c_hat: operations of the draft per token / operations of the target per token. Source: Leviathan et al. 2023, Theorem 3.11.)");
   nb::class_<theory::OptimalGamma>(module, "OptimalGamma", "The draft length with the largest speedup.")
       .def_ro("gamma", &theory::OptimalGamma::gamma, "drafted tokens per step; 0: do not speculate")
       .def_ro("speedup", &theory::OptimalGamma::speedup)

@@ -10,8 +10,9 @@
 namespace speclab {
 
 /// The search for the best drafted tree on a trace of trees. The theory gives the candidates: the best tree
-/// of every size and depth for the ranks of the trace (theory::tree_grid; Chen et al. 2024, "Sequoia"). Each
-/// candidate is then replayed, so its tau is exact, and all parts of its steps are priced.
+/// of each size and depth in theory::tree_grid() for the ranks of the trace (Chen et al. 2024, "Sequoia").
+/// Each candidate is then replayed, so its tau is as certain as RankTrace::certainty says. All parts of its
+/// steps are priced.
 
 /// A tree and what its replay gives.
 struct ReplayedTree {

@@ -23,7 +23,7 @@ std::string_view assumptions_of(Certainty certainty) {
     return "Expectation: texts are sampled with independent coins, so the trace and a run have different "
            "texts of the same law. The draft depends on the text alone, and the rule decides at each token "
            "by the rows of that token alone. Then tau of the replay is an unbiased estimate; it differs from "
-           "that of a run by the chance of both samples.";
+           "the tau of a run by the chance of both samples.";
   if (certainty == Certainty::fitted)
     return "Fitted: tau comes from a law whose parameters were fitted to measured cases.";
   return "";

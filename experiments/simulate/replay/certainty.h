@@ -10,29 +10,29 @@ namespace speclab {
 
 /// How certain a prediction of a replay is. Every prediction names one of these.
 enum class Certainty {
-  exact,        ///< tau is that of a real run of the same texts, token by token
+  exact,        ///< tau equals the tau of a real run of the same texts, token by token
   expectation,  ///< tau is an unbiased estimate of the mean over texts that are sampled anew
   fitted,       ///< tau comes from a law with parameters that were fitted to measured cases
 };
 std::string_view to_string(Certainty certainty);  ///< "exact", "expectation", "fitted"
 
-/// What a prediction of this kind assumes, as sentences for people. Empty for exact predictions. The
-/// assumptions of a law are those of FittedLaw::assumptions.
+/// What a prediction of this kind assumes, as sentences for people. Empty for exact predictions.
+/// LawKind::assumptions has the further assumptions of each law.
 std::string_view assumptions_of(Certainty certainty);
 
-/// Whether the text of such a case depends on where its steps begin. It does above temperature 0 with
+/// Whether the text of a lossless case depends on where its steps begin. It does above temperature 0 with
 /// independent coins, because the bonus token has a coin of its own. Then a trace has another text than a
-/// real run. It is a sample of the same law, and the replay is an expectation.
+/// real run. Both texts are samples of the same law, and the replay is an expectation.
 bool text_follows_steps(const CaseData& data);
 
-/// Why the steps of a case whose text depends on where they begin cannot be replayed; "" if they can.
+/// Why a case with this rule cannot be replayed if its text depends on where its steps begin; "" if it can.
 ///
 /// A replay goes through the text of the trace. At each position the trace drew a token from q and judged it.
 /// A lossless rule that judges node by node looks only at the rows and coins of the node. Whatever it
 /// decides, the emitted token has the law p. So the pairs (token, accepted) along the trace's text have the
 /// law that they have in a real run, as long as a step tests them. The bonus token has the law p in both, and
 /// it ends the step. So the replayed steps have the law of real steps. This holds for chains that a draft
-/// model draws, because its row depends on the text alone.
+/// model draws, because the draft model's row depends on the text alone.
 ///
 /// A one-hot token is a function of the text. The rules "rejection" and "sample_match" emit it exactly when
 /// they accept it, so it is accepted exactly when the text has it. This holds for chains and for trees.

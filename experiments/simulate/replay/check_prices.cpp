@@ -45,7 +45,7 @@ std::optional<double> draft_token_ns(const CaseData& data, const json& table) {
   return ns;
 }
 
-/// Costs of a case that the table lacks, from its forwards and from its autoregressive steps.
+/// Costs of a case that the table lacks, from the forwards and the autoregressive steps of the table.
 std::optional<theory::Calibration> costs_from_table(const CaseData& data, const json& table) {
   if (table.is_null() || !data.reference || feeds_probes(data)) return std::nullopt;
   const auto base = table.at("cases").find(data.reference->id());

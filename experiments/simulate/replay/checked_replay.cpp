@@ -29,7 +29,7 @@ json fixed_options(const CaseData& data, std::initializer_list<const char*> othe
 }
 
 /// The option that limits the length of a case's drafts. A case without a draft model copies up to `length`
-/// tokens. Its gamma is that of an unused fallback.
+/// tokens. Its gamma belongs to an unused fallback.
 const char* length_option(const CaseData& data) {
   return data.config["draft"].is_null() && data.options().contains("length") ? "length" : "gamma";
 }
@@ -47,7 +47,7 @@ ReplaySetting setting_of(const CaseData& data) {
   return setting;
 }
 
-/// The texts by prompt, if the prompts are those of the case.
+/// The indices of the texts by prompt; absent unless the texts and the case have the same prompts.
 template <class Text>
 std::optional<std::map<std::string, std::vector<std::size_t>>> texts_of_prompts(
     const std::vector<Text>& texts, const CaseData& data) {

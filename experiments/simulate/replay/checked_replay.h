@@ -29,20 +29,21 @@ struct PredictedSteps {
   double steps = 0;
   double tau = 0;
   std::optional<double> step_ns = {};  ///< mean time of a step; absent without calibrated costs
-  double t_ar = 0;                     ///< of the same costs: time of an autoregressive step
+  double t_ar = 0;                     ///< time of an autoregressive step by the same costs; 0 without costs
 };
 
 /// The replay of a measured case.
 struct CheckedReplay {
   Certainty certainty = Certainty::exact;
-  std::map<std::string, std::vector<std::size_t>> texts = {};  ///< of the trace, by prompt; empty for a law
+  /// Indices of the trace's texts, by prompt; empty for a law.
+  std::map<std::string, std::vector<std::size_t>> texts = {};
   /// Predicts the steps of these texts. A law predicts a mean step, whatever the texts: `steps` is then 1.
   std::function<PredictedSteps(std::span<const std::size_t> texts)> predict = {};
 };
 
 /// Whether two cases have the same strategy, draft, rule and options, apart from the length of drafts, the
-/// schedule, the budget and the options `but_for`. An option that one of the records lacks, because it is
-/// older, is not compared.
+/// schedule, the budget, "emit_at_most" and the options `but_for`. An option that one of the records lacks,
+/// because it is older, is not compared.
 bool same_drafter(const CaseData& a, const CaseData& b, std::initializer_list<const char*> but_for = {});
 
 /// The replay of a measured case: by a trace of chains, by a trace of trees, or by a fitted law. `costs`

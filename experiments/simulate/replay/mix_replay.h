@@ -14,9 +14,9 @@ namespace speclab {
 /// A mix of drafters: they are asked in a fixed order, and the first one that finds anything drafts the step.
 /// prompt_lookup with "fallback": "draft" is such a mix: copies if there are any, else a draft model.
 ///
-/// Who drafts depends on the text alone, so tau is exact. The time of a step is that of its drafter, plus the
-/// draft times of those that were asked before it and found nothing. This assumes that the cache of a draft
-/// model follows the text for free while others draft.
+/// Who drafts depends on the text alone, so tau is exact. The time of a step is the time with its drafter,
+/// plus the draft times of the drafters that were asked before and found nothing. This assumes that the cache
+/// of a draft model follows the text for free while others draft.
 
 /// One drafter of a mix.
 struct MixPart {
@@ -27,16 +27,17 @@ struct Mix {
   std::string name;
   std::vector<MixPart> parts;  ///< in the order in which they are asked
 };
-/// Reads "PART+PART+...", where PART is CASE or CASE:GAMMA, and CASE is a part of the id of exactly one
-/// trace. GAMMA is the longest draft of the trace if it is left out. Throws Error for an unknown or ambiguous
-/// case, a gamma that the trace does not have, fewer than two drafters, and traces of different texts.
+/// Reads "PART+PART+...", where PART is CASE or CASE:GAMMA, and CASE is the id of a trace, or a part of
+/// the id of exactly one trace. GAMMA is the longest draft of the trace if it is left out. Throws Error for
+/// an unknown or ambiguous case, a gamma that the trace does not have, fewer than two drafters, and traces of
+/// different texts.
 Mix parse_mix(const std::string& text, std::span<const Trace> traces);
 
 /// What a replay of a mix counts.
 struct MixReplayed {
   std::vector<Replayed> by_part;  ///< [parts]: the steps that this part drafted; the last one also has those
                                   ///< in which no part found a draft
-  std::vector<double> asked;      ///< [parts]: steps that a later part drafted
+  std::vector<double> asked;      ///< [parts]: steps in which this part found nothing, so the next was asked
   Replayed all() const;           ///< the steps of all parts
 };
 void add_replayed(MixReplayed& sum, const MixReplayed& one);
@@ -49,8 +50,8 @@ double mix_time(const MixReplayed& counts, std::span<const StepPrices> prices);
 
 /// Replays every mix. Returns [{"mix": name, "certainty", "parts": [{"case", "gamma", "steps": share of the
 /// steps}], "tau", "tau_ci95", "drafted_per_step", "draft_utilization" | null, "speedup" | null,
-/// "speedup_ci95" | null, "ms_per_token" | null}]. There are no times unless `calibration` has costs of the
-/// cases of all parts.
+/// "speedup_ci95" | null, "ms_per_token" | null}]. Times and speedups are null unless `calibration` has
+/// costs of the cases of all parts.
 nlohmann::json replayed_mixes(std::span<const Trace> traces, const nlohmann::json& calibration,
                               const std::vector<Mix>& mixes);
 

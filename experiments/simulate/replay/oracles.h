@@ -10,8 +10,8 @@
 
 namespace speclab {
 
-/// Choices that only hindsight allows. They know which drafted tokens will be accepted. What a schedule takes
-/// longer than such a choice is its regret.
+/// Choices that only hindsight allows. They know which drafted tokens will be accepted. The regret of a
+/// schedule is how much longer it takes per token than such a choice.
 
 /// A trace and the prices of its steps. The trace must live as long as this object.
 struct PricedTrace {
@@ -36,7 +36,7 @@ struct Oracle {
 ///                      choice {"gammas": {prompt: gamma}}
 /// and, if `all` holds further traces of the same texts:
 ///   "drafter_by_step"  drafter and length of each step; choice {"cases": [ids]}.
-///                      The time of a step is that of its drafter. This assumes that the caches of all
+///                      The time of a step is the time with its drafter. This assumes that the caches of all
 ///                      drafters follow the text for free, also while others draft
 ///   "drafter"          the drafter that makes all texts fastest, with its best constant length; choice
 ///                      {"case", "gamma"}

@@ -28,8 +28,8 @@ struct RankedText {
   /// it is none of the drafted ones.
   std::vector<int> ranks;
   std::vector<double> confidence;  ///< [tokens - 1]: StepRecord::root_confidence; -1: not known
-  /// The depth of the drafts at position i is at most depth_limit - i. It is the largest number of tokens of
-  /// the turn minus 2, or the first position without a draft, if that is smaller.
+  /// The depth of the drafts at position i is at most depth_limit - i. depth_limit is the largest number of
+  /// tokens that the turn may have minus 2, or the first position without a draft, whichever is smaller.
   int depth_limit = 0;
 };
 
@@ -37,7 +37,7 @@ struct RankedText {
 struct RankTrace {
   std::shared_ptr<const CaseData> data;  ///< the case of the trace
   std::vector<RankedText> texts;
-  int width = 0;  ///< largest number of children of the pending token; ranks below it are known
+  int width = 0;  ///< largest number of children of the pending token; ranks 0 to width - 1 are known
   Certainty certainty = Certainty::exact;  ///< what its replays are: exact, or expectations
 };
 

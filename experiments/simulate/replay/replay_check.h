@@ -20,9 +20,9 @@ struct ReplayCheck {
 /// Compares replayed taus, speedups and times of prompts with those of the measured run. Takes each case that
 /// has a reference and that agrees with a trace in strategy, draft, rule and options. The draft length, the
 /// schedule, the tree and the budget may differ. A case that no trace predicts is taken if a law is about it
-/// (FittedLaw::about). Leaves out a case whose setting replayed() or replay_trees() would refuse, a case
-/// whose schedule needs costs, a case of trees with a budget or without its tree file, a case that is a trace
-/// itself, and a case whose prompts are not those of the trace.
+/// (FittedLaw::about). Leaves out a case whose setting replayed() would leave out, a case whose
+/// schedule needs costs, a case of trees with a budget or without its tree file, a case that is a trace
+/// itself, and a case whose prompts are not the prompts of the trace. Throws Error as replay_trees() does.
 ///
 /// Returns {"cases": [{"case", "certainty": see Certainty,
 ///                     "calibrated": whether its costs are its own (CheckPrices),
@@ -34,13 +34,14 @@ struct ReplayCheck {
 ///                     "prompts": [{"prompt", "held_out",
 ///                                  "ms": decoding time of the prompt's texts, all seeds together, median
 ///                                  over repeats; "replayed_ms", "error": replayed_ms / ms - 1}]; empty
-///                                  without costs, for a case with another text, and for predictions that are
-///                                  not exact, because they say nothing about a single text,
-///                     "prompt_errors": {"count", "median", "largest"} | null}],
+///                                  without costs, for a case with a text that differs from its reference,
+///                                  and for predictions that are not exact, because such a prediction says
+///                                  nothing about a single text,
+///                     "prompt_errors": for the prompts of the case, as below}],
 ///          "speedup_errors", "uncalibrated_speedup_errors", "held_out_speedup_errors", "prompt_errors",
 ///          "held_out_prompt_errors": {"count", "median", "largest", "case", "prompt"} | null}
-/// "median" and "largest" are those of the absolute errors; "case" and "prompt" say where the largest one is.
-/// "prompt" is null for an error of a case.
+/// "median" and "largest" are taken over the absolute errors; "case" and "prompt" say where the largest one
+/// is. "prompt" is null for an error of a case.
 ///
 /// The time of a prompt is not corrected for the drift of the machine, so it also depends on how fast the
 /// machine was while that prompt was decoded.

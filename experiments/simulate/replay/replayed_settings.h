@@ -24,7 +24,7 @@ struct ReplayedSetting {
 struct TreeLimits {
   int nodes = 16;  ///< rows of the largest tree, the pending token included
   int depth = 8;   ///< levels of the deepest tree
-  int best = 1;    ///< number of trees of each trace that are returned
+  int best = 1;    ///< largest number of trees that are returned for each trace
 };
 
 /// The settings of all traces of a run: every constant length of each trace of chains, and the fastest trees

@@ -27,7 +27,7 @@ struct SearchDevice {
 
 struct SearchWish {
   std::vector<int> gammas;  ///< draft lengths; those above the longest draft of a trace are left out for it
-  int thresholds = 20;      ///< number of values of each parameter of a schedule, at least 1
+  int thresholds = 20;      ///< number of values of a parameter, at least 1; not for gamma_max
   int threads = 1;
   std::vector<std::string> controllers{};  ///< files for the schedules that need a controller
 };
@@ -42,10 +42,10 @@ struct SearchedSchedule {
 ///   confidence_threshold (confidence, roc_confidence), product_threshold (product): the middles of equal
 ///   parts of [0, 1]; entropy_threshold: the middles of equal parts of [0, root of the largest entropy in the
 ///   trace]; wanted_acceptance (adaptive_confidence, adaptive_entropy), goodput_memory (goodput),
-///   controller_threshold (disco, specdec_pp, with each of wish.controllers that was made for them): as
+///   controller_threshold (disco, specdec_pp, with each of wish.controllers that was trained for it): as
 ///   confidence_threshold; exploration (bandit): the middles of equal parts of [0, 2]; gamma_max
 ///   (heuristics): the draft lengths.
-/// Other parameters have their defaults. `costs`: whether the schedule may look at costs.
+/// Other parameters have their defaults. `costs`: whether there are costs for the schedules that need them.
 std::vector<SearchedSchedule> searched_schedules(const Trace& trace, const SearchWish& wish, bool costs);
 
 /// A configuration and what it would give.
@@ -63,7 +63,8 @@ struct Search {
 };
 
 /// Replays every configuration. The work is divided over `wish.threads` threads; the results do not depend on
-/// their number. A trace whose longest draft is shorter than all gammas has no results.
+/// their number. A trace whose longest draft is shorter than all gammas has no results, nor has a trace
+/// without positions. On a device that cannot price a traced case the trace has none either.
 Search search_replay(std::span<const Trace> traces, std::span<const SearchDevice> devices,
                      const SearchWish& wish);
 

@@ -9,7 +9,7 @@ namespace speclab {
 struct Replayed;
 
 /// The times of steps with chains of every length, computed once from calibrated costs. The time of a text is
-/// then a sum over its steps. Totals are those of theory::calibrated_step(). All times are in nanoseconds.
+/// then a sum over its steps. Totals agree with theory::calibrated_step(). All times are in nanoseconds.
 class StepPrices {
  public:
   /// Prices drafts of up to `longest` tokens. Throws Error for costs that theory::calibrated_step() refuses.

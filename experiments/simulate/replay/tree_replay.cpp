@@ -100,7 +100,7 @@ json tree_row(const RankTrace& trace, const NamedTrees& named,
   row["drafted_per_step"] = sum.drafted / sum.steps;
   if (sum.drafted > 0) row["draft_utilization"] = sum.accepted / sum.drafted;
   if (!costs) {
-    row["problem"] = "no costs of trees: the calibration needs \"draft_rows\" above 2";
+    row["problem"] = "no costs of trees: they need a calibration of the case with \"draft_rows\" above 2";
     return row;
   }
   const auto speedup = [&](const TreeReplayed& counts) {
@@ -194,7 +194,7 @@ TreeReplayed replay_trees(const RankTrace& trace, std::span<const std::size_t> t
       throw Error({.what = "speclab replay: " + trace.data->id(),
                    .got = "several trees, and a trace without confidences of the draft model",
                    .expected = "a trace with \"root_confidence\": true",
-                   .advice = "Record it with this option of tree_speculation, or replay one tree."});
+                   .advice = "Record the trace with this option of tree_speculation, or replay one tree."});
     }
     add_replayed(sum, walk.replay(text));
   }

@@ -13,9 +13,10 @@
 namespace speclab {
 
 /// Decoding with trees, without the models. A step walks down its tree along the ranks of the text's next
-/// tokens: a token of rank r is accepted if the node has more than r children. That is the rule of every
-/// lossless step at temperature 0 and of the rule `coupled`, whose texts do not depend on the draft. So tau
-/// is exact for trees of tree_speculation whose children are the draft's best tokens.
+/// tokens: a token of rank r is accepted if the node has more than r children. At temperature 0 every
+/// lossless rule accepts exactly these tokens; the rule `coupled` does so at every temperature. The texts
+/// then do not depend on the draft. So tau is exact for trees of tree_speculation whose children are the
+/// draft's best tokens. In the other cases that RankTrace::certainty allows, tau is an expectation.
 
 /// What a replay of trees counts.
 struct TreeReplayed {
@@ -30,7 +31,7 @@ void add_replayed(TreeReplayed& sum, const TreeReplayed& one);
 class TreeWalk {
  public:
   explicit TreeWalk(const TreesByConfidence& trees);
-  /// Replays one text. The tree of a step is that of its confidence.
+  /// Replays one text. The confidence at a position chooses the tree of the step there.
   TreeReplayed replay(const RankedText& text) const;
 
  private:
@@ -67,7 +68,7 @@ NamedTrees named_trees(const std::string& text);
 
 /// Replays every tree for every trace. Returns [{"case", "certainty", "tree": name, "trees": number of trees,
 /// "nodes": of the largest, "depth", "tau", "tau_ci95", "drafted_per_step", "draft_utilization", "speedup" |
-/// null, "speedup_ci95" | null, "ms_per_token" | null, "problem": null | why there is nothing or no time}].
+/// null, "speedup_ci95" | null, "ms_per_token" | null, "problem": null | why numbers are null}].
 /// The times come from the calibration of the trace's run (calibrated_tree_costs): it must have measured
 /// forwards of the draft model over more than two rows ("draft_rows").
 nlohmann::json replayed_trees(std::span<const RankTrace> traces, const std::vector<NamedTrees>& trees);

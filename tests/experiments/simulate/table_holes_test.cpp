@@ -24,7 +24,7 @@ TEST(HoleNotes, AGapOfMoreThanAFactorOfTwoIsAHoleIfAForwardNeedsIt) {
   EXPECT_EQ(notes(16).size(), 1u);
   EXPECT_THAT(notes(17), ElementsAre(HasSubstr("between 4 and 16"), HasSubstr("between 16 and 40")));
   EXPECT_THAT(notes(41), ElementsAre(HasSubstr("4 and 16"), HasSubstr("16 and 40"),
-                                     HasSubstr("above 40 rows. Those of up to 41 rows are extrapolated")));
+                                     HasSubstr("above 40 rows. Times of up to 41 rows are extrapolated")));
   EXPECT_TRUE(notes(40).size() == 2);
 }
 

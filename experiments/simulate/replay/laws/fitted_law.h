@@ -29,7 +29,7 @@ struct LawStep {
   double tau = 1, rows = 1, drafted = 0;
 };
 
-/// A law that was fitted to cases that differ in its setting alone.
+/// A law that was fitted to cases that differ in their setting (LawKind::setting) alone.
 struct FittedLaw {
   const LawKind* kind = nullptr;
   TauLaw law = {};
@@ -48,18 +48,19 @@ struct FittedLaw {
   std::optional<double> step_ns(const LawStep& step, const std::optional<theory::Calibration>& costs) const;
   /// The calibrated costs of the cell with the nearest number of rows; null if no cell has any.
   const theory::Calibration* nearest_costs(double rows) const;
-  /// The options of the first cell with those of `setting` in place of its own. Throws Error if `setting`
-  /// does not have exactly the options of the kind, if one of them is no number and no list, and if the law
-  /// does not cover the result.
+  /// The options of the first cell, but with the values that `setting` gives. Throws Error if `setting` does
+  /// not have exactly the options LawKind::setting, if one of them is not an integer or a list as in the
+  /// first cell, and if the law does not cover the result.
   nlohmann::json options_with(const nlohmann::json& setting) const;
-  /// Whether the law is about this case: the same strategy, rule and options, except for the setting and the
-  /// length of texts. An option that one of the records lacks is not compared.
+  /// Whether the law is about this case: LawKind::covers accepts it, and it has the strategy, rule and
+  /// options of the cells, except for the setting and the length of texts. An option that a record lacks is
+  /// not compared.
   bool about(const CaseData& data) const;
 };
 
-/// Fits the laws to the cases of a run, from repeat 0. Takes cases of strategies that have a law, with a
-/// fixed budget, on one device, that emit whole steps. Cases that differ in the setting alone make one law.
-/// Leaves out groups with too few cells. `calibration` is that of the run.
+/// Fits the laws to the cases of a run, from repeat 0. Takes cases with a reference, with a fixed budget,
+/// on one device, that emit whole steps and that a law covers (LawKind::covers). Cases that differ in the
+/// setting alone make one law. Leaves out groups with too few cells. `calibration`: the run's calibration.
 std::vector<FittedLaw> fitted_laws(std::span<const std::shared_ptr<CaseData>> cases,
                                    const nlohmann::json& calibration);
 

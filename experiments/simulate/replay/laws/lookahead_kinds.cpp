@@ -1,5 +1,5 @@
 // The laws of lookahead decoding and of Jacobi decoding. A block of Jacobi decoding is one guess of all its
-// tokens except the pending one. So its law is that of lookahead decoding with a single guess.
+// tokens except the pending one. So its law is the law of lookahead decoding with a single guess.
 #include <array>
 #include <utility>
 #include <vector>
@@ -82,8 +82,8 @@ const LawKind kLookaheadKind = {
         "tau = (f - 1 + E) / f with E = N - sum_{i<N} (1 - alpha^i)^b (Fu et al. 2024, Eq. 5 and 7); b = W = "
         "G, or W^share G^(1 - share) as our extension",
     .assumptions =
-        "Guesses are right independently with probability alpha a token, and one step in f has a good "
-        "guess. Steps feed the same share of their rows as in the fitted cases.",
+        "Each token of a guess is right independently with probability alpha, and one step in f has a good "
+        "guess. Steps feed the same share of the rows that they may feed as in the fitted cases.",
     .setting = kWindow,
     .least_cells = 2,
     .covers = has_window,

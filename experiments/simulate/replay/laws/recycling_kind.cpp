@@ -58,7 +58,7 @@ struct WalkedTree {
     }
     depth = tree.depth();
   }
-  std::vector<std::size_t> first, count;  // [nodes], children of each node
+  std::vector<std::size_t> first, count;  // [nodes]: first child and number of children of each node
   int depth = 0;
 };
 
@@ -169,9 +169,9 @@ const LawKind kRecyclingKind = {
         "tau = sum over the nodes of the tree of the product of p(d, k) along the path (Chen et al. 2024, "
         "Sequoia, Section 3.1); p(d, k) is the probability that the k-th candidate at depth d is right",
     .assumptions =
-        "A candidate is right with the same probability in every tree. Candidates of a rank that no "
-        "fitted tree has count as wrong. No text ends. Steps draft the same share of their tree as in "
-        "the fitted cases.",
+        "A candidate is right with the same probability in every tree. A candidate whose rank is in no "
+        "fitted tree counts as wrong. The end of a text cuts no step. Steps draft the same share of their "
+        "tree as in the fitted cases.",
     .setting = kRecyclingTree,
     .least_cells = 1,
     .covers = has_tree,
