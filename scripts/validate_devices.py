@@ -7,11 +7,12 @@ A, B: runs of one config, on different machines, numbers of threads or numerics 
 twin (the model embedded in a larger shape, which computes the same function). The test goes both ways. The calibration
 of one run is exported as a device (speclab simulate RUN --export). The steps of the other run get their times from this
 device (speclab simulate OTHER --device FILE). The predicted speedups are compared with the speedups that the
-exporting run measured. No measured speedup enters a prediction. Prints a section in Markdown. Exit code 1: some speedup is off by
-more than the limit, 5 % by default. Two runs that differ in models, cases, prompts or seeds are
+exporting run measured. No measured speedup enters a prediction. Prints a section in Markdown. Exit code 1: some
+speedup is off by more than the limit, 5 % by default. Two runs that differ in models, cases, prompts or seeds are
 refused.
 
---keep NAME writes results/devices/NAME.json, which scripts/pages/devices_page.py shows. --json prints the same JSON in place of the section.
+--keep NAME writes results/devices/NAME.json, which scripts/pages/devices_page.py shows. --json prints the same JSON
+in place of the section.
 
 These runs test the claim that every kind of machine predicts every other one:
 

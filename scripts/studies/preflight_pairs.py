@@ -308,7 +308,7 @@ class Study:
         half.replace(file)
 
     def preflight(self, pair, folder):
-        """The verdict of the pair. If it runs the preflight, also writes its seconds to time.json, or null after an interruption."""
+        """The verdict of the pair. If it runs the preflight, also writes time.json: the seconds, or null after an interruption."""
         out, file = folder / "preflight", folder / "preflight/preflight.json"
         if not file.exists():
             begun = (out / "trace/config.json").exists()
