@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the engine under tools that are too slow for scripts/test.sh. (AddressSanitizer has the preset `asan`.)
 #   scripts/sanitize.sh thread     ThreadSanitizer: test_base, test_backend, test_decoding and test_model, without their tests of the simulated GPU
-#   scripts/sanitize.sh memory     valgrind's memcheck: decodes with a tiny model, without and with drafts; fails on errors and leaks
+#   scripts/sanitize.sh memory     valgrind's memcheck: decodes with a tiny model, without and with drafts; fails on errors and on definite leaks
 #   scripts/sanitize.sh            both
 # Exit status 1: a tool found something; the message names the test or the command.
 set -euo pipefail

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the project's virtual environment .venv and installs scripts/requirements.txt into it (figures, report, tests).
-# Python code that needs these packages uses this environment, because Debian's pip refuses to install into the system. A second run
-# does nothing.
+# Python code that needs these packages uses this environment, because Debian's pip refuses to install into the system. A later run
+# does nothing unless scripts/requirements.txt has changed.
 #   scripts/setup_python.sh          environment and packages
 #   scripts/setup_python.sh --bare   environment only (enough for downloading a model)
 set -euo pipefail

@@ -8,7 +8,7 @@
 # - The forward must write whole greedy texts of 20 prompts as transformers does; the fast tests compare most of them up to 32 tokens.
 # - The logits of random sessions (trees, commits, rewinds, forks) must be bitwise those of a fresh prefill of the same text.
 # - A dry run of the GPU check on the simulated GPU must fail only where a failure was planted.
-# They take about two hours on two cores, the first test alone about an hour, and 100 MB of disk.
+# The tests take about two hours on two cores (the first one about an hour) and 100 MB of disk.
 #   scripts/test_slow.sh            from the beginning
 #   scripts/test_slow.sh --resume   continues an earlier call that was stopped, with the same binary on the same machine; runs that
 #                                   are finished are only checked

@@ -16,16 +16,16 @@ prompt, all cases run one after the other. Target, drafts, prompts and options a
 in which children are drawn and judged are those of the grid. The prompts should be of split "measure" (--split),
 because the acceptance in the grid was measured on prompts of split "fit".
 
-check prints each tree with its predicted and its measured speedup. One prediction comes from all costs of a step. The
-other is F / (t(n) + d c), with F tokens per step, n rows of the target and d levels of the tree. Then follow the
+check prints each tree with its measured speedup and two predictions. One prediction comes from all costs of a step.
+The other is F / (t(n) + d c), with F tokens per step, n rows of the target and d levels of the tree. Then follow the
 largest and the median error and two verdicts:
 - whether every prediction is within 5 % of the measurement. "unclear": a prediction is not, but it is within 5 % of
   another value in the interval of the measurement.
 - whether the tree with the best predicted speedup is slower than the fastest measured chain ("below") by more than
   noise.
-Intervals are over prompts, widened by the difference of the same speedup between repeats. Exit code 1: a prediction is
-off by more than 5 % and not unclear, or the verdict on the best tree is "below". A run is refused if its prompts are
-among those on which the acceptance was measured, or if its machine or its models are not those of the grid.
+Intervals are over prompts and are widened by the difference of the same speedup between repeats. Exit code 1: a
+prediction is off by more than 5 % and not unclear, or the verdict on the best tree is "below". A run is refused if it
+has a prompt on which the acceptance was measured, or if its machine or its models are not those of the grid.
 `scripts/report.py DIR/run` draws the figure tree_cells.
 """
 
@@ -118,7 +118,7 @@ def config_of(grid, config, trees, arguments):
     draws = grid["draws"]
     draft = draws["draft"]
     if draft not in config.get("drafts", {}):
-        raise Refused(f'the config has no draft "{draft}", which the grid is for.')
+        raise Refused(f'the config has no draft "{draft}", but the grid was made for it.')
     if "target" not in config:
         raise Refused('the config has no "target".')
     options = {**config.get("options", {}), "budget": "fixed"}
@@ -258,7 +258,7 @@ def main(words=None):
     of_pick.add_argument("--repeats", type=int, default=3)
     of_pick.add_argument("--split", choices=("measure", "fit"), help="take the prompts of this split")
     of_pick.set_defaults(run_command=pick)
-    of_check = commands.add_parser("check", help="set measured beside predicted speedups")
+    of_check = commands.add_parser("check", help="compare measured speedups with predicted ones")
     of_check.add_argument("run", metavar="RUN")
     of_check.add_argument("--summary", help="a summary in place of RUN/summary.json (speclab report RUN --json)")
     of_check.add_argument("--json", help="also write the cells and verdicts to this file")

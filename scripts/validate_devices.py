@@ -6,11 +6,13 @@
 A, B: runs of one config, on different machines, numbers of threads or numerics classes, or of a model and its inflated
 twin (the model embedded in a larger shape, which computes the same function). The test goes both ways. The calibration
 of one run is exported as a device (speclab simulate RUN --export). The steps of the other run get their times from this
-device (speclab simulate OTHER --device FILE). The predicted speedups are compared with those that the first run
-measured. No measured speedup enters a prediction. Prints a section in Markdown. Exit code 1: some speedup is off by
-more than the limit, 5 % by default. Runs of other models, other cases or other prompts are refused.
+device (speclab simulate OTHER --device FILE). The predicted speedups are compared with the speedups that the
+exporting run measured. No measured speedup enters a prediction. Prints a section in Markdown. Exit code 1: some
+speedup is off by more than the limit, 5 % by default. Two runs that differ in models, cases, prompts or seeds are
+refused.
 
---keep NAME writes results/devices/NAME.json, which scripts/pages/devices_page.py shows. --json prints that content.
+--keep NAME writes results/devices/NAME.json, which scripts/pages/devices_page.py shows. --json prints the same JSON
+in place of the section.
 
 These runs test the claim that every kind of machine predicts every other one:
 
@@ -92,7 +94,7 @@ def require_same_experiment(first, second):
     for role in sorted(ours.keys() | theirs.keys()):
         if ours.get(role) != theirs.get(role):
             raise BadRun(
-                f"{second.folder}: its model {role} is not that of {first.folder}. Acceptance counted on one pair of models says nothing about another."
+                f"{second.folder}: {role} is another model than in {first.folder}. Acceptance counted on one pair of models says nothing about another."
             )
     for (what, here), (_, there) in zip(planned(first), planned(second)):
         if here != there:
@@ -113,8 +115,8 @@ def planned(run):
 
 
 def within(predicted, measured, interval, limit):
-    """Whether a prediction is within the limit of the measurement: "yes", "no", or "unclear" if only other values in the interval of
-    the measurement are that close to it."""
+    """Whether a prediction is within the limit of the measurement: "yes", "no", or "unclear" if it is not, but is
+    within the limit of another value in the interval of the measurement."""
     if abs(predicted / measured - 1) <= limit:
         return "yes"
     if interval and None not in interval and interval[0] * (1 - limit) <= predicted <= interval[1] * (1 + limit):
@@ -123,8 +125,8 @@ def within(predicted, measured, interval, limit):
 
 
 def predicted_cases(counts, times, limit):
-    """The steps of the run `counts` at the times of the run `times`, beside what `times` measured. No entry for cases that `times` did not
-    measure."""
+    """The steps of the run `counts` at the times of the run `times`, beside what `times` measured. A case without
+    a problem and without a measured speedup has no entry."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "device.json"
         file.write_text(json.dumps(call("simulate", times.folder.resolve(), "--export")), encoding="utf-8")

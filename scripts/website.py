@@ -4,7 +4,7 @@
     .venv/bin/python scripts/website.py [--out build/site]
 
 Open build/site/index.html in a browser; no server is needed, and no page asks for anything outside of the folder. Each number leads
-to its record and to the command that measured it. A folder that holds other files is refused.
+to its record, if that is still committed, and to the command that measured it. A folder that holds other files is refused.
 """
 
 import pathlib

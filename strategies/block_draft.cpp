@@ -1,6 +1,6 @@
 // Block draft: a small trained module guesses all tokens of a block in one forward. It reads the target's
 // hidden states of all committed positions, the pending token, and a mask at every place to guess. So the
-// layers take the same time for any number of tokens. The guesses do not know each other: given the
+// layers run once for any number of tokens. The guesses do not know each other: given the
 // text, the distribution of a drawn chain is the product of the distributions at its places. Each drawn
 // token hands over the distribution of its place as its q.
 //
@@ -19,8 +19,8 @@
 //              positions, from the target's true states only.
 // Loses when:  the text branches. A token that is right after one guess is drafted after another one.
 //
-// With "budget": "auto" a part of the tree is verified. The module runs in any case, and its time does not
-// count.
+// With "budget": "auto" a part of the tree is verified. The module runs in any case, and the budget does
+// not count its time.
 
 #include <algorithm>
 #include <cstddef>
@@ -153,7 +153,7 @@ const RegisterStrategy<HeadStrategyOptions, BlockDraft> registered{head_strategy
         "places; a tree of fixed shape, by default a chain",
     .paper = "DFlash (arXiv 2602.06036); with mask queries SpecDec (Xia et al. 2023)",
     .draft_source = "a trained module on the target's states",
-    .criterion = "any rule; one-hot q, or the q of drawn children; specdec is that of SpecDec",
+    .criterion = "any rule; one-hot q, or the q of drawn children; the rule specdec is SpecDec's own",
     .trained = "a module for this target",
 })};
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The job that scripts/slurm/submit.sh submits behind the array: merges OUT/shard-* into OUT/merged. The exit status is that of speclab
-# merge: 1 if the run has failed lines.
+# The job that scripts/slurm/submit.sh submits to run after the array: merges OUT/shard-* into OUT/merged. Exits with the status
+# of speclab merge: 1 if the run has failed lines.
 #   merge.sh SPECLAB OUT
 set -euo pipefail
 speclab=$1 out=$2

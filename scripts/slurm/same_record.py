@@ -4,7 +4,7 @@
     same_record.py RUN OTHER          exit status 1: the records differ
     same_record.py --kept RUN OTHER   every finished line of RUN must stand in OTHER, byte for byte and at the same place of its file
 
-The script compares config.json and the lines of cases/, teacher.jsonl and bounds.jsonl, each in its order. It ignores
+The script compares config.json, and line by line the files of cases/, teacher.jsonl and bounds.jsonl. It ignores
 times: the fields in TIMES (among them the number of calibration rounds before a line) and the file calibration.jsonl.
 """
 

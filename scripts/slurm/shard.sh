@@ -10,6 +10,7 @@
 # - The time limit is near (SIGUSR1, --signal of submit.sh): speclab is stopped in the same way, and the task requeues itself.
 # - speclab was killed, for example because memory ran out: the task requeues itself, unless it was restarted SPECLAB_MOST_RESTARTS times
 #   (default 5) already.
+# - Another process still writes into the shard's folder, or the first shard wrote no table of costs in time: exit status 2.
 # - Anything else is an error (a wrong config, another machine than before): speclab's exit status.
 set -uo pipefail
 speclab=$1 config=$2 out=$3 count=$4 costs=$5

@@ -8,9 +8,9 @@
 #
 # The folder of the run is results/runs/NAME-TIME, or SPECLAB_OUT from the environment. All nodes must see it and this checkout. It gets
 # shard-1 to shard-N, merged and logs. SPECLAB_BINARY: the binary, default build/release/speclab. SPECLAB_MOST_RESTARTS: see shard.sh.
-# A task that was requeued or pre-empted, whose node failed or whose time is up goes on where it was interrupted (scripts/slurm/shard.sh).
-# If the config needs a table of costs ("budget": "auto" or the schedule bandit), the first shard measures it and the others take it, so
-# they start after the first one.
+# After a requeue, a pre-emption, a failure of its node or the end of its time, a task goes on where it was interrupted
+# (scripts/slurm/shard.sh). If the config needs a table of costs ("budget": "auto" or the schedule bandit) and the options name none
+# (--costs), the first shard measures the table and the others use it. They may start as soon as the first shard has started.
 # The last line of the output names the jobs. Exit status 2: something is wrong, and nothing was submitted.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)

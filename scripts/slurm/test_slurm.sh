@@ -137,7 +137,7 @@ field_of() { scontrol show job "$1" | sed -n "s/.*\b$2=\([^ ]*\).*/\1/p" | head 
 writer_of() { python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["pid"])' "$run/shard-$1/run.lock"; }
 snapshot() { rm -rf "$work/before-$1"; cp -r "$run/shard-$1" "$work/before-$1"; }
 
-disturb() {  # name, shard, command...: runs the command once the shard has three more lines, and waits until it has gone on
+disturb() {  # name, shard, command...: runs the command once the shard has three more lines; then the shard must go on with all its lines
   local name=$1 shard=$2 before restarts
   shift 2
   within 300 "three more lines of shard $shard" more_lines "$shard" $(($(lines_of "$shard") + 3))

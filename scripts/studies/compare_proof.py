@@ -13,7 +13,7 @@ The comparisons with a fault are spread over the others.
 
 The four faults are a delay that costs the share S of a step, in drafting, in verification or in bookkeeping, and a loss
 of alpha by A. For this loss, drafted tokens are replaced at random with probability A / alpha. alpha is the mean over
-the cases of the first run. The program speclab_planted plants them (tests/planted/plant.h); it is built with the tests.
+those cases of the first run that have one. The program speclab_planted plants them (tests/planted/plant.h); it is built with the tests.
 It also makes the runs without a fault, because an A/A run must have the same binary.
 
 --second measures one more run and compares it with the first one of DIR, which must be at least an hour old. The

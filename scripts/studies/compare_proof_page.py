@@ -12,7 +12,7 @@ BUSY = "unclear: busy machine"
 
 
 def has_reference(case):
-    """True for a case with a speedup: all but the autoregressive case."""
+    """True if the comparison gives a change of the case's speedup. The autoregressive case has no speedup."""
     return case["change"] is not None and case["change"]["speedup"]["base"] is not None
 
 
@@ -80,7 +80,7 @@ def judged_second(comparison, hours):
 
 
 def summary_of(proof):
-    """The verdict. passed: None while a part is missing."""
+    """The verdict. passed: False as soon as something failed; otherwise None while a part is missing."""
     planted, pairs, second = proof["planted"], proof["pairs"], proof["second"]
     found = {
         "found": sum(one["found"] for one in planted),
@@ -146,10 +146,10 @@ def verdict_text(summary, proof):
         f"their part. {summary['alarms']} of {summary['pairs']} comparisons of equal runs raised an alarm."
     )
     if summary["wrong"]:
-        text += f" {summary['wrong']} cases without a fault were called slower beside a fault."
+        text += f" {summary['wrong']} cases without a fault were called slower in comparisons with a fault."
     unjudged = summary["pairs"] - summary["judged"]
     if unjudged:
-        text += f" {unjudged} of these comparisons gave no verdict on the times, so they do not show whether equal runs raise an alarm."
+        text += f" {unjudged} comparisons of equal runs gave no verdict on the times, so they do not show whether equal runs raise an alarm."
     second = proof["second"]
     if second is None:
         return text + " Two runs at least an hour apart have not been compared yet (`--second`)."
@@ -170,9 +170,9 @@ def page(proof):
         "",
         f"**{result}.** {verdict_text(summary, proof)}",
         "",
-        f"{proof['machine']}, commit {proof['commit'][:10]}, config `{proof['config']}`. Every comparison is of two runs that were "
-        "made one after the other. Its noise floor comes from the run before them (`--aa`), and its suspects are measured again "
-        "(`--rerun`).",
+        f"{proof['machine']}, commit {proof['commit'][:10]}, config `{proof['config']}`. In the first two sections, the two runs of a "
+        "comparison were made one after the other. The noise floor comes from the last run without a fault before them (`--aa`), and "
+        "suspects are measured again (`--rerun`).",
         "",
         "## Planted faults",
         "",
@@ -182,11 +182,11 @@ def page(proof):
     ]
     if planted:
         lines += [
-            "| fault | as planted | case | called slower | largest part is that of the fault | that part [95 %] | speed |",
+            "| fault | as planted | case | called slower | the fault's part loses most | the fault's part [95 %] | speed |",
             "|---|---|---|---|---|---|---|",
             *planted_rows(planted),
             "",
-            "Parts are logarithms of the change of the speedup, times 100. Speed: tokens per second with the fault, compared with "
+            "A part is the logarithm of the factor by which it changes the speedup, times 100. Speed: tokens per second with the fault, compared with "
             "those without it.",
         ]
     else:

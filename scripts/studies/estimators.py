@@ -10,7 +10,7 @@ writes the page again from the JSON file.
 
 For each process and number of prompts it computes, over many simulated runs:
 - bias: mean of the estimate minus the truth. The truth is exact: alpha is expected accepted tokens / expected tests,
-  and tau is tokens / expected rounds, for texts of that length.
+  and tau is tokens / expected rounds, for texts of 127 tokens.
 - coverage: share of runs whose 95 % interval contains the truth. The intervals come from the bootstrap over prompts;
   for alpha, also Wilson's interval is tested.
 - loss of speed: gamma is chosen by the i.i.d. formula from the measured alpha. Its speed under the true process is compared
@@ -61,7 +61,7 @@ def theory_module():
 
 @functools.lru_cache
 def process_of(name):
-    """The process with this name. Not picklable, so each worker makes its own."""
+    """The process with this name. A process cannot be pickled, so each worker makes its own."""
     theory = theory_module()
     if name == "i.i.d.":
         return theory.iid_process(0.75)
@@ -118,7 +118,7 @@ def seed_of(seed, name, prompts, replicate):
 
 
 def tau_of(run):
-    """Tokens per round of a run with its bootstrap interval over prompts, as the metric tau of a record."""
+    """(tau of a run in tokens per round, its bootstrap interval over prompts), as in a record."""
     emitted = [sum(one.emitted for one in prompt) for prompt in run]
     return theory_module().ratio_of_sums(emitted, [len(prompt) for prompt in run])
 
@@ -246,7 +246,7 @@ def page_of(study):
                         for name, one in truth.items()
                     ],
                 ),
-                "alpha and tau are those of long series of such texts at this draft length.",
+                f"alpha and tau are exact for texts of {study['tokens']} tokens and drafts of {study['gamma']} tokens.",
                 "## Bias and coverage",
                 f"Bias is the mean estimate minus the truth; sd is the standard deviation of the estimate between runs. Coverage is the share "
                 f"of runs whose {percent(study['level'], 0)} interval holds the truth. `alpha` is accepted / tests, `alpha_min` the mean expected acceptance at tested positions.",
@@ -285,7 +285,7 @@ def page_of(study):
                 ),
                 "## Loss of speed by the i.i.d. choice of gamma",
                 f"gamma (0 to {study['longest']}, or to the length of the recorded drafts) is chosen by the i.i.d. formula with the measured alpha. The "
-                f"loss is 1 - its speed / the speed of the best gamma, both under the true process. c is the time of a draft forward / of "
+                f"loss is 1 - the speed of this gamma / the speed of the best gamma, both under the true process. c is the time of a draft forward / of "
                 f"a target forward.",
                 table(
                     [
@@ -311,7 +311,7 @@ def page_of(study):
                         for cost in costs
                     ],
                 ),
-                "`i.i.d. gamma` and `loss` are for the exact alpha. The last columns have the alpha that each run measured.",
+                "`i.i.d. gamma` and `loss` are for the exact alpha. The last columns are for the alpha that each run measured.",
             ]
         )
         + "\n"

@@ -4,7 +4,7 @@
     .venv/bin/python scripts/studies/preflight_pairs.py measure
     .venv/bin/python scripts/studies/preflight_pairs.py page
 
-`measure` runs a preflight of each pair, then a real run of the setting that it recommends beside plain decoding, and writes
+`measure` runs a preflight of each pair, then a real run of plain decoding and of the setting that the preflight recommends. It writes
 results/preflight_pairs.json and results/preflight_pairs.md. The records go to --folder. A pair that is finished there is not
 measured again, and a pair that was interrupted goes on where it stopped, so the same command resumes the study. A failed pair
 counts as finished; delete its folder to measure it again. `page` writes the page again from the JSON file.
@@ -225,7 +225,8 @@ def conclusion(judged):
 
 
 def predicted_of(verdict, where):
-    """The part of preflight.json that the study keeps. Raises BadRun if the verdict does not follow from its interval."""
+    """The part of preflight.json that the study keeps. Raises BadRun if a field is missing, or if the
+    verdict does not follow from its interval."""
     try:
         setting = verdict["strategies"][verdict["recommended"]]
         kept = {
@@ -248,7 +249,7 @@ def predicted_of(verdict, where):
 
 
 def measured_of(folder):
-    """What the real run in the folder measured. Raises FailedPair if its times are not reliable."""
+    """What the real run in the folder measured. Raises FailedPair if that run has no speedup."""
     run = Run(folder)
     cases = run.speculative
     if len(cases) != 1 or cases[0].metric("speedup") is None or cases[0].metric("speedup_ci95") is None:
@@ -307,7 +308,7 @@ class Study:
         half.replace(file)
 
     def preflight(self, pair, folder):
-        """The verdict of the pair. Also writes how long the preflight took, if it was not interrupted."""
+        """The verdict of the pair. If it runs the preflight, also writes time.json: the seconds, or null after an interruption."""
         out, file = folder / "preflight", folder / "preflight/preflight.json"
         if not file.exists():
             begun = (out / "trace/config.json").exists()
@@ -437,7 +438,7 @@ def page_of(study):
     if times:
         lines += [
             f"The slowest preflight took {max(times):.0f} s; {MINUTES} minutes are allowed for a target of up to 500 million "
-            "parameters. The times are those of preflights that were not interrupted and did not run their own check.",
+            "parameters. Only preflights that were not interrupted are timed; all ran with `--no-check`.",
             "",
         ]
     lines += table(header, map(row_of, judged))

@@ -12,7 +12,7 @@ RUN needs these cases, of one draft model (configs/routing.json has them):
 - the draft alone: speculative_sampling with the rule "threshold", theta 0, which accepts every drafted token, and a gamma as
   long as the text, so that the target adds no token inside it; and the schedule "confidence" with confidence_threshold 0,
   which never stops but makes the record hold the draft's confidence in each token;
-- optionally speculative decoding and lossy rules, which are shown beside it.
+- optionally other cases, such as speculative decoding and lossy rules, which are shown beside the routers.
 A config has one target for all cases, so the draft cannot be the target of a case. Even the text of the draft alone
 therefore begins with a token from the target's prefill.
 
@@ -26,7 +26,7 @@ on if the mean reaches a threshold. Otherwise the target begins anew, and the ti
 thresholds are quantiles of this mean over the prompts, so the shares of the draft are spread evenly. Two more routers bound
 it: one that knows the loss of quality per token of each prompt in hindsight, and one that tosses a coin. They lose no time.
 
-Intervals are 95 % over prompts, and those of times are widened by the noise between repeats. Nothing is decoded here.
+Intervals are 95 % over prompts; the intervals of speedups are widened by the noise between repeats. Nothing is decoded here.
 Uses the standard library only.
 """
 
@@ -55,7 +55,7 @@ class Text:
     tokens: int
     nll: float
     nll_tokens: int
-    confidence: float = math.nan  # of the draft: mean logarithm over the first tokens
+    confidence: float = math.nan  # of the draft: mean logarithm of its confidence in the first tokens
     look_ns: float = 0  # of the draft: time of these tokens
 
 
@@ -91,7 +91,7 @@ class Routing:
         alone = [case for case in run.speculative if is_draft_alone(case)]
         if len(alone) != 1:
             raise BadRun(
-                f'{folder}: {len(alone)} cases with the rule "threshold" and theta 0, expected 1: the draft alone. '
+                f'{folder}: {len(alone)} cases with the rule "threshold" and theta 0 (without threshold_top_k), expected 1: the draft alone. '
                 "Run configs/routing.json."
             )
         self.case = alone[0]
@@ -199,7 +199,7 @@ class CaseOfRun:
 
 
 def thresholds_of(routing, count):
-    """`count` thresholds at which the draft gets evenly spaced shares of the prompts, between all prompts and none."""
+    """At most `count` thresholds at which the draft gets evenly spaced shares of the prompts, between all prompts and none."""
     values = sorted(draft.confidence for draft in routing.draft.values())
     places = sorted({round(i * len(values) / (count + 1)) for i in range(1, count + 1)} - {0, len(values)})
     return [values[place] for place in places]
@@ -258,7 +258,7 @@ def page(routing, found, look):
         "",
         f"{routing.measured.head()}, {len(routing.prompts)} prompts; draft: {routing.case.draft}. Replayed: no router ran. "
         f"The router by confidence looks at {when}; a threshold is a mean log-confidence. Speedup: over the target alone. "
-        "Loss: nats per token by which -log p of the text under the target is above that of the target's own text.",
+        "Loss: target_nll of the choice minus target_nll of the target's own text, in nats per token.",
         "",
         *routing.measured.busy(),
     ]

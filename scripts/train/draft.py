@@ -88,7 +88,7 @@ class Draft(nn.Module):
         return F.rms_norm(x, self.norm.shape, self.norm, 1e-5)
 
     def step_bytes(self):
-        """Bytes of weights that one draft step reads in bf16, without the row of the shared embedding."""
+        """Bytes of weights that one forward of the draft reads in bf16, without the row of the shared embedding."""
         return 2 * sum(p.numel() for p in self.parameters())
 
 

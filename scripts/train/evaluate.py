@@ -4,8 +4,8 @@ The prompts are JSON lines in Spec-Bench's format (question_id, category, turns;
 prompt once greedily and several times (--samples) at T = 1. The texts are kept in the cache. tau then needs no speculative decoding:
   greedy  a drafted token is accepted if it is the target's next token, so the accepted tokens are the target's own text;
   T = 1   the target's text has the same law as the output of speculative sampling. A token x that was emitted at a
-          tested position was an accepted drafted token with probability min(p(x), q(x)) / p(x). The coins are drawn many
-          times.
+          tested position was an accepted drafted token with probability min(p(x), q(x)) / p(x). The coins are drawn
+          20 times.
 Agreement: how often the draft's most probable token is the next token of the text.
 """
 

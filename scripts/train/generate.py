@@ -180,7 +180,7 @@ class Writer:
 
 
 def require_target(shards, sha256):
-    """Ends the program if the target of one of the shards is another one."""
+    """Ends the program if another target wrote one of the shards. A shard that names no target passes."""
     for shard in shards:
         with np.load(shard) as z:
             if "target" in z and str(z["target"]) != sha256:
@@ -209,7 +209,8 @@ def pack(sequences):
 
 
 def plan(round_, seed, size, passages, writer):
-    """The groups of Sequences to write in one round: (groups of short prompts, groups of long prompts)."""
+    """The groups of Sequences to write in one round: (groups of short prompts, groups of long prompts).
+    Prompts of more than 1,000 tokens are left out."""
     rng = random.Random(f"{seed}/{round_}")
     short, long_ = [], []
     for task in prompts.tasks(rng, size, passages):
@@ -227,7 +228,7 @@ def plan(round_, seed, size, passages, writer):
 
 
 def read_passages(files, decode):
-    """Texts of passages that the target wrote in earlier rounds: the latest ones, at most 4,000."""
+    """Texts of passages that the target wrote in earlier rounds: the last 4,000 with more than 120 characters."""
     out = []
     for f in files:
         with np.load(f) as z:

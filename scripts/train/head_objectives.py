@@ -1,12 +1,13 @@
 """Objectives of the training of heads: how far the head's law q is from the target's p at a position.
 
-A label has the target's most probable tokens, best first: index [n, T] and p [n, T], whose sum is below 1. All other tokens count as one class
-with the rest of the mass. A divergence over these T + 1 classes is at most that over all tokens.
+A label has the target's most probable tokens, best first: their index [n, T] and p [n, T]. The T values of p at a position add up to less
+than 1. All other tokens count as one class with the rest of the mass. A divergence over these T + 1 classes is at most the divergence
+over all tokens.
 
   forward_kl       -sum p log q over the listed tokens, with q a law over all tokens of the head: the loss of train.py
   reverse_kl       sum q log(q / p)
   jsd              the mean of KL(p, m) and KL(q, m), m = (p + q) / 2
-  total_variation  1 - sum min(p, q) over the listed tokens: 1 minus the acceptance that measure() in heads.py reports
+  total_variation  1 - sum min(p, q) over the listed tokens: 1 minus the acceptance that measure() in head_training/measure.py reports
   top_k            -sum p log q over the RANKED most probable tokens: the ranking distillation of HASS (Zhang et al. 2024, arXiv 2408.15766)
 """
 
@@ -29,7 +30,7 @@ def kl(a, b):
 
 
 def head_loss(objective, hidden, output, index, p):
-    """The mean over the n positions; hidden [n, W] and output [K, W] are those of a head (head_modules.py)."""
+    """The mean over the n positions; hidden [n, W] and output [K, W] are those of a head (head_kinds/)."""
     if objective == "forward_kl":
         return DistillationLoss.apply(hidden, output, index, p)
     log_q = (hidden @ output.T).log_softmax(1).gather(1, index)

@@ -9,18 +9,19 @@ Kinds (head_kinds/):
   pass                                       look-ahead embeddings; the gradients go through the target, which stays as it is
 For eagle, eagle3 and block the target reads the text once more and stores the states of the layers that the head reads.
 
-Modes of blockwise parallel decoding (Stern et al. 2018, Section 6): all text here is written by the target, so every training is distilled; with
---text greedy only on what it wrote at temperature 0. generate.py has no beam search. --mode fine_tuned trains the target too, and writes it
-to DIR/target.gguf; the heads belong to this file.
+Modes of blockwise parallel decoding (Stern et al. 2018, Section 6): the target writes the text (unless --writers adds other
+text), so every training is distilled. --text greedy uses only the text of temperature 0. generate.py has no beam search.
+--mode fine_tuned trains the target too, and writes it to DIR/target.gguf; the heads belong to this file.
 
 The loss is sum_i decay^i * objective_i (head_objectives.py), with p as in train.py, over a reduced vocabulary. A head with the target's own output
-layer (blockwise, eagle, pass) drafts all tokens, but its loss sees this vocabulary alone. Shards are read one by one. After each shard the
+layer (blockwise, eagle, pass) may draft any token, but its loss sees only this vocabulary. Shards are read one by one. After each shard the
 training is saved, and the same command goes on from there.
 
-On held-out sequences it measures, by head: alpha = mean sum_v min(p, q), as a curve during the training, and how often the head's token of each rank
-is the target's best token. These shares choose the tree in head.json (head_tree.py). The tokens before a guess are those of the text, so
-the shares of later heads are those after right tokens. At the end it checks E[alpha] = 1 - E[TV] over all tokens (head_training/measure.py). The
-numbers in the card are those of the weights in the file.
+On held-out sequences the program measures, by head: alpha = mean sum_v min(p, q), as a curve during the training, and how
+often the head's token of each rank is the target's best token. These shares choose the tree in head.json (head_tree.py).
+A later head guesses after tokens of the text, so its shares say how often it is right after right tokens. At the end the
+program checks E[alpha] = 1 - E[TV] over all tokens (head_training/measure.py). The final alpha and the shares in the card
+belong to the weights as the file stores them.
 """
 
 import hashlib

@@ -89,7 +89,7 @@ class HeadsTest(unittest.TestCase):
         one, two = batch.with_label(0), batch.with_label(1)
         self.assertEqual(batch.after(one, 1).tolist(), [tokens[1:2], tokens[6:7], tokens[N - 2 : N - 1]])
         self.assertEqual(batch.after(two, 2).tolist(), [tokens[1:3], tokens[6:8]])
-        # The label is the law of the token after those.
+        # The label of a place is the target's law of the token after the tokens that after() returns.
         self.assertEqual(two.tolist(), [0, 1])
         index, _ = self.states.labels_at(place[two] + 2, "cpu")
         self.assertEqual(index[:, 0].tolist(), [tokens[3], tokens[8]])

@@ -1,7 +1,7 @@
 """Stage 2: distils the target into the draft on the stored text, then exports the draft.
 
 Loss at a position: -sum_v p(v) log q(v) over the draft vocabulary, with p normalised over the full vocabulary, so that positions with
-mass outside the draft vocabulary weigh less. p keeps its 64 largest entries. Matrices inside the blocks are trained with Muon (Jordan
+mass outside the draft vocabulary weigh less. p keeps its 64 largest entries in the draft vocabulary. Matrices inside the blocks are trained with Muon (Jordan
 et al. 2024: momentum, orthogonalised by a Newton-Schulz iteration), all other weights with Adam. The learning rate rises for
 20 steps, stays constant until 40 % of the training is done, then decays linearly to zero.
 
@@ -60,7 +60,7 @@ class DistillationLoss(torch.autograd.Function):
 
 
 class Muon:
-    """Optimizer with momentum that replaces the update of a matrix by its nearest semi-orthogonal matrix. Computes
+    """Optimizer with momentum that replaces the update of a matrix by about the nearest semi-orthogonal matrix. Computes
     matrices of equal shape in one batch."""
 
     def __init__(self, parameters, momentum=0.95, decay=0.01):
@@ -163,7 +163,7 @@ class Text:
     """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]. weight float [M]
     holds the weight of each position in the loss, which is 1 unless the draft is boost-tuned."""
 
-    own = 0  # sequences that the target wrote; they come first
+    own = 0  # number of sequences that the target wrote; they come first
 
     def __init__(self, shards, embedding, vocab, device):
         rows = embedding[vocab].to(device)
@@ -340,7 +340,7 @@ def main():
         "--batch",
         type=int,
         default=None,
-        help="tokens per step and worker, padding and prompts included (default: 2560 for all workers, on a GPU 16384)",
+        help="tokens per step and worker, padding and prompts included (default: 2560 / workers, on a GPU 16384)",
     )
     parser.add_argument("--muon-rate", type=float, default=0.01)
     parser.add_argument("--adam-rate", type=float, default=7e-4)
@@ -428,7 +428,9 @@ def main():
     training, held_out = text.split()
     draft.dropout = args.dropout if args.dropout is not None else (0.0 if gpu else 0.1)
     if worker == 0:
-        print(f"{text.tokens} tokens of text; a step of the draft reads {draft.step_bytes() / 1e6:.2f} MB", flush=True)
+        print(
+            f"{text.tokens} tokens of text; a forward of the draft reads {draft.step_bytes() / 1e6:.2f} MB", flush=True
+        )
 
     inner = [p for b in draft.blocks for p in b.parameters() if p.dim() == 2]
     outer = [p for p in draft.parameters() if not any(p is q for q in inner)]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains the draft model for SmolLM2-135M-Instruct from scratch. Stages: environment, text, training, export, golden values, evaluation.
-# Each stage resumes where it was stopped. On a GPU the defaults differ: more text, one epoch, larger batches.
+# Text and training resume where they were stopped. On a GPU the defaults differ: more text, one epoch, larger batches.
 #
 #   scripts/train/train_draft.sh [PROMPTS.jsonl [QUESTION_IDS]]    prompts to evaluate on, never used in training
 #   TEXT="--tokens 3e6" TRAIN="--epochs 2" SIZES="128 256" OUT=DIR   TEXT: options of generate.py; TRAIN: options of train.py;

@@ -4,7 +4,7 @@ import shutil
 
 
 def content(records, out):
-    """Copies the figures into the site. {"shown": [(figure, address, record, command)]}"""
+    """Copies the figures into the site. Returns {"shown": [(figure, address, record, command)]}"""
     shown = []
     for record in records:
         for figure, file in record.figures:

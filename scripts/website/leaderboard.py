@@ -1,4 +1,4 @@
-"""The first page: all cases of all committed records, by machine, the fastest first."""
+"""The first page: the cases of all committed records that have a speedup over autoregressive decoding, by machine, the fastest first."""
 
 from report import values
 
@@ -38,7 +38,7 @@ def machines_of(records):
 
 
 def fastest(rows):
-    """The fastest lossless case of a machine that is faster beyond doubt; None without one."""
+    """The fastest of a machine's lossless cases with the verdict "faster"; None without one."""
     return next((row for row in rows if not row["lossy"] and row["verdict"] == "faster"), None)
 
 

@@ -5,7 +5,7 @@ import history_page
 from report import values
 
 T_ROWS = ("2", "4", "8", "16", "32")
-MOST_LINES = 6  # cases that the plot of a workload shows first
+MOST_LINES = 6  # most cases that the plot of a workload shows first
 
 
 def command_of(line, configs):
@@ -41,7 +41,8 @@ def plain(changes):
 
 
 def case_row(case_id, lines, numbers, records):
-    """The values of the last record that has the case, and its changes. `link`: that record's page, or its row on this page."""
+    """The row of a case: its values in the last line of the history that has it, and all its changes. `link`: the case on the page of
+    that line's record, None if the record is not committed. `number`: the place of the line on this page."""
     place = max(place for place, line in enumerate(lines) if case_id in line["cases"])
     own, record = lines[place]["cases"][case_id], records[place]
     forward, flops = history_page.forward_of(lines[place], own), own.get("flops")

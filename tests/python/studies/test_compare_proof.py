@@ -196,7 +196,7 @@ class Study(unittest.TestCase):
         self.knobs(refuse="05-new")
         code, out, _ = self.call()
         self.assertEqual(code, 1)
-        self.assertIn("1 of these comparisons gave no verdict", out)
+        self.assertIn("1 comparisons of equal runs gave no verdict", out)
         self.assertIn("got a run on a busy machine", (self.folder / "proof.md").read_text())
 
     def test_a_busy_run_is_measured_again(self):
