@@ -9,21 +9,21 @@
 //              guess. A second forward verifies the block. If the heads are always right, m tokens take 2 m /
 //              k forwards. In the paper, a step ends before the first wrong guess, and the next step predicts
 //              that token again. Here the verifying forward adds it at once, as in every step of this
-//              program, so a step with a wrong guess has one token more than in the paper. This forward also
-//              gives the token that the last head would guess, so the last head does not run.
+//              program, so a step with a wrong guess has one token more than in the paper. The verifying
+//              forward also gives the token that the last head would guess, so the last head does not run.
 //
 // Paper:       Stern et al. 2018, "Blockwise Parallel Decoding for Deep Autoregressive Models" (arXiv
 //              1811.03115), Sections 3 (two phases), 4 (merged) and 5 (criteria). The criteria are rules:
 //              "exact"; "top_beta" for the top-k selection; "distance" for ordered vocabularies;
 //              "minimum_block". The heads' own layout is described in core/model/heads/blockwise_heads.h.
-// Draft cost:  one small layer, and for each head another one and the target's output layer. With
+// Draft cost:  one small layer, and for each head one more small layer and the target's output layer. With
 //              two_phase, the target also runs a forward with one row.
 // Loses when:  the text branches, as for medusa: a head does not know the guesses of the heads before it. The
 //              output layer runs once for each head, which is a large part of a small target. two_phase is
 //              slower than merged by nearly a forward in each step, and is there to compare.
 //
-// With "budget": "auto" a part of the block is verified. The heads run in any case, and their time does not
-// count.
+// With "budget": "auto" a part of the block is verified. The heads run in any case, so the budget does not
+// count their time.
 
 #include <algorithm>
 #include <cstdint>

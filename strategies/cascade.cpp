@@ -112,7 +112,7 @@ std::vector<int> checked(std::vector<int> k, int n) {
 struct MaxGram {
   std::size_t length = 0, follows = 0;
 };
-/// Time: the length of the text times that of the ending.
+/// The time grows with the length of the text times the length of the ending.
 MaxGram find_max_gram(TokenSpan text) {
   MaxGram longest;
   for (std::size_t end = 1; end < text.size(); ++end) {  // text[end - 1] is the last token of an occurrence
@@ -384,7 +384,7 @@ class Cascade final : public Strategy {
   const Sequence* sequence_ = nullptr;
   Draft* draft_ = nullptr;
   std::vector<Token> text_;  // with the tokens drafted so far
-  std::vector<double> q_;    // [text], the probability that the last drafter gave each token
+  std::vector<double> q_;    // [text], q(x) of each token x as defined at the top of this file
   std::vector<int> from_;    // [text], the last draft that handed in or kept each token
   std::vector<Token> feed_, copied_;
   std::vector<std::int32_t> parents_, rows_;

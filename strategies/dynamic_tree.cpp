@@ -166,8 +166,8 @@ class DynamicTree final : public Strategy {
     return std::min(static_cast<std::size_t>(std::sqrt(q) * kShares), kShares - 1);
   }
 
-  // Whether the draft model runs in this step. The time of a step with a draft is estimated as that of a
-  // chain of three tokens.
+  // Whether the draft model runs in this step. The time of a step with a draft is estimated as the time
+  // of a step with a chain of three tokens.
   bool is_worth_a_draft(Slot& s, const Sequence& sequence) {
     s.decided = std::min<std::int64_t>(sequence.depth_limit, levels_.room(sequence)) > 0;
     if (!s.decided) return false;
@@ -227,7 +227,7 @@ class DynamicTree final : public Strategy {
     }
   }
 
-  // The time of a step with n nodes after `depth` forwards of the draft. Its unit is that of level_time().
+  // The time of a step with n nodes after `depth` forwards of the draft, in the unit of level_time().
   double step_time(const Slot& s, int n, int depth) const {
     return costs_ ? costs_->target(1 + n) + s.spent : times_.ratio(1 + n) + depth * options_.c;
   }

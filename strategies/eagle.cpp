@@ -1,7 +1,7 @@
 // EAGLE: a head of one decoder layer predicts the target's next hidden state from the state before it and the
-// token in between, again and again. The target's output head turns a predicted state into guesses (EAGLE,
-// EAGLE-2), or an output head of its own does (EAGLE-3). With "shape": "dynamic" the tree follows the head's
-// confidence, as in EAGLE-2 and EAGLE-3; with "fixed" it has a fixed shape, as in EAGLE.
+// token after that state, again and again. The target's output head turns a predicted state into guesses
+// (EAGLE, EAGLE-2), or an output head of its own does (EAGLE-3). With "shape": "dynamic" the tree follows the
+// head's confidence, as in EAGLE-2 and EAGLE-3; with "fixed" it has a fixed shape, as in EAGLE.
 //
 // Paper:       Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty" (arXiv
 //              2401.15077); Li et al. 2024, "EAGLE-2" (arXiv 2406.16858); Li et al. 2025, "EAGLE-3" (arXiv
@@ -17,8 +17,8 @@
 // committed positions with their true states, and drops the rows of the draft. A dynamic tree draws nothing
 // at random, so its tokens have one-hot q.
 //
-// With "budget": "auto" a part of the tree is verified. The head runs in any case, and its time does not
-// count.
+// With "budget": "auto" a part of the tree is verified. The head runs in any case, so the budget does not
+// count its time.
 
 #include <algorithm>
 #include <cstddef>
@@ -131,11 +131,11 @@ class Eagle final : public StatesDrafter {
 
   bool is_dynamic() const { return options_.shape == EagleShape::dynamic; }
 
-  /// The head's cache of one sequence. Position p of the session holds the target's states of position p and
-  /// the token of position p + 1.
+  /// The head's cache of one sequence. Position p of the session is computed from the target's states at
+  /// position p and the token at position p + 1.
   struct Track {
     std::unique_ptr<Session> session;
-    HeadRows newest;  // predicted feature of the pending token's position, [1, hidden]
+    HeadRows newest;  // predicted state ("feature") at the pending token's position, [1, hidden]
   };
   Track& track_of(const Sequence& sequence) { return tracks_[static_cast<std::size_t>(sequence.slot)]; }
 
@@ -153,8 +153,8 @@ class Eagle final : public StatesDrafter {
     else draft_fixed(sequence, *slot.runner, track, draft, std::min(depth, shape_.depth()));
   }
 
-  // Reads the positions that were committed since the last call, with their true states. A position's rows of
-  // the layer do not depend on how many are read together, so K/V are those of a fresh start.
+  // Reads the positions that were committed since the last call, with their true states. A position's row of
+  // the layer does not depend on the other rows of a forward, so the K/V are the same as after a new start().
   void read_committed(const Sequence& sequence, Slot& slot, Track& track) {
     HeadRunner& runner = *slot.runner;
     Session& session = *track.session;

@@ -1,7 +1,7 @@
 // Falcon: a head drafts k tokens in one forward, and further blocks of k tokens on its own outputs. It reads
 // the target's hidden states of the newest k committed positions, and the tokens after them. Inside a block
 // the guesses do not know each other. A block below reads the tokens that were drafted above it. So a draft
-// of m blocks takes m forwards, where EAGLE takes one for each token.
+// with m levels of blocks takes m forwards, where EAGLE takes one for each level of tokens.
 //
 // Paper:       Gao et al. 2024, "Falcon: Faster and Parallel Inference of Large Language Models through
 //              Enhanced Semi-Autoregressive Drafting and Custom-Designed Decoding Tree" (arXiv 2412.12639),
@@ -13,10 +13,10 @@
 // Loses when:  blocks are long. The last token of a block rests on states of k positions before it.
 //
 // The K/V of committed positions, and the states of the LSTM after them, come from the target's states alone.
-// In the first k - 1 positions of a text nothing is drafted.
+// Nothing is drafted while fewer than k positions are committed.
 //
-// With "budget": "auto" a part of the tree is verified. The head runs in any case, and its time does not
-// count.
+// With "budget": "auto" a part of the tree is verified. The head runs in any case, so the budget does not
+// count its time.
 
 #include <algorithm>
 #include <cstddef>
@@ -121,7 +121,7 @@ class Falcon final : public StatesDrafter {
     }
   }
 
-  // Adds a block below each node of level_: the tokens of a block are the last ones on the node's path.
+  // Adds a block below each node of level_. For it the head reads the last `block` tokens of the node's path.
   void add_blocks(HeadRunner& runner, FalconHead::Context& context, const Draft& draft, int block) {
     tokens_.clear();
     for (const HeadNode& at : level_) {

@@ -16,7 +16,7 @@
 //
 // With "budget": "auto" both lengths are upper limits. Before each step the strategy chooses the length of
 // the chain, perhaps 0, that gives the most tokens per time, and before each review the number of guesses
-// with which the rest of the chain takes the least time. Times are those of all three levels by the table of
+// with which the rest of the chain takes the least time. The times of all three levels come from the table of
 // costs: a sparse forward is faster than a full one by the time of the positions that it does not see. How
 // often the tokens of each level pass is learned from the text so far. The length is chosen before a token of
 // the step is drawn. A number of guesses may depend on earlier reviews of the step, because it does not
@@ -110,7 +110,7 @@ class HierarchyBudget {
     chain_.set_level_times(level_ns_);
     return chain_.choose(most);
   }
-  /// Chooses the number of guesses for a review, if the chain lacks this number of tokens.
+  /// Chooses the number of guesses for a review of a chain that still lacks `tokens` tokens.
   int guesses(int tokens) { return reviews_.guesses(tokens); }
   void reviewed(int guessed, int kept) { reviews_.reviewed(guessed, kept); }
   void verified(int drafted, int accepted) { chain_.observe_chain(drafted, accepted); }
@@ -192,7 +192,8 @@ class HierarchicalSpeculation final : public Strategy {
   /// numbered in the order in which they happen.
   Coins::Address coin() { return sequence_->draft_coin(++coins_); }
 
-  /// The draft model extends the text by at most `count` tokens. The q of the i-th one is in guesses_[i].
+  /// The draft model extends the text by at most `count` tokens; token i (from 0) has the q in guesses_[i].
+  /// Returns the number of tokens.
   int guess(int count) {
     const ModelConfig& config = resources_.draft->config();
     Session& session = cache_->session();
@@ -316,7 +317,7 @@ class HierarchicalSpeculation final : public Strategy {
   HierarchyBudget* budget_ = nullptr;  // null without a budget
   SamplingParams sampling_;
   std::vector<Token> text_;  // with the tokens drafted so far, and during a review with its guesses
-  int last_ = -1;            // row in flight of the text's last token but one; -1: this token is committed
+  int last_ = -1;            // row in flight of the text's second last token; -1: this token is committed
   int reviewed_ = 0;         // rows in flight
   int coins_ = 0;            // coins used so far
   std::vector<Token> feed_;
@@ -328,7 +329,7 @@ class HierarchicalSpeculation final : public Strategy {
 const RegisterStrategy<HierarchicalSpeculationOptions, HierarchicalSpeculation> registered{{
     .name = "hierarchical_speculation",
     .summary =
-        "the target reviews a small model's guesses with a sparse cache, then itself with the full one",
+        "the target reviews a small model's guesses with a sparse cache, then verifies with the full one",
     .paper = "Sun et al. 2024, TriForce",
     .draft_source =
         "the target with a sparse cache, and a small model with a sparse cache that drafts for it",

@@ -10,8 +10,8 @@
 // Loses when:  the target is small. The heads run one after the other, and each one has an output layer over
 //              the vocabulary, which is a large part of a small target.
 //
-// With "budget": "auto" a part of the tree is verified. The heads run in any case, and their time does not
-// count.
+// With "budget": "auto" a part of the tree is verified. The heads run in any case, so the budget does not
+// count their time.
 
 #include <algorithm>
 #include <cstddef>
@@ -98,8 +98,8 @@ class Hydra final : public StatesDrafter {
     slot.states.clear();
   }
 
-  // Sets inputs_ for the nodes of the level: the state, and the embeddings of the tokens from the pending one
-  // down to the node, which has this depth.
+  // Sets inputs_ for the nodes of the level, which are at depth `depth`: the state, and the embeddings of the
+  // tokens from the pending one down to the node.
   void read_inputs(HeadRunner& runner, const Draft& draft, int depth) {
     const std::size_t nodes = level_.size(), tokens = static_cast<std::size_t>(depth) + 1;
     rows_.assign(nodes, 0);

@@ -1,7 +1,7 @@
 // Jacobi decoding: guesses all tokens of a block at once. One target forward predicts the token at every
-// position of the block, given the guesses before it. These predictions are the guesses of the next step.
-// Every forward makes the correct prefix at least one token longer. The predictions after the first wrong
-// guess are kept as the next guesses.
+// position of the block, given the guesses before it. Every forward makes the correct prefix at least one
+// token longer. With `keep_tail`, the predictions after the first wrong guess are the guesses of the next
+// step; otherwise the next step starts with new guesses.
 //
 // Paper:       Santilli et al. 2023, "Accelerating Transformer Inference for Translation via Parallel
 //              Decoding", Algorithms 1 (parallel: the whole text at once) and 2 (blocks: one block after the

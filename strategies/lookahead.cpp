@@ -244,7 +244,7 @@ class Lookahead final : public Strategy {
 
   // Collects one n-gram per column (Algorithm 2, n-gram collection): the token of the first level at offset
   // i, then the tokens of the later levels and of the new predictions for the offsets after it. Offset 0 is
-  // the pending token. llama.cpp uses its window's own token for column 0, which is not the pending token.
+  // the pending token. In llama.cpp, column 0 begins with the window's own token instead.
   void collect(Slot& slot, Token pending) {
     const LookaheadWindow& window = slot.window;
     for (int column = 0; column < window.width(); ++column) {

@@ -1,6 +1,6 @@
 // Medusa: further output heads on the target's hidden state guess the tokens at the next positions, all from
 // the same state and independently of each other. The guesses are arranged as a tree of fixed shape: a node
-// at depth d is one of the best tokens of head d, whatever its parent is.
+// at depth d gets its token from the row of head d, whatever its parent is.
 //
 // Paper:       Cai et al. 2024, "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding
 //              Heads" (arXiv 2401.10774). Medusa-1 trains the heads alone, Medusa-2 also the target; both
@@ -10,8 +10,8 @@
 // Loses when:  the text branches. A head does not know which tokens the heads before it guessed, so deep
 //              nodes are often right for another parent. Rows are needed for many such nodes.
 //
-// With "budget": "auto" a part of the tree is verified. The heads run in any case, and their time does not
-// count.
+// With "budget": "auto" a part of the tree is verified. The heads run in any case, so the budget does not
+// count their time.
 
 #include <algorithm>
 #include <vector>

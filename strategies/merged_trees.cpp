@@ -3,8 +3,8 @@
 // are models (distilled, layers of the target), an n-gram model, and copies from this text and from earlier
 // ones.
 //
-// Exact at every temperature with the rule "rejection" (multi-step speculative sampling): each drawn token is
-// a child of its own with the q of the source that drew it, and the children of a node are tested one after
+// The rule "rejection" is exact at every temperature (multi-step speculative sampling): each drawn token is a
+// child of its own with the q of the source that drew it, and the children of a node are tested one after
 // the other, each with its own q. Two draws of the same token below the same node stay two children: the
 // second one cannot be accepted once the first was rejected, but its q changes the residual. What was drafted
 // below both hangs below the first. A copied token was not drawn, so its q is one-hot. Beside an equal child
@@ -13,10 +13,10 @@
 //
 // The tree has at most `nodes` drafted tokens. The weight of a node is the trust in its source times the
 // probability that this source gives the node's path (for a copy: `trust_in_copies` to the power of the
-// depth). At every temperature a chain stops when its weight is below `worth`. Temperature 0: all q are
-// one-hot. The chains may have more than `nodes` tokens together, and the nodes of least weight are pruned.
-// Higher temperatures: a drawn token must not be left out because of its value, so the tree is not pruned.
-// All chains stop when `nodes` tokens have been drawn, and copies add nothing to a tree that is full.
+// depth). At every temperature a chain stops at a node whose weight is below `worth`. Temperature 0: all q
+// are one-hot. The chains may have more than `nodes` tokens together, and the nodes of least weight are
+// pruned. Higher temperatures: a drawn token must not be left out because of its value, so the tree is not
+// pruned. All chains stop when `nodes` tokens have been drawn, and copies add nothing to a tree that is full.
 //
 // With "budget": "auto" the options `length`, `copies` and `nodes` are upper limits. Before a token is drawn,
 // a step chooses the length of the chains of each draft model, of the chains of the n-gram model and of each

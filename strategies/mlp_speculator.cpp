@@ -10,8 +10,8 @@
 // Loses when:  the target is small, because of the output layers, or when the text depends on more than the
 //              last position's state.
 //
-// With "budget": "auto" a part of the tree is verified. The layers run in any case, and their time does not
-// count.
+// With "budget": "auto" a part of the tree is verified. The layers run in any case, so the budget does not
+// count their time.
 
 #include <algorithm>
 #include <cstdint>

@@ -9,18 +9,18 @@
 //              2404.19737), for the idea. The paper of DeepSeek-V3 drafts one token; a tree of fixed shape is
 //              possible too.
 // Draft cost:  every module reads the newly committed positions. Then one forward of a module for each
-//              further level. With several modules, it reads all drafted nodes above the level, because no
-//              other module has computed its K/V. After each forward an output head.
+//              further level. If there are several modules, each one has its own K/V, so the module of a
+//              level reads all drafted nodes above this level that have children. After each forward an
+//              output head.
 // Loses when:  the target is small, because a module is a whole layer with an output head over the
-// vocabulary.
-//              With one module, deep guesses rest on states that it predicted itself.
+//              vocabulary. With one module, deep guesses rest on states that the module predicted itself.
 //
 // The K/V of committed positions come from true states and true tokens alone. Module k, counted from 0, reads
-// at position i the token i + k + 1. So its newest committed position is k positions before that of the first
-// module. The rows of drafted tokens are dropped after the draft.
+// at position i the token i + k + 1. So its newest committed position is k positions before the newest one of
+// module 0. The rows of drafted tokens are dropped after the draft.
 //
-// With "budget": "auto" a part of the tree is verified. The modules run in any case, and their time does not
-// count.
+// With "budget": "auto" a part of the tree is verified. The modules run in any case, so the budget does not
+// count their time.
 
 #include <algorithm>
 #include <cstddef>
@@ -66,8 +66,8 @@ class Mtp final : public StatesDrafter {
     return TreeShape::chain(kUsualChain);
   }
 
-  /// The cache of one module for one sequence. With module k, position i of the session holds the output of
-  /// the module before it at position i (k = 0: the target's state), and the token i + k + 1.
+  /// The cache of one module for one sequence. Position i of the session of module k is computed from the
+  /// output of module k - 1 at position i (k = 0: the target's state there) and from the token i + k + 1.
   struct Cache {
     std::unique_ptr<Session> session;
     HeadRows newest;  // the module's output at its newest committed position, [1, hidden]
@@ -92,7 +92,7 @@ class Mtp final : public StatesDrafter {
     const int levels = std::min(depth, shape_.depth());
     if (head_.modules() == 1) {
       draft_by_one(sequence, *slot.runner, track.front(), draft, levels);
-    } else {  // module k reads its first drafted token k - 1 positions before that of the newest state
+    } else {  // module k reads the first drafted token at position length(track) - k >= 0
       draft_in_order(sequence, *slot.runner, track, draft, std::min(levels, length(track) + 1));
     }
   }
@@ -100,7 +100,7 @@ class Mtp final : public StatesDrafter {
   static int length(const Track& track) { return track.front().session->length(); }
 
   // Reads the positions that were committed since the last call, with their true states. A row of a module
-  // does not depend on how many are read together, so K/V are those of a fresh start.
+  // does not depend on the other rows of a forward, so the K/V are the same as after a new start().
   void read_committed(const Sequence& sequence, Slot& slot, Track& track) {
     const int count = slot.states.count();
     SPECLAB_CHECK(length(track) + count == sequence.position(), "{} + {} states before position {}",
@@ -116,8 +116,8 @@ class Mtp final : public StatesDrafter {
   }
 
   // The first module reads the next `count` positions, whose states are in states_. Each further one reads
-  // the positions for which the module before it has an output and the text has the token. These end one
-  // position earlier.
+  // the positions for which the module before it has an output and the text has the token. The last one is
+  // one position before the last one that the module before it reads.
   void read_rows(const Sequence& sequence, HeadRunner& runner, Track& track, int count) {
     const HeadRows* inputs = &states_;
     for (std::size_t module = 0; module < track.size() && count > 0; ++module) {
@@ -183,8 +183,8 @@ class Mtp final : public StatesDrafter {
   }
 
   // Drafts with one module for each level. Module k reads all drafted nodes down to depth k that have
-  // children: at each of them the token, and the output of the module before it at the node's parent. That
-  // is the newest committed output for a node of depth 1.
+  // children. At each node it reads the token, and the output of module k - 1 at the node's parent. For a
+  // node of depth 1, this is the newest committed output.
   void draft_in_order(const Sequence& sequence, HeadRunner& runner, Track& track, Draft& draft, int levels) {
     level_ = HeadChildren::root();
     tokens_.clear();

@@ -3,13 +3,12 @@
 // was wrong. The draft's output head is corrected there, so that its q comes closer to the target's p.
 //
 // Paper:       Liu et al. 2023, "Online Speculative Decoding" (arXiv 2310.07177). The paper trains all
-// weights
-//              of the draft model by backpropagation, on a second device or between requests. Here a linear
-//              correction of the logits is trained, whose gradient is known in closed form, on the CPU and in
-//              the step itself (core/decoding/drafting/online).
+//              weights of the draft model by backpropagation, on a second device or between requests. Here
+//              only a linear correction of the logits is trained, on the CPU and in the step itself. Its
+//              gradient is known in closed form (core/decoding/drafting/online).
 // Draft cost:  as speculative_sampling, and for each drafted token a matrix product with the rows of the
-//              corrected tokens. Every `update_every` steps an update makes a few passes over a row for each
-//              rejected position. All of this belongs to the phase `draft` of a step.
+//              corrected tokens. Every `update_every` steps with a draft, an update makes a few passes over a
+//              row for each rejected position. All of this belongs to the phase `draft` of a step.
 // Loses when:  texts are short, or each one is about something else: the draft then corrects itself for what
 //              does not come again.
 //
@@ -54,10 +53,10 @@ class OnlineSpeculation final : public Strategy {
         });
   }
 
-  // The target's rows of rejected tokens are what the draft learns from.
+  // The draft learns from the target's rows at the places where its tokens were rejected.
   Reads reads() const override { return {.rows = true}; }
 
-  // What was learned stays for the later turns of a conversation, and with `keep` for all that follows.
+  // What was learned stays for the later turns of a conversation, and with `keep` for all later prompts.
   void begin(const Sequence& sequence) override {
     if (!keep_ && sequence.turn == 0) learner_of(sequence).forget();
     chain_.begin(sequence);
@@ -67,8 +66,8 @@ class OnlineSpeculation final : public Strategy {
     chain_.draft(sequences, drafts);
   }
 
-  // Node i of a chain is its i-th token. So the row after the accepted tokens is that of the last accepted
-  // node, or of the pending token.
+  // Node 0 of a chain is the pending token, and node i is drafted token i (from 1). So row number `accepted`
+  // is the row after the accepted tokens.
   void observe(std::span<const Sequence* const> sequences, std::span<const Outcome> outcomes) override {
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       const int drafted = outcomes[i].draft->tree.drafted();

@@ -2,10 +2,10 @@
 // (speclab.measure_proposer). The engine asks it over a socket and does everything else as for any strategy:
 // the target, the rule, the cache, the coins and the record. Tokens alone are one-hot. If the program also
 // hands over rows q and the temperature is above 0, the engine draws the tokens from them with its own coins.
-// So the text keeps the target's distribution whatever the program does.
+// So with a lossless rule the text keeps the target's distribution, whatever the program does.
 //
 // Paper:       none; the idea is the user's own.
-// Draft cost:  that of the program, and of the messages. Such times say nothing about an implementation in
+// Draft cost:  the time of the program and of the messages. Such times say nothing about an implementation in
 //              the engine, so the record marks them (StrategyInfo::needs_program).
 // Loses when:  it is not made to win time. It measures the acceptance of an idea.
 

@@ -1,14 +1,14 @@
-// Overlapped speculation: while the target verifies a chain of a small model on its threads, the small model
+// Overlapped speculation: while the target verifies the chain that a small model drafted, the small model
 // drafts the next chain on a thread of its own. It goes on as if all of the current chain were accepted, and
-// guesses the token that the verification adds. If that comes true, the next draft is ready when the
-// verification ends; otherwise it is dropped and drafted anew. Drafts and texts are bit for bit those of
-// speculative_sampling with the same options; only the times differ.
+// guesses the token that the verification adds. If both come true, the next step takes this draft; otherwise
+// it is dropped and drafted anew. Drafts and texts are bit for bit those of speculative_sampling with the
+// same options; only the times differ.
 //
 // Paper:       Liu et al. 2024, "Parallel Speculative Decoding with Adaptive Draft Length" (PEARL), the
 //              post-verify. The paper's pre-verify, which verifies the first token of a draft while the
 //              others are drafted, is not done: it would change the steps.
-// Draft cost:  after a rejection gamma forwards of the draft, one after the other. Beside every verification
-//              gamma + 1 forwards, which cost time only if they take longer than the verification.
+// Draft cost:  if the draft ahead is dropped, gamma forwards of the draft, one after the other. Beside every
+//              verification gamma + 1 forwards, which cost time only if the verification ends before them.
 // Loses when:  the target is much slower with one thread less, or most drafts are not accepted as a whole.
 //              Long chains are rarely right to their end, and short ones leave the draft model idle.
 

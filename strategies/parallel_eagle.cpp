@@ -5,17 +5,17 @@
 // the product of the laws at its places. Each drawn token hands over the law of its place as its q.
 //
 // Paper:       "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training" (arXiv 2602.01469). The paper drafts
-//              chains; a tree of fixed shape is possible too, with the same tokens below all nodes of a
-//              level.
+//              chains; here a tree of fixed shape is possible too. All nodes of a level get their children
+//              from the same row.
 // Draft cost:  one forward of the head over the new positions and the masks, and the output head for each
 //              drafted level.
-// Loses when:  the text branches. A token that is right after one guess is drafted after another one.
+// Loses when:  the text branches. A token that is right only after one guess is also drafted after others.
 //
 // The K/V of committed positions come from the target's states alone: the same forward reads them, and the
 // rows of the masks are dropped.
 //
-// With "budget": "auto" a part of the tree is verified. The head runs in any case, and its time does not
-// count.
+// With "budget": "auto" a part of the tree is verified. The head runs in any case, so the budget does not
+// count its time.
 
 #include <algorithm>
 #include <cstddef>
@@ -53,15 +53,15 @@ class ParallelEagle final : public StatesDrafter {
     set_nodes(shape_.nodes());
   }
 
-  /// The head's cache of one sequence. Position p of the session holds the target's states of position p and
-  /// the token of position p + 1.
+  /// The head's cache of one sequence. Position p of the session is computed from the target's states at
+  /// position p and the token at position p + 1.
   struct Track {
     std::unique_ptr<Session> session;
     int read = 0;  // positions in slot.states that are in the session already
   };
   Track& track_of(const Sequence& sequence) { return tracks_[static_cast<std::size_t>(sequence.slot)]; }
 
-  // Reads the prompt up to its newest position, which the first draft reads.
+  // Reads the prompt without its newest position, which the first draft reads.
   void start(const Sequence& sequence, Slot& slot) override {
     Track& track = track_of(sequence);
     if (!track.session) track.session = resources().open_session(head_.layers());
@@ -90,8 +90,8 @@ class ParallelEagle final : public StatesDrafter {
     }
   }
 
-  // Reads the first `count` positions of slot.states that are not in the session yet. A position's K/V do not
-  // depend on how many are read together, so they are those of a fresh start.
+  // Reads the positions track.read to `count` - 1 of slot.states. The K/V of a position do not depend on the
+  // other positions of a forward, so they are the same as after a new start().
   void read_up_to(const Sequence& sequence, Slot& slot, Track& track, int count) {
     while (track.read < count) {
       const int end = std::min(count, track.read + kMostPairs);
@@ -104,7 +104,7 @@ class ParallelEagle final : public StatesDrafter {
     return slot.states.data() +
            static_cast<std::size_t>(track.read) * static_cast<std::size_t>(head_.state_width());
   }
-  // The tokens after the positions from there up to number `end` of slot.states.
+  // The tokens that follow the positions track.read to `end` - 1 of slot.states.
   static TokenSpan tokens_after(const Sequence& sequence, const Track& track, int end) {
     return TokenSpan(sequence.tokens)
         .subspan(static_cast<std::size_t>(track.session->length()) + 1,

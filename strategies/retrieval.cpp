@@ -1,7 +1,7 @@
 // Retrieval: looks up the longest suffix of the text that occurs in a datastore of other texts. The
 // continuations found there form a tree. The weight of a node is the share of the continuations that begin
 // with the path to it. The nodes of the largest weights are drafted, with one-hot q. The confidence of a node
-// is its weight divided by that of its parent.
+// is its weight divided by the weight of its parent.
 //
 // Paper:       He et al. 2024, "REST: Retrieval-Based Speculative Decoding". Their sampling mode draws the
 //              target's token anew for each path, and throws it away if it does not match the path. So

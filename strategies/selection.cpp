@@ -1,6 +1,7 @@
-// Selection among drafters: in each step one of several drafters drafts a chain, a draft model or a copy of
-// what followed an ending of the text earlier. The strategy learns which one is best while the text is
-// written. A drafter is worth the tokens that its steps emit, divided by their predicted time.
+// Selection among drafters: in each step one of several drafters drafts a chain. Each draft model is a
+// drafter; one more drafter copies what followed an earlier occurrence of the text's ending. The strategy
+// learns which one is best while the text is written. A drafter is worth the tokens that its steps emit,
+// divided by their predicted time.
 //
 // `choose: bandit` learns only from the drafter that drafted (UCB). `choose: full_information` scores every
 // drafter on every emitted token. Copies are compared with the text. For a draft model, the acceptance at
@@ -16,9 +17,10 @@
 // forward takes one unit of time, and a forward of draft model i takes c[i]. A lossy rule emits other tokens
 // than the target; full_information then scores these, with the acceptance of the rule "rejection".
 //
-// Paper:       Hou et al. 2025, BanditSpec (arXiv 2505.15141); Liu et al. 2025, Not-a-Bandit (2510.20064).
-// Draft cost:  that of the drafter that drafts. A draft model that did not draft for some steps reads what it
-//              missed in its next first forward; the bandit's reward counts that time.
+// Paper:       Hou et al. 2025, BanditSpec (arXiv 2505.15141); Liu et al. 2025, Not-a-Bandit (arXiv
+//              2510.20064).
+// Draft cost:  that of the drafter that drafts. With the bandit, a draft model that did not draft for some
+//              steps reads the missed tokens in the first forward of its next draft; the reward counts that.
 // Loses when:  one drafter is best for all texts: trials of the others, or their reading, cost time.
 
 #include <algorithm>

@@ -33,9 +33,9 @@
 //              "auto" the chain is then shorter, down to nothing. The budget computes c from the measured
 //              times of a layer and of a cached position (core/decoding/budget/own_draft_costs.h).
 //
-// A choice for each token depends only on the text and on the drafted tokens before it. So the row that the
-// token is drawn from is a distribution q like any other, and the draft hands it over. The cost of the choice
-// is described in core/decoding/on_target: token_exits.h, token_skips.h and sparse_cache.h.
+// What is chosen for each token depends only on the text and on the drafted tokens before it. So the row that
+// the token is drawn from is a distribution q like any other, and the draft hands it over. The cost of the
+// choice is described in core/decoding/on_target: token_exits.h, token_skips.h and sparse_cache.h.
 
 #include <algorithm>
 #include <functional>
@@ -101,9 +101,9 @@ struct SelfSpeculationOptions {
            {ExitWhen::agreement, "agreement"},
            {ExitWhen::similarity, "similarity"}},
           "with `exits`, a token leaves at the first exit where this holds. probability: the best next token "
-          "has at least the probability exit_threshold; agreement: the best next token is that of the exit "
-          "before; similarity: the hidden state has at least the cosine exit_threshold with that of the exit "
-          "before. At the last exit every token leaves");
+          "has at least the probability exit_threshold; agreement: the best next token is the same as at "
+          "the exit before; similarity: the cosine between the hidden states at this exit and at the exit "
+          "before is at least exit_threshold. At the last exit every token leaves");
     visit("exit_threshold", exit_threshold, Range<double>{0, 1},
           "with `exits`: least probability, or least cosine");
     cache.fields(visit);

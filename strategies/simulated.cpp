@@ -15,8 +15,8 @@
 //              + 1 (vllm/config/speculative.py, github.com/vllm-project/vllm, pull request 40662).
 // Draft cost:  that of the draft model, or nothing.
 // Loses when:  the text differs from the reference text, as with independent sampling at T > 0. At T = 0
-//              and with coupled sampling, the tested tokens follow the law. The end of a text and a limit
-//              make drafts shorter, and so the last steps accept less.
+//              and with coupled sampling, the tested tokens follow the law. The end of a text and the limit
+//              on its length make the last drafts shorter, so the last steps accept less.
 
 #include <algorithm>
 #include <memory>
@@ -173,7 +173,7 @@ class Simulated final : public Strategy {
   }
 
  private:
-  /// The coins of a position besides those of the depths 1 to 64.
+  /// Numbers of further coins of a position. The coin of depth d (1 to 64) has the number d.
   static constexpr std::uint32_t kMoodCoin = 100, kFirstMoodCoin = 101, kEffectCoin = 102;
 
   struct State {

@@ -7,8 +7,8 @@
 // With "budget": "auto" a step drafts the part of this tree that is worth its time, perhaps nothing. The part
 // is chosen before a token is drawn, so the text keeps its distribution.
 //
-// A tree file may also hold several trees. Each step then drafts one of them, which depends on the confidence
-// of the draft model after the pending token: its largest probability there. This, too, is known before a
+// A tree file may also hold several trees. Each step then drafts one of them. The choice depends on the draft
+// model's confidence, its largest probability after the pending token. The confidence, too, is known before a
 // token is drawn.
 //
 // The children of a node are drawn without replacement, drawn independently, or are the draft's best tokens.
@@ -20,7 +20,7 @@
 //              without replacement (Section 3.2), and the shape of the tree (Section 3.1). The choice of a
 //              tree by confidence extends that section.
 // Draft cost:  one draft forward per depth over the nodes of the level that have children: as many forwards
-//              as a chain of that depth.
+//              as for the deepest path alone.
 // Loses when:  rows are not free: a tree of n drafted tokens needs a target forward over 1 + n rows. Compared
 //              with the chain on its first path, the tree gains only the probability that the target chooses
 //              a sibling: the draft's second, third, ... best token.
@@ -99,7 +99,7 @@ class TreeSpeculation final : public Strategy {
     for (Slot& slot : slots_) slot.budget.emplace(resources.costs, growth_.shape(), ShapeBudget::Settings{});
   }
 
-  // A device can run these steps if they all have the same form: there is no budget and one tree, and all
+  // A device can run these steps if they all have the same form: there is one tree and no budget, and all
   // nodes of a depth have the same number of children, drawn without replacement or best. It cannot draw with
   // `used_up: uniform` above temperature 0, and it computes no confidence of the root.
   std::optional<DevicePlan> device_plan(const SamplingParams& target) const override {
