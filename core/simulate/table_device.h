@@ -29,8 +29,8 @@ class ContextTimes {
 /// Prices forwards with times that were measured on the device, by number of rows and by context.
 ///
 /// The times were measured with one sequence. A batch of b sequences with n rows each pays for b n rows of
-/// one sequence, and for the reads of the b - 1 further KV caches. These reads take their bytes (from the
-/// shape of the model) / the device's bandwidth.
+/// one sequence, and for the reads of the b - 1 further KV caches. The time of these reads is their bytes
+/// (from the shape of the model) divided by the device's bandwidth.
 class RowTables final : public VirtualDevice {
  public:
   /// `times`: nanoseconds for the target ("") and for draft models by name. `bytes_per_second`: memory

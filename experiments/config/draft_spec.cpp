@@ -71,7 +71,7 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
     const json& markov = value["markov"];
     if (toy_target == nullptr) {
       wrong_value(where + "/markov", markov,
-                  "a draft for the target, which is no toy; a toy drafts only for {\"markov\": {...}}");
+                  "a draft of another kind: a \"markov\" draft needs a \"markov\" target");
     }
     draft.markov = parse_markov_draft(markov, where + "/markov", *toy_target);
     if (draft.name.empty()) draft.name = markov_name(markov);
@@ -118,7 +118,7 @@ DraftSpec parse_draft(const json& value, std::string name, const std::string& wh
   if (!list || std::adjacent_find(draft.layers.begin(), draft.layers.end(), std::greater_equal<>()) !=
                    draft.layers.end()) {
     wrong_value(where + "/layers", layers,
-                "an ascending list of layer numbers, or {\"keep\": N} with N above 0");
+                "an ascending list of layer numbers, or {\"keep\": N} with N from 1 to 10000");
   }
   if (draft.name.empty()) draft.name = "layers" + layer_text(draft.layers);
   return draft;

@@ -22,8 +22,8 @@ namespace speclab {
 double weight_count(const Checkpoint::TensorInfo& tensor);
 double weight_count(const Checkpoint& checkpoint);
 
-/// The chat template called `name`, or the one in the model's files for "". BOS and EOS are spelled as the
-/// tokenizer spells them. Throws Error for an unknown template.
+/// The chat template called `name`; if `name` is "", the one in the model's files. BOS and EOS are spelled as
+/// the tokenizer spells them. Throws Error for an unknown template.
 ChatTemplate chat_template_of(const Checkpoint& checkpoint, const Tokenizer& tokenizer,
                               const std::string& name);
 

@@ -7,7 +7,7 @@ from figures.waterfall import NAMES
 
 from . import formula, values
 
-# Where a formula comes from, for formulas whose paper the record's documentation names.
+# The sources of those formulas for which results/SCHEMA.md names a paper.
 SOURCES = {
     "leviathan_eq_1": "Leviathan et al. 2023, Eq. 1",
     "leviathan_limit": "Leviathan et al. 2023, the limit of Eq. 1",

@@ -19,7 +19,7 @@ number=$SLURM_ARRAY_TASK_ID
 job=${SLURM_ARRAY_JOB_ID}_$number
 shard=$number/$count folder=$out/shard-$number
 restarts=${SLURM_RESTART_COUNT:-0} most_restarts=${SPECLAB_MOST_RESTARTS:-5}
-lock_wait=600    # seconds; a network file system may keep the lock of a node that failed for a while
+lock_wait=600    # seconds; if a node fails, a network file system may keep its lock for a while
 table_wait=3600  # seconds that the first shard has for loading its models and measuring the table
 
 say() { printf '%s %s shard %s: %s\n' "$(date '+%F %T')" "$(hostname)" "$shard" "$*"; }
@@ -35,12 +35,17 @@ near_the_end() {
   [ -z "$child" ] || kill -TERM "$child" 2> /dev/null
 }
 trap near_the_end USR1
+stop_if_told() {  # before speclab runs
+  if $ended; then exit 130; fi
+  if $out_of_time; then back_to_the_queue "is out of time"; exit 130; fi
+}
 trap 'ended=true' TERM  # speclab gets its own SIGTERM from Slurm; a second one would end it at once
 
 if [ -e "$folder/config.json" ] || [ -e "$folder/targets.json" ]; then
   say "goes on, restart $restarts"
   words=(run --resume "$folder" --shard "$shard")  # the folder has the config and all options
   if [ -e "$folder/run.lock" ] && ! flock --wait "$lock_wait" "$folder/run.lock" true; then
+    stop_if_told
     say "another process writes into $folder"
     exit 2
   fi
@@ -52,13 +57,13 @@ else
       if [ -e "$table" ] || $out_of_time || $ended; then break; fi
       sleep 5
     done
-    if $ended; then exit 130; fi
-    if $out_of_time; then back_to_the_queue "is out of time"; exit 130; fi
+    stop_if_told
     [ -e "$table" ] || { say "the first shard wrote no table of costs, $table"; exit 2; }
     words+=(--costs "$out/shard-1")
   fi
 fi
 
+stop_if_told
 "$speclab" "${words[@]}" &
 child=$!
 while :; do

@@ -1,11 +1,16 @@
-"""What the comparisons of scripts/studies/compare_proof.py show: whether each planted fault was found and attributed to its part,
-how many comparisons of equal runs raised an alarm, and the page about it.
+"""Judges the comparisons of scripts/studies/compare_proof.py: whether each planted fault was found and attributed to the part
+of a step that it slows, and how many comparisons of equal runs raised an alarm. Writes the page about it.
 
 A comparison is the output of `speclab compare --json` (results/SCHEMA.md, "Comparison"). If the command refused the runs, it is
 {"error": message}.
 """
 
-PARTS = ("acceptance", "draft", "verification", "overhead")  # parts of a change, except the part of the reference
+PARTS = (
+    "acceptance",
+    "draft",
+    "verification",
+    "overhead",
+)  # the parts of a change of speedup, without that of the baseline
 PART_OF = {"draft": "draft", "verification": "verification", "bookkeeping": "overhead", "acceptance": "acceptance"}
 WITHIN = 0.01  # how close two runs of one program, at least an hour apart, shall be
 BUSY = "unclear: busy machine"
@@ -149,10 +154,12 @@ def verdict_text(summary, proof):
         text += f" {summary['wrong']} cases without a fault were called slower in comparisons with a fault."
     unjudged = summary["pairs"] - summary["judged"]
     if unjudged:
-        text += f" {unjudged} comparisons of equal runs gave no verdict on the times, so they do not show whether equal runs raise an alarm."
+        text += f" {unjudged} comparisons of equal runs gave no verdict on the times of at least one case, so they do not show that this case raises no alarm."
     second = proof["second"]
     if second is None:
         return text + " Two runs at least an hour apart have not been compared yet (`--second`)."
+    if "error" in second:
+        return text + " The comparison of two runs at least an hour apart was refused."
     speedups, times = ("within" if second[name] else "not within" for name in ("speedups_within", "times_within"))
     text += f" Two runs {second['hours']:.1f} hours apart agree {speedups} 1 % in their speedups"
     return text + f" and {times} 1 % in their times per token."
@@ -171,7 +178,7 @@ def page(proof):
         f"**{result}.** {verdict_text(summary, proof)}",
         "",
         f"{proof['machine']}, commit {proof['commit'][:10]}, config `{proof['config']}`. In the first two sections, the two runs of a "
-        "comparison were made one after the other. The noise floor comes from the last run without a fault before them (`--aa`), and "
+        "comparison were made one after the other. The noise floor comes from an A/A run (`--aa`), the last run without a fault before these two, and "
         "suspects are measured again (`--rerun`).",
         "",
         "## Planted faults",
@@ -186,7 +193,7 @@ def page(proof):
             "|---|---|---|---|---|---|---|",
             *planted_rows(planted),
             "",
-            "A part is the logarithm of the factor by which it changes the speedup, times 100. Speed: tokens per second with the fault, compared with "
+            "The number of a part is 100 times the logarithm of the factor by which this part changes the speedup. Speed: tokens per second with the fault, compared with "
             "those without it.",
         ]
     else:

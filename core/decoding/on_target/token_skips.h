@@ -10,9 +10,9 @@ namespace speclab {
 /// more probable the previous token of the draft is, the later in the list is the set. The first token of a
 /// draft gets the first set.
 ///
-/// The choice depends on the drafted tokens before the new one, so the row that comes out is a distribution q
-/// of the next token like any other. A row that skipped a layer has no K/V there. So when the set changes,
-/// the tokens of the draft are fed again with the new set, in one forward.
+/// The choice depends only on tokens before the one that is drawn from the row. So the row is a distribution
+/// q like any other. A row that skipped a layer has no K/V there. So when the set changes, the tokens of the
+/// draft are fed again with the new set, in one forward.
 class TokenSkips {
  public:
   /// `sets` are lists of layers to skip, as texts: "1,3,5", or "" for none. `bounds` are ascending

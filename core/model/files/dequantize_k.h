@@ -9,9 +9,10 @@ namespace speclab {
 /// Number of weights in a block of a K type.
 inline constexpr int kSuperBlock = 256;
 
-/// Each function converts one block to 256 floats. Products and differences are rounded once each, in written
-/// order (symbols: dequantize.h). Codes n are stored in strips of 32 or 64 weights. Several strips share the
-/// same bytes, and each strip uses different bits of them. The layouts, in file order:
+/// Each function converts one block to 256 floats. Each product and each difference of the formulas below
+/// is rounded once, in the order of the formula (symbols: dequantize.h). Codes n are stored in strips of 32
+/// or 64 weights. Several strips share the same bytes, and each strip uses different bits of them. The
+/// layouts, in file order:
 ///
 ///   Q2_K  16 bytes (m << 4 | s), 64 bytes of 2-bit codes, half d, half d_min;
 ///         groups of 16: w = (d s) n - (d_min m)

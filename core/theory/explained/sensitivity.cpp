@@ -90,8 +90,8 @@ TokenGain tree_gain(std::span<const RankedTree> trees, const RankAcceptance& acc
               "tau' = tau E(p') / E(p), E = mean over steps of 1 + sum over nodes of prod p_dk along the "
               "path; in p' the p_dk of a node's children add up to .05 more",
           .assumptions =
-              "a child of rank k at depth d is accepted with the same p_dk at every node; their sum "
-              "is at most 1"};
+              "a child of rank k at depth d is accepted with the same p_dk at every node; the sum "
+              "of p_dk over the children of a node is at most 1"};
 }
 
 std::vector<Prediction> sensitivity(const SensitivityInput& input) {
@@ -111,10 +111,9 @@ std::vector<Prediction> sensitivity(const SensitivityInput& input) {
     StepTimes step = input.step;
     step.accept += input.accept_row * (tau - input.tau);
     add("what_if_more_alpha", tau, step, "tau' t_ar / (draft + target + accept' + other); " + gain.tokens,
-        fmt::format(
-            "{}; {}; tau' is at most the tokens of a step whose draft is accepted whole; accept' reads "
-            "tau' rows",
-            gain.assumptions, kSameDrafts));
+        fmt::format("{}; {}; tau' is at most the tokens of a step whose draft is accepted whole; accept' is "
+                    "the time of the rule for tau' rows",
+                    gain.assumptions, kSameDrafts));
   }
   StepTimes half = input.step;
   half.draft /= 2;

@@ -1,4 +1,4 @@
-"""What the closed form of a row says about its published number."""
+"""Judges the published number of a row of a table by its closed form."""
 
 import dataclasses
 

@@ -13,7 +13,7 @@ def path_of_user(what):
 
 
 def functions_of_file(path, *wanted, **names):
-    """The functions `wanted`, without decorators and annotations. `names`: the global names that the functions use."""
+    """Returns the functions `wanted`, without decorators and annotations. `names`: the global names that the functions use."""
     tree = ast.parse(pathlib.Path(path).read_text(encoding="utf-8"), filename=str(path))
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     missing = [name for name in wanted if name not in found]
@@ -21,7 +21,10 @@ def functions_of_file(path, *wanted, **names):
         raise ValueError(f"{path} has no function {missing[0]}; the adapter was written for another version")
     for name in wanted:
         found[name].decorator_list = []
-        for argument in (*found[name].args.args, *found[name].args.kwonlyargs):
-            argument.annotation = None
+        found[name].returns = None
+        takes = found[name].args
+        for argument in (*takes.posonlyargs, *takes.args, *takes.kwonlyargs, takes.vararg, takes.kwarg):
+            if argument is not None:
+                argument.annotation = None
     exec(compile(ast.Module([found[name] for name in wanted], []), path, "exec"), names)  # the user's copy of the code
     return [names[name] for name in wanted]

@@ -199,6 +199,32 @@ class Shard(Slurm):
         self.assertEqual(self.read("speclab.calls").count("stopped"), 1, "one signal, not two")
         self.assertEqual(self.read("scontrol.calls"), "")
 
+    def test_a_task_whose_time_is_up_while_it_waits_for_the_lock_does_not_start_speclab(self):
+        for file in ("config.json", "run.lock"):
+            self.write(f"run/shard-2/{file}", "{}")
+        self.program(
+            "flock", "#!/bin/sh\ntouch {folder}/started\nuntil [ -e {folder}/freed ]; do sleep 0.05; done\nexit $CODE\n"
+        )
+        for number, code_of_flock, requeued in (
+            (signal.SIGUSR1, "0", "requeue 100_2\n"),
+            (signal.SIGUSR1, "1", "requeue 100_2\n"),
+            (signal.SIGTERM, "0", ""),
+        ):
+            for name in ("started", "freed", "scontrol.calls"):
+                (self.folder / name).unlink(missing_ok=True)
+            task = {"SLURM_ARRAY_TASK_ID": "2", "SLURM_ARRAY_JOB_ID": "100", "CODE": code_of_flock}
+            process = self.start("shard.sh", *self.words(), **task)
+            end = time.monotonic() + 30
+            while not (self.folder / "started").exists() and time.monotonic() < end:
+                time.sleep(0.05)
+            process.send_signal(number)
+            time.sleep(0.1)
+            self.write("freed", "")
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 130, out + err)
+            self.assertEqual(self.read("scontrol.calls"), requeued)
+            self.assertEqual(self.read("speclab.calls"), "")
+
     def test_the_table_of_costs_is_that_of_the_first_shard(self):
         self.write("run/shard-1/environment.json", "{}")
         self.assertEqual(self.shard("of-first")[0], 0)

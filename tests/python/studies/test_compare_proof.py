@@ -289,6 +289,12 @@ class Judgement(unittest.TestCase):
         self.assertEqual(text.count("Not measured yet."), 3)
         self.assertIn("**not complete.**", text)
 
+    def test_a_refused_comparison_of_two_runs_says_neither_within_nor_not_within(self):
+        summary = {"found": 0, "faults": 0, "attributed": 0, "alarms": 0, "pairs": 0, "wrong": 0, "judged": 0}
+        text = judge.verdict_text(summary, {"second": {"error": "another config", "hours": 1.5}})
+        self.assertIn("was refused", text)
+        self.assertNotIn("within 1 %", text)
+
 
 if __name__ == "__main__":
     unittest.main()
