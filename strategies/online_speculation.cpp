@@ -15,6 +15,7 @@
 // The correction changes in observe() only, after the target has judged the draft. So each token comes with
 // the q that it was drawn from, and every lossless rule stays exact.
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -44,7 +45,9 @@ struct OnlineSpeculationOptions {
 class OnlineSpeculation final : public Strategy {
  public:
   OnlineSpeculation(const OnlineSpeculationOptions& options, const Resources& resources)
-      : keep_(options.keep), chain_(options.chain, resources, options.budget.rule) {
+      : keep_(options.keep),
+        chain_(options.chain, resources, options.budget.rule),
+        begun_(static_cast<std::size_t>(resources.batch)) {
     for (int i = 0; i < resources.batch; ++i)
       learners_.emplace_back(options.online, resources.draft->config());
     chain_.correct_rows(
@@ -56,9 +59,16 @@ class OnlineSpeculation final : public Strategy {
   // The draft learns from the target's rows at the places where its tokens were rejected.
   Reads reads() const override { return {.rows = true}; }
 
-  // What was learned stays for the later turns of a conversation, and with `keep` for all later prompts.
+  // What was learned stays for the later turns of a conversation, and with `keep` for all later prompts. The
+  // text of a later turn continues the text with which the turn before it began. The loop does not call
+  // begin() for a turn whose first token ends it, so turn 0 may be missing.
   void begin(const Sequence& sequence) override {
-    if (!keep_ && sequence.turn == 0) learner_of(sequence).forget();
+    std::vector<Token>& begun = begun_[static_cast<std::size_t>(sequence.slot)];
+    const TokenSpan text = sequence.tokens;
+    const bool continues = sequence.turn > 0 && text.size() >= begun.size() &&
+                           std::equal(begun.begin(), begun.end(), text.begin());
+    if (!keep_ && !continues) learner_of(sequence).forget();
+    begun.assign(text.begin(), text.end());
     chain_.begin(sequence);
   }
 
@@ -85,6 +95,7 @@ class OnlineSpeculation final : public Strategy {
   bool keep_;
   std::vector<OnlineLearner> learners_;  // [batch]
   DraftChain chain_;
+  std::vector<std::vector<Token>> begun_;  // [batch] the text when begin() was last called
 };
 
 const RegisterStrategy<OnlineSpeculationOptions, OnlineSpeculation> registered{{

@@ -138,7 +138,7 @@ def where_they_win(summary, peers):
         [
             "Lines in which another program is faster (the interval of the ratio lies below 1):",
             *(faster or ["  none"]),
-            "Lines in which it is unclear which program is faster (the ratio is below 1, but its interval contains 1 or is unknown):",
+            "Lines in which it is unclear which program is faster (the ratio is below 1, but its interval contains 1):",
             *(unclear or ["  none"]),
         ]
     )
@@ -150,7 +150,7 @@ def same_tokens(agreement, contexts, length):
     return "\n".join(
         [
             f"Number of positions, of {length}, at which a greedy text has the same token as SpecLab's, "
-            "including positions after a difference:",
+            "also after a difference:",
             *(
                 f"  {name}: " + ", ".join(f"{n} at context {at}" for n, at in zip(counts, contexts, strict=True))
                 for name, counts in agreement.items()

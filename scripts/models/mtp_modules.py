@@ -87,7 +87,7 @@ def modules_of(names, config):
 
 def card_of(config, found):
     """The card of modules with these tensors (modules_of)."""
-    count, mimo = config["num_nextn_predict_layers"], any(".mtp_layers." in name for name in found.values())
+    count, mimo = config["num_nextn_predict_layers"], any("mtp_layers." in name for name in found.values())
     layer = {key: config[key] for key in LAYER_KEYS if config.get(key) is not None}
     layer["attention_bias"] = "layers.0.self_attn.o_proj.bias" in found
     layer["qkv_bias"] = "layers.0.self_attn.q_proj.bias" in found

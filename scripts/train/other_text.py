@@ -150,8 +150,8 @@ def main(arguments=None):
     parser.add_argument("--limit", type=int, default=192, help="largest number of tokens of an answer of the draft")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args(arguments)
-    if args.limit < 1 or not args.tokens > 0:
-        parser.error("--limit, --tokens: expected positive numbers")
+    if not 1 <= args.limit <= LONGEST or not args.tokens > 0:
+        parser.error(f"--limit, --tokens: expected 1 to {LONGEST} tokens of an answer, and a positive number of tokens")
     file = Gguf(args.target)
     sha256, tokenizer = file.sha256(), file.tokenizer()
     args.cache.mkdir(parents=True, exist_ok=True)

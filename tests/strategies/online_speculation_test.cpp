@@ -122,6 +122,23 @@ TEST(OnlineSpeculation, TheNextConversationKnowsNothingUnlessTheOptionSaysSo) {
   EXPECT_EQ(goes_on, keeps) << "a later turn of the same conversation";
 }
 
+// The loop does not call begin() for turn 0 if its first token ends it. Then the first call of the next
+// conversation has a later turn, and its text does not continue the text of the conversation before.
+TEST(OnlineSpeculation, AConversationWithoutTurnZeroKnowsNothingOfTheOneBefore) {
+  Decode decode{.target = random_markov(6, 31),
+                .draft = random_markov(6, 32),
+                .options = {{"max_tokens", 200}, {"temperature", 1}, {"coins", "gumbel"}}};
+  const auto steps_after = [&](bool after_another) {
+    DecodeLoop loop(decode.target, decode.draft, learning({{"gamma", 4}}), {.capacity = 256});
+    if (after_another) loop.run(decode.request());
+    Request request = decode.request();
+    request.prompt = {4, 5, 4};
+    request.turn = 1;
+    return loop.run(request).steps.size();
+  };
+  EXPECT_EQ(steps_after(true), steps_after(false));
+}
+
 TEST(OnlineSpeculation, RefusesOptionsOutOfRange) {
   const auto refused = [](const char* option, const json& value) {
     return message_of([&] { choose("online_speculation", {{option, value}}); });

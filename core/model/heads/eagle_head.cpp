@@ -33,7 +33,7 @@ EagleHead::EagleHead(const HeadCard& card, const std::shared_ptr<const Model>& t
   norm_ = file.norm(backend, "norm", layer.norm, hidden, layer.norm_eps);
   out_ = file.linear(backend, "lm_head", {hidden}, rows_, Bias::kNone);
   if (card.eagle.parallel > 0 && file.has("embed_tokens.weight"))
-    embedding_ = file.linear(backend, "embed_tokens", {hidden}, config.vocab, Bias::kNone).parts;
+    embedding_ = file.linear(backend, "embed_tokens", {hidden}, card.vocab, Bias::kNone).parts;
 }
 
 void EagleHead::features(HeadRunner& runner, const HeadRows& states, HeadRows& to) {

@@ -42,7 +42,7 @@ MtpHead::MtpHead(const HeadCard& card, const std::shared_ptr<const Model>& targe
   for (int module = 0; module < card.mtp.modules; ++module)
     modules_.push_back(load(file, fmt::format("layers.{}.", module), *target));
   if (card.vocabulary_map.empty()) return;
-  ids_ = file.token_ids(card.vocabulary_map, target->config().vocab);
+  ids_ = file.token_ids(card.vocabulary_map, card.vocab);
   rows_ = static_cast<int>(ids_.size());
   out_ = file.linear(target->backend(), "lm_head", {target->config().hidden}, rows_, Bias::kNone);
 }

@@ -74,6 +74,7 @@ class EagleHead(TargetOutput, UnrolledHeads):
         self.layer = DecoderLayer(self.width, self.shape_of_layer)
         self.register_buffer("rows", embedding[vocab].clone(), persistent=False)
         with torch.no_grad():  # at the start, fc returns the feature
+            self.fc.weight.zero_()
             self.fc.weight[:, self.width :] = torch.eye(self.width)
             self.fc.bias.zero_()
 

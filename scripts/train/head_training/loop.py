@@ -38,7 +38,7 @@ def train(heads, states, args, path, watch=lambda at: None):
     parameters = [p for group in adam.param_groups for p in group["params"]]
     at = dict(step=0, tokens=0, seconds=0.0, done=0, curve=[])
     if path.exists():
-        saved = torch.load(path, weights_only=True)
+        saved = torch.load(path, weights_only=True, map_location=device)
         heads.load_state_dict(saved["heads"])
         adam.load_state_dict(saved["adam"])
         at = saved["at"]
@@ -71,6 +71,10 @@ def train(heads, states, args, path, watch=lambda at: None):
             at["tokens"] += batch.size
             if loss is None:
                 continue
+            if not torch.isfinite(loss):
+                raise SystemExit(
+                    f"the loss is {loss.item()} at step {at['step']}: use a smaller --rate. The weights of the last finished shard stay in {path}."
+                )
             heads.zero_grad()
             loss.backward()
             if heads.clip is not None:

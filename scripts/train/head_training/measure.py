@@ -58,8 +58,9 @@ def total_variation(p, q, ids):
 
 @torch.no_grad()
 def check(heads, states, device, enough=CHECKED):
-    """Compares E[alpha] with 1 - E[TV] on held-out positions, by head, in float64 and over all tokens of the target. They are equal if p and
-    q are laws over the same tokens, so a wrong vocabulary map or a row that does not sum to 1 shows here. Returns what the card says.
+    """Compares E[alpha] with 1 - E[TV] on held-out positions, by head, in float64 and over all tokens of the target. They differ if a row
+    holds NaN or does not sum to 1, or if the vocabulary map names a token twice. A map that is only permuted does not show here; the
+    comparison with the golden heads (test_golden_heads.py) finds it. Returns what the card says.
     Raises RuntimeError if a head differs by more than LARGEST_DIFFERENCE."""
     sums, seen = torch.zeros(heads.count, 2, dtype=torch.float64), torch.zeros(heads.count)
     heads.eval()
@@ -85,7 +86,7 @@ def check(heads, states, device, enough=CHECKED):
     if not difference <= LARGEST_DIFFERENCE:
         raise RuntimeError(
             f"E[alpha] {alpha.tolist()} and 1 - E[TV] {(1 - distance).tolist()} differ by {difference:.3g}, expected at most "
-            f"{LARGEST_DIFFERENCE}: p or q is no law, or the vocabulary map is wrong"
+            f"{LARGEST_DIFFERENCE}: p or q is no law, or the vocabulary map names a token twice"
         )
     return {
         "alpha": alpha.tolist(),

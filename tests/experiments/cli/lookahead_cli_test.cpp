@@ -48,7 +48,7 @@ TEST_F(Speclab, TheLaboratoryOfLookaheadDecodingEndToEnd) {
   expect_error(run({"lookahead", "run", "--t", "5:"}), {"--t", "ROWS:TIME"});
   write(config());
   ASSERT_EQ(run({"run", "a.json", "--out", "other", "-q", "--filter", "lookup"}).code, 0);
-  expect_error(run({"lookahead", "other"}), {"no two cases", "lookahead_wng"});
+  expect_error(run({"lookahead", "other"}), {"no two usable cases", "lookahead_wng"});
 }
 
 TEST_F(Speclab, ABaselineWithoutLinesIsReadFromItsSummary) {

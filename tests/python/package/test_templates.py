@@ -118,7 +118,7 @@ class Render(unittest.TestCase):
         self.assertEqual(self.text(named, template="rag"), "R")
         with self.assertRaisesRegex(speclab.Error, "no chat template named 'x'. There are: default, rag"):
             self.text(named, template="x")
-        with self.assertRaisesRegex(speclab.Error, "without names"):
+        with self.assertRaisesRegex(speclab.Error, "no list of named chat templates"):
             self.text("D", template="x")
         (self.folder / "chat_template.jinja").write_text("own")
         self.assertEqual(self.text("D"), "own")

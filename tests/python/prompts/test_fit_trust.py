@@ -93,7 +93,7 @@ class Fit(unittest.TestCase):
         self.write()
         code, _, error = self.run_script()
         self.assertEqual(code, 2)
-        self.assertIn("but not in configs/prompts", error)
+        self.assertIn("but not, or not only, in configs/prompts", error)
         del self.prompts[2]["split"]
         self.write()
         self.assertEqual(self.run_script()[0], 2)

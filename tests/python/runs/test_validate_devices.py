@@ -146,7 +146,11 @@ class Validation(unittest.TestCase):
 
     def test_other_models_and_experiments_are_refused(self):
         for name, change, message in (
-            ("environment.json", lambda c: c["models"]["target"].update(sha256="other"), "its model target is not"),
+            (
+                "environment.json",
+                lambda c: c["models"]["target"].update(sha256="other"),
+                "target is another model than",
+            ),
             ("environment.json", lambda c: c["models"].pop(list(c["models"])[-1]), "Acceptance counted"),
             ("config.json", lambda c: c["cases"].pop(), "other cases"),
             ("config.json", lambda c: c["cases"][1]["options"].update(gamma=99), "other cases"),

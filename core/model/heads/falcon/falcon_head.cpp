@@ -30,7 +30,7 @@ FalconHead::FalconHead(const HeadCard& card, const std::shared_ptr<const Model>&
   gate_up_ = file.stacked(backend, {mlp + "gate_proj", mlp + "up_proj"}, d, {c.ffn, c.ffn}, Bias::kNone);
   down_ = file.linear(backend, mlp + "down_proj", {c.ffn}, d, Bias::kNone);
   if (!card.vocabulary_map.empty()) {
-    ids_ = file.token_ids(card.vocabulary_map, target->config().vocab);
+    ids_ = file.token_ids(card.vocabulary_map, card.vocab);
     rows_ = static_cast<int>(ids_.size());
     head_ = file.linear(backend, "lm_head", {d}, rows_, Bias::kNone);
   }
