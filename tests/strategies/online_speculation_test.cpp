@@ -125,14 +125,15 @@ TEST(OnlineSpeculation, TheNextConversationKnowsNothingUnlessTheOptionSaysSo) {
 // The loop does not call begin() for turn 0 if its first token ends it. Then the first call of the next
 // conversation has a later turn, and its text does not continue the text of the conversation before.
 TEST(OnlineSpeculation, AConversationWithoutTurnZeroKnowsNothingOfTheOneBefore) {
-  Decode decode{.target = random_markov(6, 31),
-                .draft = random_markov(6, 32),
-                .options = {{"max_tokens", 200}, {"temperature", 1}, {"coins", "gumbel"}}};
-  const auto steps_after = [&](bool after_another) {
+  const Decode before{.target = random_markov(6, 31),
+                      .draft = random_markov(6, 32),
+                      .options = {{"max_tokens", 200}, {"temperature", 1}, {"coins", "gumbel"}}};
+  Decode decode = before;
+  decode.prompt = {4, 5, 4};
+  const auto steps_after = [&](bool another) {
     DecodeLoop loop(decode.target, decode.draft, learning({{"gamma", 4}}), {.capacity = 256});
-    if (after_another) loop.run(decode.request());
+    if (another) loop.run(before.request());
     Request request = decode.request();
-    request.prompt = {4, 5, 4};
     request.turn = 1;
     return loop.run(request).steps.size();
   };
