@@ -58,7 +58,7 @@ TEST(ToyConfig, BadToysAreRefusedWithTheirPlace) {
       {"drafts.near.markov.vocab=7", {"/drafts/near/markov/vocab", "6, as in the target"}},
       {"drafts.near.markov.order=1", {"/drafts/near/markov/order", "memory"}},
       {"drafts.near.model=x", {"/drafts/near"}},
-      {"target=\"a-model\"", {"/drafts/bigram/markov", "no toy"}},
+      {"target=\"a-model\"", {"/drafts/bigram/markov", "a draft of another kind"}},
   };
   for (const auto& [setting, words] : bad) {
     json changed = toy_config();
