@@ -59,9 +59,9 @@ class OnlineSpeculation final : public Strategy {
   // The draft learns from the target's rows at the places where its tokens were rejected.
   Reads reads() const override { return {.rows = true}; }
 
-  // What was learned stays for the later turns of a conversation, and with `keep` for all later prompts. The
-  // text of a later turn continues the text with which the turn before it began. The loop does not call
-  // begin() for a turn whose first token ends it, so turn 0 may be missing.
+  // Forgets what was learned, except in a later turn of the same conversation or with `keep`. A turn above 0
+  // alone does not show that: the loop does not call begin() for a turn whose first token ends it, so turn 0
+  // may be missing. In the same conversation the text continues the text that the turn before began with.
   void begin(const Sequence& sequence) override {
     std::vector<Token>& begun = begun_[static_cast<std::size_t>(sequence.slot)];
     const TokenSpan text = sequence.tokens;

@@ -17,8 +17,8 @@ namespace speclab {
 ///     (W_fc m, E(mask)),   where m is a trained vector that all places share.
 ///
 /// Attention is causal, so a mask sees the committed pairs and the masks before it, and its logits do not
-/// depend on the tokens that are drawn at other places. The K/V of masks are dropped, those of committed
-/// pairs come from true states alone.
+/// depend on the tokens that are drawn at other places. The K/V of masks are dropped. The K/V of
+/// committed pairs come from true states alone.
 ///
 /// Tensors: those of EAGLE-3 with further layers, see eagle_head.h, and mask_hidden [1, 3 d], which is m. The
 /// names are those that vLLM reads ("parallel drafting").

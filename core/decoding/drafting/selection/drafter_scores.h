@@ -39,8 +39,8 @@ enum class DrafterLearner {
 /// weight exp(r * places * score_i), where r is Settings::rate and `places` is the largest number of scored
 /// places of a drafter that can draft now. For K drafters and N places with rewards in [0, 1],
 /// r = sqrt(8 ln K / N) bounds the regret by sqrt(N ln K / 2) (Cesa-Bianchi and Lugosi 2006, Theorem 2.2).
-/// The default .3 is this r for K = 3 and N = 98. That bound is for rewards that add up; here tokens and
-/// times are added apart, because tokens per time of the whole text is what matters.
+/// The default .3 is this r for K = 3 and N = 98. That bound holds for rewards that are summed. Here
+/// tokens and times have a sum each, because the goal is the tokens of the whole text divided by its time.
 ///
 /// With a memory below 1, each scored place first multiplies the sums of its drafter, and their number of
 /// places, by the memory.

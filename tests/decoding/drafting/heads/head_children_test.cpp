@@ -8,7 +8,7 @@
 #include "core/decoding/drafting/heads/head_children.h"
 #include "tests/base/error_text.h"
 
-// A row of a head that is not finite: the error names the head, so that nobody blames the target.
+// If a row of a head is not finite, the error names the head and not the target.
 
 namespace speclab::head_children_test {
 namespace {
