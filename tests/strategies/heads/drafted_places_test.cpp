@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <string>
@@ -38,20 +39,32 @@ class DraftedPlaces : public testing::Test {
     const GenerationRecord record = decode.run();
     pending_ = record.tokens.at(0);
     std::vector<Token> out;
-    for (const DraftedToken& token : record.steps.at(0).drafted) out.push_back(token.id);
+    confidences_.clear();
+    for (const DraftedToken& token : record.steps.at(0).drafted) {
+      out.push_back(token.id);
+      confidences_.push_back(token.confidence);
+    }
     return out;
   }
   HeadCard write(const char* kind, HeadKind known, const RandomHead& of) {
     folder_ = write_random_head(dir_.path() / kind, kind, target_->config(), of);
     return read_head_card(folder_, known, *target_);
   }
-  /// Expects the best token of each row, [kPlaces, vocab]. Not all rows may have the same best token: then
-  /// this would also hold for tokens that stand at wrong places.
+  /// Expects the best token of each row, [kPlaces, vocab], and its probability as the confidence. Not all
+  /// rows may have the same best token: then this would also hold for tokens that stand at wrong places. A
+  /// row that lacks a part of what it should read has other probabilities, even if its best token is the
+  /// same.
   void expect_best(const std::vector<Token>& drafted, const std::vector<float>& logits) const {
     const std::ptrdiff_t vocab = target_->config().vocab;
     std::vector<Token> best;
-    for (auto row = logits.begin(); row != logits.end(); row += vocab)
-      best.push_back(static_cast<Token>(std::max_element(row, row + vocab) - row));
+    for (auto row = logits.begin(); row != logits.end(); row += vocab) {
+      const auto most = std::max_element(row, row + vocab);
+      double sum = 0;
+      for (auto logit = row; logit != row + vocab; ++logit) sum += std::exp(*logit - *most);
+      ASSERT_LT(best.size(), confidences_.size());
+      EXPECT_NEAR(confidences_[best.size()], 1 / sum, 1e-5) << "place " << best.size();
+      best.push_back(static_cast<Token>(most - row));
+    }
     EXPECT_EQ(drafted, best);
     EXPECT_NE(best.front(), best.back()) << "take another seed";
   }
@@ -65,6 +78,7 @@ class DraftedPlaces : public testing::Test {
   HeadRunner run_{target_};
   const std::vector<Token> prompt_{1, 2, 3};
   Token pending_ = 0;
+  std::vector<double> confidences_;  // of the drafted tokens
 };
 
 TEST_F(DraftedPlaces, OfPass) {
