@@ -546,5 +546,51 @@ class TorchCoins(unittest.TestCase):
         self.assertEqual((torch.rand, torch.Tensor.uniform_, torch.multinomial), before)
 
 
+# A copy of the function of transformers with one more argument, as research code has it: our own token rule.
+FORK = """
+def _speculative_sampling(
+    candidate_input_ids, candidate_logits, candidate_length, new_logits, is_done_candidate, factor=1, stop=None
+):
+    assert not is_done_candidate.any() and not stop(candidate_input_ids, scores=None)
+    p, q = new_logits.softmax(-1)[0], candidate_logits.softmax(-1)[0]
+    at, draft = range(candidate_length), candidate_input_ids[0, -candidate_length:]
+    ratio = factor * p[at, draft] / q[at, draft]
+    accepted = (~(torch.rand_like(ratio) <= ratio)).cumsum(0).eq(0).sum()
+    row = p[-1] if accepted == candidate_length else (p[accepted] - q[accepted]).clamp(min=0)
+    return torch.cat((draft[:accepted], torch.multinomial(row, 1)))[None], accepted
+"""
+
+
+@unittest.skipUnless(importlib.util.find_spec("torch"), "PyTorch is not installed; scripts/oracle.sh runs this")
+class TransformersFork(unittest.TestCase):
+    def load(self, arguments, text=FORK):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "fork.py")
+            file.write_text(text)
+            environment = {"SPECLAB_AUDIT_FILE": str(file), "SPECLAB_AUDIT_ARGUMENTS": arguments}
+            with unittest.mock.patch.dict(os.environ, environment):
+                sys.modules.pop("audit.adapters.transformers_fork", None)
+                return audit_script.load("audit.adapters.transformers_fork:verify")
+
+    def test_the_arguments_choose_the_variant(self):
+        found = report.audit(self.load("{}"), SMALL)
+        self.assertTrue(all(f.exact for f in found), found)
+        self.assertAlmostEqual(found[1].golden_tau, 2.3125, 12)
+        self.assertFalse(report.audit(self.load('{"factor": 0.9}'), SMALL)[1].exact)
+
+    def test_what_is_refused(self):
+        for arguments, text, words in (
+            ('{"factr": 0.9}', FORK, "has no argument factr; it has candidate_input_ids, .*factor, stop"),
+            ("{}", "x = 1", "has no function _speculative_sampling"),
+        ):
+            with self.assertRaisesRegex(audit_script.Refused, words):
+                self.load(arguments, text)
+
+    def test_an_impossible_answer(self):
+        for last, words in (("accepted + 1", "are said to be accepted"), ("accepted - 1", "expected one more")):
+            fork = FORK.replace("[None], accepted", f"[None], {last}")
+            self.assertRegex(report.audit(self.load("{}", fork), SMALL)[0].failure.text, words)
+
+
 if __name__ == "__main__":
     unittest.main()
