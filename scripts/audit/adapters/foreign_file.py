@@ -12,8 +12,9 @@ def path_of_user(what):
     return path
 
 
-def functions_of_file(path, *wanted, **names):
-    """Returns the functions `wanted`, without decorators and annotations. `names`: the global names that the functions use."""
+def functions_of_file(path, *wanted, keep_annotations=False, **names):
+    """Returns the functions `wanted` without decorators, and without annotations unless keep_annotations is true. `names`: the
+    global names that the functions and the kept annotations use."""
     tree = ast.parse(pathlib.Path(path).read_text(encoding="utf-8"), filename=str(path))
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     missing = [name for name in wanted if name not in found]
@@ -21,6 +22,8 @@ def functions_of_file(path, *wanted, **names):
         raise ValueError(f"{path} has no function {missing[0]}; the adapter was written for another version")
     for name in wanted:
         found[name].decorator_list = []
+        if keep_annotations:
+            continue
         found[name].returns = None
         takes = found[name].args
         for argument in (*takes.posonlyargs, *takes.args, *takes.kwonlyargs, takes.vararg, takes.kwarg):

@@ -17,8 +17,9 @@ SAME = 1e-12  # thresholds that are closer together than this are one threshold
 class Numbers:
     """Random numbers, each in an interval that the coins chose."""
 
-    def __init__(self, coins):
-        self.coins, self.ends = coins, []
+    def __init__(self, coins, edge=EDGE):
+        """`edge`: distance of the numbers from the thresholds. The default is for code in float32."""
+        self.coins, self.edge, self.ends = coins, edge, []
 
     def draw(self, thresholds):
         """Adds a number that is uniform in [0, 1). It lies between two neighbours among 0, `thresholds` and 1."""
@@ -30,9 +31,11 @@ class Numbers:
                 high = threshold
                 break
             low = threshold
-        if high - low < 4 * EDGE:
-            raise ValueError(f"thresholds {low} and {high} are too close together for float32; use another --seed")
-        self.ends.append((low + EDGE, high - EDGE))
+        if high - low < 4 * self.edge:
+            raise ValueError(
+                f"thresholds {low} and {high} are closer together than {4 * self.edge}; use another --seed"
+            )
+        self.ends.append((low + self.edge, high - self.edge))
 
     def only_result(self, run):
         """run(list of points) returns one result for each point; a point has one number for each draw(). Returns the result

@@ -249,8 +249,8 @@ class Temporary(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def run_script(self, *words):
-        command = [sys.executable, ROOT / "scripts/audit.py", *words, "--gamma", "2", "--vocab", "2"]
+    def run_script(self, *words, gamma=2):
+        command = [sys.executable, ROOT / "scripts/audit.py", *words, "--gamma", str(gamma), "--vocab", "2"]
         return subprocess.run(command, capture_output=True, text=True, cwd=self.folder, env=os.environ)
 
 
@@ -335,13 +335,20 @@ def rejection_random_sample_kernel(
 
 
 class Adapters(Temporary):
-    def verdict(self, kernels, entry="verify"):
+    def verdict(self, kernels, entry="verify", adapter="vllm_rejection", gamma=2):
         file = self.folder / "kernels.py"
         file.write_text("import no_such_module\n" + kernels, encoding="utf-8")
         with unittest.mock.patch.dict(os.environ, SPECLAB_AUDIT_FILE=str(file)):
-            return self.run_script(f"audit.adapters.vllm_rejection:{entry}")
+            return self.run_script(f"audit.adapters.{adapter}:{entry}", gamma=gamma)
 
     def test_triton_kernels(self):
+        self.check_kernels("vllm_rejection", 2, {"verify": "2.3125", "verify_copied": "1.430625"})
+
+    @unittest.skipUnless(importlib.util.find_spec("triton"), "Triton is not installed; scripts/oracle.sh runs this")
+    def test_kernels_that_triton_runs(self):
+        self.check_kernels("vllm_triton", 1, {"verify": "1.75", "verify_copied": "1.325"})  # the interpreter is slow
+
+    def check_kernels(self, adapter, gamma, taus):
         faults = {
             "verify": (
                 ("p / q <", "p <"),
@@ -350,14 +357,14 @@ class Adapters(Temporary):
             ),
             "verify_copied": (("inside & (ids != drafted)", "inside"), ("p / q <", "q - p <")),
         }
-        for entry, tau in (("verify", "2.3125"), ("verify_copied", "1.430625")):
-            exact = self.verdict(KERNELS, entry)
+        for entry, tau in taus.items():
+            exact = self.verdict(KERNELS, entry, adapter, gamma)
             self.assertEqual(exact.returncode, 0, exact.stderr + exact.stdout)
             self.assertIn(f" {tau} ", exact.stdout)
-            for right, wrong in faults[entry]:
+            for right, wrong in faults[entry][: gamma + 1]:  # the third one shows from gamma 2 on
                 with self.subTest(entry, fault=wrong):
                     self.assertIn(right, KERNELS)
-                    faulty = self.verdict(KERNELS.replace(right, wrong), entry)
+                    faulty = self.verdict(KERNELS.replace(right, wrong), entry, adapter, gamma)
                     self.assertEqual(faulty.returncode, 1, faulty.stderr + faulty.stdout)
                     self.assertIn("WRONG", faulty.stdout)
 
