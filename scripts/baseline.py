@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Keeps baseline runs under results/baselines/ and writes the pages that show them.
 
-    .venv/bin/python scripts/baseline.py adopt RUN MACHINE/CONFIG [--figures NAME,NAME] [--summary FILE]
+    .venv/bin/python scripts/baseline.py adopt RUN MACHINE/CONFIG [--figures NAME,NAME] [--summary FILE] [--finding FILE]
     .venv/bin/python scripts/baseline.py expand MACHINE/CONFIG DIR
     .venv/bin/python scripts/baseline.py pages
     .venv/bin/python scripts/baseline.py check
@@ -10,7 +10,9 @@ adopt   copies a finished run with its raw lines (python/speclab/kept_lines.py),
         the history (scripts/history.py), and writes the pages. A raw line is one line of JSON for a prompt, seed and
         repeat of a case. A run with several targets becomes one baseline MACHINE/CONFIG-TARGET for each target.
         --figures draws only the named figures. --summary keeps FILE instead of RUN/summary.json; FILE is what
-        `speclab report RUN --json` of a newer version printed.
+        `speclab report RUN --json` of a newer version printed. --finding keeps FILE as finding.md: what the run shows,
+        whether it agrees with its paper, and why, in about three sentences. results/README.md prints them. A run that
+        replaces another one does not keep the finding of the other.
 expand  makes a run folder with raw lines from a committed run.
 pages   writes results/README.md, results/lookahead.md and the measured parts of README.md again.
 check   exits with 1 if the pages are not what `pages` would write.
@@ -39,6 +41,7 @@ from speclab import kept_lines, record
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 KEPT = ["config.json", "environment.json", "summary.json", lookahead_page.VERDICT]
+FINDING = "finding.md"
 CATEGORY_METRICS = (
     "tokens",
     "steps",
@@ -176,6 +179,12 @@ def prompts_of(run):
     return ", ".join(f"{count} {word}" + "s" * (count != 1) for count, word in counts)
 
 
+def finding_of(run):
+    """What the run shows, as a paragraph; empty if its folder has no finding.md."""
+    file = run.folder / FINDING
+    return f"**What it shows.** {file.read_text(encoding='utf-8').strip()}\n\n" if file.exists() else ""
+
+
 def section(run, root, heading):
     folder = run.folder.relative_to(root).as_posix()
     figures = sorted((run.folder / "figures").glob("*.svg"))
@@ -186,7 +195,7 @@ def section(run, root, heading):
         f"![{figure.stem.replace('_', ' ')}]({figure.relative_to(root / 'results').as_posix()})" for figure in figures
     )
     return (
-        f"{heading} {run.folder.relative_to(root / 'results/baselines').as_posix()}\n\n{run.summary['description']}\n\n{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
+        f"{heading} {run.folder.relative_to(root / 'results/baselines').as_posix()}\n\n{run.summary['description']}\n\n{finding_of(run)}{device_of(run)}: {run.machine}; {run.environment['build_type']}, "
         f"commit {run.environment['commit'][:10]}. {models_of(run)}. {prompts_of(run)}.{errors}\n\n{busy_note(run)}{table(run, explained=True)}{by_category(run)}\n\n{shown}\n\nRecord: `{folder}/`.\n"
     )
 
@@ -337,14 +346,16 @@ def write_small_figure(source, target):
         raise BadRun("scour: the program was not found. Run scripts/setup.sh, which installs it.") from None
 
 
-def adopt(root, source, name, wanted=None, summary=None):
+def adopt(root, source, name, wanted=None, summary=None, finding=None):
     """Adopts a run as a baseline. wanted: names of figures; None for all. summary: a summary to keep instead of the stored one, in the form
-    that `speclab report SOURCE --json` prints."""
+    that `speclab report SOURCE --json` prints. finding: text of finding.md."""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         raise BadRun(f"'{name}': expected MACHINE/CONFIG, such as epyc-avx512-2cores/quickstart.")
     if Ladder.is_one(source):
         if summary:
             raise BadRun(f"{source} holds runs of several targets. --summary works for one run only.")
+        if finding:
+            raise BadRun(f"{source} holds runs of several targets. --finding works for one run only.")
         if wanted is not None:
             raise BadRun(f"{source} holds runs of several targets. --figures works for one run only.")
         return adopt_ladder(root, source, name)
@@ -389,6 +400,8 @@ def adopt(root, source, name, wanted=None, summary=None):
                 share_texts(content)
             text = summary_text(content) if file == "summary.json" else kept_lines.compact(content) + "\n"
             (folder / file).write_text(text, encoding="utf-8")
+    if finding:
+        (folder / FINDING).write_text(finding.strip() + "\n", encoding="utf-8")
     (folder / kept_lines.NAME).write_bytes(kept_lines.pack(run.folder))
     (folder / "figures").mkdir()
     for _, path in drawn:
@@ -408,6 +421,9 @@ def main(arguments=None, root=ROOT):
     adoption.add_argument("name", help="folder under results/baselines/: MACHINE/CONFIG, such as epyc7b13/quickstart")
     adoption.add_argument("--figures", help="draw only these figures, separated by commas")
     adoption.add_argument("--summary", help="file with the output of `speclab report RUN --json`; - is standard input")
+    adoption.add_argument(
+        "--finding", type=pathlib.Path, help="file that says in about three sentences what the run shows"
+    )
     expansion = commands.add_parser("expand")
     expansion.add_argument("name", help="folder under results/baselines/")
     expansion.add_argument("folder", type=pathlib.Path, help="a new run folder")
@@ -415,7 +431,8 @@ def main(arguments=None, root=ROOT):
     try:
         if options.command == "adopt":
             summary = report.read_summary(options.summary) if options.summary else None
-            adopt(root, options.run, options.name, options.figures and options.figures.split(","), summary)
+            finding = options.finding.read_text(encoding="utf-8") if options.finding else None
+            adopt(root, options.run, options.name, options.figures and options.figures.split(","), summary, finding)
         elif options.command == "expand":
             kept_lines.restore(root / "results/baselines" / options.name, options.folder)
         elif options.command == "pages":
@@ -432,7 +449,7 @@ def main(arguments=None, root=ROOT):
                     file=sys.stderr,
                 )
             return 1 if stale else 0
-    except BadRun as error:
+    except (BadRun, OSError) as error:
         print(f"baseline: {error}", file=sys.stderr)
         return 2
     return 0

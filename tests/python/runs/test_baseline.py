@@ -95,6 +95,20 @@ class Pages(Adopting):
         self.assertEqual(page.count("ladder-1B/figures/scale_ladder.svg"), 1)
         self.assertEqual(page.count("scale_ladder.svg"), 1)
 
+    def test_the_page_says_what_a_run_shows(self):
+        self.write_run()
+        finding = self.root / "finding.txt"
+        finding.write_text("Longer drafts pay.\n\nThe paper says so too.\n\n")
+        adopt = "adopt", self.run_folder, "machine/x", "--figures", "time_split"
+        self.assertEqual(self.call(*adopt, "--finding", finding), (0, ""))
+        shown = "**What it shows.** Longer drafts pay.\n\nThe paper says so too.\n\nCPU: "
+        self.assertIn(shown, (self.root / "results/README.md").read_text())
+        self.assertEqual(self.call(*adopt), (0, ""))  # a run that replaces another one
+        self.assertNotIn("What it shows", (self.root / "results/README.md").read_text())
+        status, err = self.call(*adopt, "--finding", self.root / "absent.txt")
+        self.assertEqual(status, 2)
+        self.assertIn("absent.txt", err)
+
     def test_an_adopted_run_is_shown_with_its_machine(self):
         self.write_run()
         environment = json.loads((self.run_folder / "environment.json").read_text())
