@@ -112,11 +112,12 @@ def nodes_and_depth(steps):
 
 def largest_group(run):
     """The group of tree cases with the most sizes of trees. The cases of a group have the same draft, temperature, rule
-    and way to draw children."""
+    and way to draw children. Options may be lists, so they are compared as text."""
     groups = collections.defaultdict(list)
     for case, steps in tree_cases(run):
         options = case.options or {}
-        kind = (case.draft, case.sampling["temperature"], options.get("children"), options.get("sequences"), case.rule)
+        drawn = [str(options.get(name)) for name in ("children", "sequences", "sources")]
+        kind = (case.draft, case.sampling["temperature"], *drawn, case.rule)
         groups[kind].append((case, steps, *nodes_and_depth(steps)))
     if not groups:
         raise NotApplicable("no lossless case with a draft model drafts trees with branches")

@@ -95,6 +95,12 @@ class Trees(unittest.TestCase):
             self.assertAlmostEqual(accepted / reached, p, delta=0.08)
         self.assertEqual(counts[1, 1][1], counts[1, 2][1], "all children of a judged node count as reached")
 
+    def test_options_that_are_lists(self):
+        run = record.Run(RUN)
+        for case in run.cases:
+            case.data.setdefault("options", {})["sources"] = ["draft", "text"]
+        self.assertEqual(len(trees.largest_group(run)), len(trees.largest_group(record.Run(RUN))))
+
     def test_the_best_tree_has_the_golden_values(self):
         p = [0.6, 0.15, 0.07, 0.04, 0.03, 0.02, 0.02, 0.02]
         values = trees.best_tokens(lambda depth, rank: p[rank - 1], len(p), 64)
