@@ -98,7 +98,7 @@ class Trees(unittest.TestCase):
     def test_options_that_are_lists(self):
         run = record.Run(RUN)
         for case in run.cases:
-            case.data.setdefault("options", {})["sources"] = ["draft", "text"]
+            case.data.setdefault("options", {})["sequences"] = [3]
         self.assertEqual(len(trees.largest_group(run)), len(trees.largest_group(record.Run(RUN))))
 
     def test_the_best_tree_has_the_golden_values(self):
