@@ -15,7 +15,7 @@
 #include "tests/backend/numbers.h"
 #include "tests/backend/there.h"
 
-namespace speclab {
+namespace speclab::attention_view_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -211,4 +211,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, AttentionView, testing::ValuesIn(view_cases()), 
 });
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::attention_view_test

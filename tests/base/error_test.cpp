@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace speclab {
+namespace speclab::error_test {
 namespace {
 
 TEST(Error, SaysWhatGotExpectedAndAdvice) {
@@ -36,4 +36,4 @@ TEST(Check, ThrowsBugWithValues) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::error_test

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-namespace speclab {
+namespace speclab::exp_log_test {
 namespace {
 
 double error_of(double got, long double exact) {
@@ -45,4 +45,4 @@ TEST(ExactFunctions, AtTheirEdges) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::exp_log_test

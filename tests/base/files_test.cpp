@@ -8,7 +8,7 @@
 
 #include "tests/base/error_text.h"
 
-namespace speclab {
+namespace speclab::files_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -56,4 +56,4 @@ TEST_F(Files, AFileIsReadWholeOrNotAtAll) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::files_test

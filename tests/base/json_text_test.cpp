@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace speclab {
+namespace speclab::json_text_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -115,4 +115,4 @@ TEST(JsonText, RefusesWhatIsBeyondALimit) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::json_text_test

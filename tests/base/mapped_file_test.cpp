@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "tests/base/error_text.h"
 
-namespace speclab {
+namespace speclab::mapped_file_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -131,4 +131,4 @@ TEST_F(MappedFileTest, ForgottenPagesTakeNoMemoryAndCanBeReadAgain) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::mapped_file_test

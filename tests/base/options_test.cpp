@@ -10,7 +10,7 @@
 #include "core/base/nearest.h"
 #include "core/base/options_json.h"
 
-namespace speclab {
+namespace speclab::options_test {
 namespace {
 
 using nlohmann::json;
@@ -196,4 +196,4 @@ TEST(Nearest, EditDistance) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::options_test

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::sha256_test {
 namespace {
 
 // FIPS 180-2, appendix B.1 to B.3.
@@ -20,4 +20,4 @@ TEST(Sha256, MatchesTheStandardsExamples) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::sha256_test

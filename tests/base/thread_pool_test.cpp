@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace speclab {
+namespace speclab::thread_pool_test {
 namespace {
 
 void check_regions(int threads, int regions, const std::function<void(int region, int chunk)>& work) {
@@ -59,4 +59,4 @@ TEST(ThreadPool, OneChunkStaysWithTheCaller) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::thread_pool_test

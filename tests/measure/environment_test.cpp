@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <string>
 
-namespace speclab {
+namespace speclab::environment_test {
 namespace {
 
 TEST(CpuMax, IsQuotaOverPeriod) {
@@ -68,4 +68,4 @@ TEST(Machine, BandwidthAndPeakArePlausible) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::environment_test

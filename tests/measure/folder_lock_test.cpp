@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::folder_lock_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -80,4 +80,4 @@ TEST_F(Lock, AFolderThatIsNotThereIsAnError) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::folder_lock_test

@@ -9,7 +9,7 @@
 
 #include "core/measure/clock.h"
 
-namespace speclab {
+namespace speclab::recorder_test {
 namespace {
 
 TEST(PhaseClock, EveryInstantBelongsToOnePhase) {
@@ -54,4 +54,4 @@ TEST(HashRow, SeesEveryBitAndTheLength) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::recorder_test

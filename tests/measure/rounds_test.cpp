@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace speclab {
+namespace speclab::rounds_test {
 namespace {
 
 DraftedToken tested(int parent, bool accepted, double expected) {
@@ -94,4 +94,4 @@ TEST(ChainRound, BranchesAreNoRound) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::rounds_test

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
 
-namespace speclab {
+namespace speclab::row_entropies_test {
 namespace {
 
 LineRecord line_with_entropies() {
@@ -66,4 +66,4 @@ TEST(RowEntropies, AnUntestedTokenKeepsItsProbabilities) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::row_entropies_test

@@ -14,7 +14,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::run_result_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -416,4 +416,4 @@ TEST_F(RunResult, AFileOfAnOlderNameIsFoundWhereItIsThatOfTheCase) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::run_result_test

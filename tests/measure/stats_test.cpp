@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::stats {
+namespace speclab::stats::stats_test {
 namespace {
 
 using testing::DoubleNear;
@@ -240,4 +240,4 @@ TEST(Verdict, ComparesAnIntervalWithTheNoiseBand) {
 }
 
 }  // namespace
-}  // namespace speclab::stats
+}  // namespace speclab::stats::stats_test

@@ -14,7 +14,7 @@
 // Whole models on the device: close to the CPU, the same bits for every batch, the same text with every
 // strategy, and no memory leak.
 
-namespace speclab::on_device {
+namespace speclab::on_device::decode_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -318,4 +318,4 @@ TEST_F(OnDeviceLeaks, AThousandGenerationsLeaveNothing) {
 }
 
 }  // namespace
-}  // namespace speclab::on_device
+}  // namespace speclab::on_device::decode_test

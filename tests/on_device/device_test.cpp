@@ -15,7 +15,7 @@
 
 // What a backend offers in addition to its operations.
 
-namespace speclab::on_device {
+namespace speclab::on_device::device_test {
 namespace {
 
 class OnDeviceOffers : public OnDevice {};
@@ -109,4 +109,4 @@ TEST_F(OnDeviceOffers, NothingAfterTheDeviceWasGivenUp) {
 }
 
 }  // namespace
-}  // namespace speclab::on_device
+}  // namespace speclab::on_device::device_test

@@ -17,7 +17,7 @@
 // Times by the device's clock, and the launches on which the forecast of results/gpu/forecast.json counts
 // (scripts/gpu_check/forecast.py).
 
-namespace speclab::on_device {
+namespace speclab::on_device::forecast_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -149,4 +149,4 @@ TEST_F(OnDeviceForecast, AForwardHasATimeOnTheDeviceAndOneWithTheDownload) {
 }
 
 }  // namespace
-}  // namespace speclab::on_device
+}  // namespace speclab::on_device::forecast_test

@@ -7,7 +7,7 @@
 // Hidden states on the device: they change no logits, have the same bits in a tree and in a prompt, and the
 // output head on them gives the logits. What comes to the host is counted.
 
-namespace speclab::on_device {
+namespace speclab::on_device::hidden_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -76,4 +76,4 @@ INSTANTIATE_TEST_SUITE_P(Families, OnDeviceHidden, testing::Values("llama", "gpt
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace speclab::on_device
+}  // namespace speclab::on_device::hidden_test

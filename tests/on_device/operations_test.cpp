@@ -18,7 +18,7 @@
 // Compares every operation of Backend with the CPU backend, and checks that a row has the same bits for every
 // number of rows.
 
-namespace speclab::on_device {
+namespace speclab::on_device::operations_test {
 namespace {
 
 using fixtures::same_bits;
@@ -507,4 +507,4 @@ TEST_F(OnDeviceErrors, NameTheCallAndTheKernel) {
 }
 
 }  // namespace
-}  // namespace speclab::on_device
+}  // namespace speclab::on_device::operations_test

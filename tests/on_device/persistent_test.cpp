@@ -18,7 +18,7 @@
 // Persistent kernels on the device: a forward in one launch has the bits of a forward with a launch per
 // kernel.
 
-namespace speclab::on_device {
+namespace speclab::on_device::persistent_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -275,4 +275,4 @@ TEST_F(OnDevicePersistent, TheShippedDraftAndItsTarget) {
 }
 
 }  // namespace
-}  // namespace speclab::on_device
+}  // namespace speclab::on_device::persistent_test

@@ -5,7 +5,7 @@
 // Compares sampling and verification by kernels with the host: the same rows and seed give bitwise the same
 // coins, laws, tokens and decisions.
 
-namespace speclab::on_device {
+namespace speclab::on_device::step_test {
 namespace {
 
 using namespace device_step;
@@ -97,4 +97,4 @@ TEST_F(OnDeviceAcceptance, ALargeVocabulary) {
 }
 
 }  // namespace
-}  // namespace speclab::on_device
+}  // namespace speclab::on_device::step_test

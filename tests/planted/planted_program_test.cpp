@@ -1,7 +1,7 @@
 // The program speclab_planted: its own options, and the run that it makes.
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::planted_program_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -35,4 +35,4 @@ TEST_F(PlantedProgram, BadWordsAreErrors) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::planted_program_test

@@ -15,7 +15,7 @@
 #include "tests/planted/plant.h"
 #include "tests/strategies/on_target/own_cache.h"
 
-namespace speclab::planted {
+namespace speclab::planted::planted_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -235,4 +235,4 @@ TEST(PlantedFault, IsReadFromAWord) {
 }
 
 }  // namespace
-}  // namespace speclab::planted
+}  // namespace speclab::planted::planted_test

@@ -9,7 +9,7 @@
 #include "core/simulate/roofline_device.h"
 #include "core/simulate/table_device.h"
 
-namespace speclab::simulate {
+namespace speclab::simulate::virtual_device_test {
 namespace {
 
 /// One layer of width 4 without a cache to read: small enough to count by hand.
@@ -148,4 +148,4 @@ TEST(RowTables, ABatchReadsTheCacheOfEachSequence) {
 }
 
 }  // namespace
-}  // namespace speclab::simulate
+}  // namespace speclab::simulate::virtual_device_test

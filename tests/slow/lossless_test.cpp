@@ -13,7 +13,7 @@
 #include "tests/slow/random_options.h"
 #include "tests/slow/slow_run.h"
 
-namespace speclab {
+namespace speclab::lossless_test {
 namespace {
 
 using fixtures::DraftCounts;
@@ -158,4 +158,4 @@ TEST(DraftIsTarget, IsAcceptedAtEveryPosition) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lossless_test

@@ -9,7 +9,7 @@
 #include "tests/base/error_text.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::composition_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -167,4 +167,4 @@ TEST_F(Composition, UnknownSourcesAreRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::composition_test

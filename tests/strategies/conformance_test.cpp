@@ -16,7 +16,7 @@
 #include "tests/model/heads/random_heads.h"
 #include "tests/strategies/outside/proposer_peer.h"
 
-namespace speclab {
+namespace speclab::conformance_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -383,4 +383,4 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Conformance, ::testing::ValuesIn(names()),
                          [](const auto& info) { return info.param; });
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::conformance_test

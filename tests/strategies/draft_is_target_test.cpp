@@ -7,7 +7,7 @@
 #include "tests/model/net/target_model.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::draft_is_target_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -39,4 +39,4 @@ TEST(DraftIsTarget, EveryTokenIsAcceptedOnTheRealModel) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::draft_is_target_test

@@ -3,7 +3,7 @@
 
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::jacobi_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -124,4 +124,4 @@ TEST_F(Jacobi, IsLookaheadWithoutNgrams) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::jacobi_test

@@ -8,7 +8,7 @@
 
 #include "tests/strategies/lookahead_by_hand.h"
 
-namespace speclab {
+namespace speclab::lookahead_emulation_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -160,4 +160,4 @@ TEST(Lookahead, EmulatesTheStepsOfOthers) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lookahead_emulation_test

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "tests/strategies/lookahead_by_hand.h"
 
-namespace speclab {
+namespace speclab::lookahead_guesses_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -144,4 +144,4 @@ TEST(Lookahead, ThePoolIsForgottenUnlessItIsKept) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lookahead_guesses_test

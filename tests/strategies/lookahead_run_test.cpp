@@ -6,7 +6,7 @@
 
 #include "tests/strategies/lookahead_by_hand.h"
 
-namespace speclab {
+namespace speclab::lookahead_run_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -134,4 +134,4 @@ TEST(LookaheadRun, RowsThatNobodyReadsAreNotComputed) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lookahead_run_test

@@ -7,7 +7,7 @@
 
 #include "tests/strategies/lookahead_by_hand.h"
 
-namespace speclab {
+namespace speclab::lookahead_window_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -168,4 +168,4 @@ TEST(Lookahead, EveryRowSeesOneTokenAtEachOffset) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lookahead_window_test

@@ -10,7 +10,7 @@
 #include "tests/base/error_text.h"
 #include "tests/strategies/step_by_step.h"
 
-namespace speclab {
+namespace speclab::ngram_model_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -217,4 +217,4 @@ TEST_F(NgramModelTest, GreedyTextIsThatOfAutoregressiveDecoding) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::ngram_model_test

@@ -8,7 +8,7 @@
 #include "tests/base/error_text.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::online_speculation_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -157,4 +157,4 @@ TEST(OnlineSpeculation, RefusesOptionsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::online_speculation_test

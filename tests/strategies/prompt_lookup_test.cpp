@@ -4,7 +4,7 @@
 #include "tests/base/error_text.h"
 #include "tests/strategies/step_by_step.h"
 
-namespace speclab {
+namespace speclab::prompt_lookup_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -185,4 +185,4 @@ TEST_F(PromptLookupRun, ContradictingOptionsAreRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::prompt_lookup_test

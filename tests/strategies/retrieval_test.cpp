@@ -9,7 +9,7 @@
 #include "tests/base/error_text.h"
 #include "tests/strategies/step_by_step.h"
 
-namespace speclab {
+namespace speclab::retrieval_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -174,4 +174,4 @@ TEST_F(RetrievalTest, GreedyTextIsThatOfAutoregressiveDecoding) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::retrieval_test

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::simulated_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -231,4 +231,4 @@ TEST_F(Simulated, NeedsAReference) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::simulated_test

@@ -7,7 +7,7 @@
 #include "core/decoding/drafting/suffix_store.h"
 #include "tests/strategies/step_by_step.h"
 
-namespace speclab {
+namespace speclab::suffix_decoding_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -237,4 +237,4 @@ INSTANTIATE_TEST_SUITE_P(
                       json{{"remember", "texts"}, {"remember_tokens", 64}}));
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::suffix_decoding_test

@@ -9,7 +9,7 @@
 #include "tests/base/error_text.h"
 #include "tests/strategies/step_by_step.h"
 
-namespace speclab {
+namespace speclab::token_recycling_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -221,4 +221,4 @@ TEST(TokenRecycling, TheTreesAreThoseOfWholeRows) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::token_recycling_test

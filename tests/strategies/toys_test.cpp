@@ -11,7 +11,7 @@
 #include "core/theory/processes/prompt_process.h"
 #include "tests/theory/toys/toy_pair.h"
 
-namespace speclab {
+namespace speclab::toys_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -174,4 +174,4 @@ TEST(Toys, SimulatedAcceptanceFollowsItsLaw) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::toys_test

@@ -10,7 +10,7 @@
 #include "core/theory/processes/simulate_rounds.h"
 #include "core/theory/step_costs.h"
 
-namespace speclab::theory {
+namespace speclab::theory::alpha_estimators_test {
 namespace {
 
 using testing::ElementsAre;
@@ -297,4 +297,4 @@ TEST(Estimators, ImpossibleRoundsThrow) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::alpha_estimators_test

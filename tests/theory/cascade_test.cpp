@@ -10,7 +10,7 @@
 #include "core/theory/chain.h"
 #include "tests/base/error_text.h"
 
-namespace speclab::theory {
+namespace speclab::theory::cascade_test {
 namespace {
 
 /// P(a round adds i tokens) for i = 0 .. k + 1, from the definition: tokens of draft 2 pass one after the
@@ -215,4 +215,4 @@ TEST(CascadeFormulas, RefusesInputsOutsideTheirDomain) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::cascade_test

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::conversions_test {
 namespace {
 
 std::map<std::string, Prediction> converted(const PredictionInputs& inputs,
@@ -104,4 +104,4 @@ TEST(Conversions, BestLengthByPosition) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::conversions_test

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "core/theory/chain.h"
 
-namespace speclab::theory {
+namespace speclab::theory::cost_test {
 namespace {
 
 DecoderShape gpt2(int layers, int hidden, int heads) {
@@ -175,4 +175,4 @@ TEST(Cost, BadInputThrows) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::cost_test

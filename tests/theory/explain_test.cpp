@@ -16,7 +16,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::explain_test {
 namespace {
 
 ExplainInput example() {
@@ -423,4 +423,4 @@ TEST(Explain, BadInputThrows) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::explain_test

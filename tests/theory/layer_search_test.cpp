@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::layer_search_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -113,4 +113,4 @@ TEST(LayerSearch, RefusesWhatCannotBeSearched) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::layer_search_test

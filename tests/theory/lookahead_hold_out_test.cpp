@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-namespace speclab::theory {
+namespace speclab::theory::lookahead_hold_out_test {
 namespace {
 
 constexpr LookaheadLaw kHeldOutLaw{.alpha = .425, .f = 3.1};
@@ -112,4 +112,4 @@ TEST(Hull, HoldsWhatIsBetweenItsPoints) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::lookahead_hold_out_test

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::lookahead_test {
 namespace {
 
 constexpr LookaheadLaw kPaper{.alpha = .425, .f = 3.106};
@@ -141,4 +141,4 @@ TEST(LookaheadParallelism, DividesColumnsAndGuesses) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::lookahead_test

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::model_costs_test {
 namespace {
 
 /// 2 layers with 1 * 8 * 8 * 4 + 2 * 8 * 16 = 512 weights each, and a head of 800.
@@ -117,4 +117,4 @@ TEST(ModelCosts, BadInputThrows) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::model_costs_test

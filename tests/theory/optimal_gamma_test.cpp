@@ -6,7 +6,7 @@
 
 #include "core/theory/predictions.h"
 
-namespace speclab::theory {
+namespace speclab::theory::optimal_gamma_test {
 namespace {
 
 /// Times of a forward by rows, measured on two cores. From six rows on each has few samples, and the one of
@@ -90,4 +90,4 @@ TEST(OptimalGamma, HasTheIntervalOfOtherCalibrations) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::optimal_gamma_test

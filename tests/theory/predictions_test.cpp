@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::predictions_test {
 namespace {
 
 std::vector<std::string> names(const PredictionInputs& inputs) {
@@ -221,4 +221,4 @@ TEST(Predictions, BadInputThrows) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::predictions_test

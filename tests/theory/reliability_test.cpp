@@ -4,7 +4,7 @@
 
 #include <random>
 
-namespace speclab::theory {
+namespace speclab::theory::reliability_test {
 namespace {
 
 TEST(Reliability, CountedByHand) {
@@ -52,4 +52,4 @@ TEST(Reliability, GoodForecastsHaveASmallError) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::reliability_test

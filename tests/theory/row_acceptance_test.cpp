@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::row_acceptance_test {
 namespace {
 
 // A pair of rows with known acceptance under every verifier.
@@ -128,4 +128,4 @@ TEST(RowAcceptance, BadRowsThrow) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::row_acceptance_test

@@ -8,7 +8,7 @@
 #include "core/theory/verifier_bounds.h"
 #include "tests/theory/row_acceptance.h"
 
-namespace speclab::theory {
+namespace speclab::theory::rules_agree_test {
 namespace {
 
 struct Pair {
@@ -156,4 +156,4 @@ TEST_F(RulesAgree, OutputLaws) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::rules_agree_test

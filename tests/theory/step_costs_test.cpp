@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::step_costs_test {
 namespace {
 
 TEST(RowTimes, InterpolatesAndContinuesWithTheLastSlope) {
@@ -200,4 +200,4 @@ TEST(RowTimes, AfterDraftingOnlyTheRestIsLeft) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::step_costs_test

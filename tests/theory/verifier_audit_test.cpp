@@ -7,7 +7,7 @@
 
 #include "core/theory/audit/verifier_audit.h"
 
-namespace speclab::audit {
+namespace speclab::audit::verifier_audit_test {
 namespace {
 
 World golden_pair(int gamma) { return enumerate::golden_world(gamma + 1); }
@@ -143,4 +143,4 @@ TEST(BestTokensOfAChain, AreThoseOfBlockVerification) {
 }
 
 }  // namespace
-}  // namespace speclab::audit
+}  // namespace speclab::audit::verifier_audit_test

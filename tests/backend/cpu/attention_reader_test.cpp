@@ -10,7 +10,7 @@
 #include "tests/backend/numbers.h"
 #include "tests/backend/there.h"
 
-namespace speclab {
+namespace speclab::attention_reader_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -89,4 +89,4 @@ TEST(AttentionReader, AgreesWithDouble) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::attention_reader_test

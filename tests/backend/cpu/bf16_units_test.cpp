@@ -18,7 +18,7 @@
 #include "core/measure/environment.h"
 #include "tests/backend/numbers.h"
 
-namespace speclab {
+namespace speclab::bf16_units_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -207,4 +207,4 @@ TEST(Bf16Units, AClassThatTheCpuLacksNamesItsEmulation) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::bf16_units_test

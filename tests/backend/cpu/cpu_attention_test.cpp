@@ -12,7 +12,7 @@
 #include "tests/backend/cuda/flight.h"
 #include "tests/backend/numbers.h"
 
-namespace speclab {
+namespace speclab::cpu_attention_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -218,4 +218,4 @@ INSTANTIATE_TEST_SUITE_P(Classes, Attention, testing::ValuesIn(cache_cases()), [
 });
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::cpu_attention_test

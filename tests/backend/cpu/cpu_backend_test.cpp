@@ -12,7 +12,7 @@
 #include "tests/backend/cuda/flight.h"
 #include "tests/backend/numbers.h"
 
-namespace speclab {
+namespace speclab::cpu_backend_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -218,4 +218,4 @@ TEST(CpuBackend, RefusesWhatItCannotDo) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::cpu_backend_test

@@ -12,7 +12,7 @@
 // Compares the operations of families other than Llama with double precision, also for widths that are not
 // multiples of the vector width. Bits are the same for one row and many, and for every vector width.
 
-namespace speclab {
+namespace speclab::row_operations_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -228,4 +228,4 @@ TEST(RowOperations, RotatesTheFirstDimensionsOnly) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::row_operations_test

@@ -19,7 +19,7 @@
 // kernels are those that nvcc compiles. scripts/gpu_check.sh tests what only a GPU can show: its matrix unit
 // and its races.
 
-namespace speclab {
+namespace speclab::cuda_backend_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -320,4 +320,4 @@ TEST(CudaBackend, SaysWhyThereIsNoGpu) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::cuda_backend_test

@@ -6,7 +6,7 @@
 
 // Compares the elementwise kernels on the simulated GPU with double precision.
 
-namespace speclab::cuda {
+namespace speclab::cuda::cuda_elementwise_test {
 namespace {
 
 double exact(Activation f, double x) {
@@ -95,4 +95,4 @@ TEST(CudaElementwise, InPlace) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::cuda_elementwise_test

@@ -7,7 +7,7 @@
 
 // Checks the table of core/backend/cuda/kernels/linear/linear.h against the plans that the kernels follow.
 
-namespace speclab::cuda {
+namespace speclab::cuda::cuda_linear_plan_test {
 namespace {
 
 struct Traffic {
@@ -102,4 +102,4 @@ TEST(CudaLinearPlan, EnoughWeightsAreUnderWay) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::cuda_linear_plan_test

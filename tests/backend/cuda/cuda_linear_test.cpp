@@ -7,7 +7,7 @@
 
 // Packing, gathering, rounding and the linear kernel on the simulated GPU.
 
-namespace speclab::cuda {
+namespace speclab::cuda::cuda_linear_test {
 namespace {
 
 using simt::Machine;
@@ -391,4 +391,4 @@ TEST(CudaLinearFree, WhatIsNoFormIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::cuda_linear_test

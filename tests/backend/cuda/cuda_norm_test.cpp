@@ -5,7 +5,7 @@
 // Compares the norm kernels on the simulated GPU with double precision, also for widths that fill no piece
 // and no block. The bits of a row do not depend on other rows.
 
-namespace speclab::cuda {
+namespace speclab::cuda::cuda_norm_test {
 namespace {
 
 struct Shape {
@@ -93,4 +93,4 @@ TEST(CudaNorm, HeadsLeaveTheRestOfARow) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::cuda_norm_test

@@ -5,7 +5,7 @@
 
 #include "core/backend/cuda/runtime/staging.h"
 
-namespace speclab::cuda {
+namespace speclab::cuda::gpu_staging_test {
 namespace {
 
 // A device that carries out a copy only when the host waits for it, or when the second copy after it begins.
@@ -44,4 +44,4 @@ TEST(GpuStaging, EveryByteArrivesAndOnePieceIsAlwaysUnderWay) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::gpu_staging_test

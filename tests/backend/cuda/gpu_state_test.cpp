@@ -12,7 +12,7 @@
 #include "core/backend/cuda/runtime/gpu_watch.h"
 #include "core/backend/cuda/runtime/nvml.h"
 
-namespace speclab::cuda {
+namespace speclab::cuda::gpu_state_test {
 namespace {
 
 TEST(GpuState, ReadsWhatNvmlSays) {
@@ -124,4 +124,4 @@ TEST(GpuWatch, WithoutNvmlItSaysWhy) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::gpu_state_test

@@ -11,7 +11,7 @@
 
 // Blocks that run together on the simulated GPU, the barrier between them, and blocks inside blocks.
 
-namespace speclab::simt {
+namespace speclab::simt::grid_barrier_test {
 namespace {
 
 using cuda::DeviceArray;
@@ -272,4 +272,4 @@ TEST(InnerBlocks, WrongUseIsNoticed) {
 }
 
 }  // namespace
-}  // namespace speclab::simt
+}  // namespace speclab::simt::grid_barrier_test

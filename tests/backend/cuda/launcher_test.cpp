@@ -17,7 +17,7 @@
 // How launches become persistent kernels: which tables of tasks are copied to the device, and what an error
 // says when a block of such a kernel is lost.
 
-namespace speclab::cuda {
+namespace speclab::cuda::launcher_test {
 namespace {
 
 using testing::HasSubstr;
@@ -201,4 +201,4 @@ TEST(LateBlocks, AreNamed) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::launcher_test

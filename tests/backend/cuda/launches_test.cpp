@@ -14,7 +14,7 @@
 
 // How many kernels a forward launches. Launches that are fused have the bits of separate launches.
 
-namespace speclab {
+namespace speclab::launches_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -165,4 +165,4 @@ TEST_P(FusedLaunches, HaveTheBitsOfSeparateOnes) {
 INSTANTIATE_TEST_SUITE_P(Rows, FusedLaunches, testing::Values(1, 3, 8, 9, 16));
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::launches_test

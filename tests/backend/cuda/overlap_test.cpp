@@ -14,7 +14,7 @@
 
 // Launches that overlap: the rules of simt.h, and which launches of a backend may overlap.
 
-namespace speclab {
+namespace speclab::overlap_test {
 namespace {
 
 using testing::ElementsAre;
@@ -173,4 +173,4 @@ TEST_F(Overlap, NoLaunchOverlapsWithOneThatWritesWeights) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::overlap_test

@@ -15,7 +15,7 @@
 // The task table of a persistent kernel: what can be a task, what is fused, when weights are prefetched, and
 // how large the grid is.
 
-namespace speclab::cuda {
+namespace speclab::cuda::persistent_test {
 namespace {
 
 using testing::ElementsAre;
@@ -304,4 +304,4 @@ TEST(PersistentKernel, TheLastWarpPrefetches) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::persistent_test

@@ -12,7 +12,7 @@
 // Prompt products by a library: the row-major matrices that it gets, and what the backend does with its
 // product.
 
-namespace speclab::cuda {
+namespace speclab::cuda::prompt_linear_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -117,4 +117,4 @@ TEST(PromptLinear, ALibraryThatIsNotThereIsNamed) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::prompt_linear_test

@@ -11,7 +11,7 @@
 
 // The simulated GPU: its warps compute correctly, and it reports errors that a GPU would punish or hide.
 
-namespace speclab::simt {
+namespace speclab::simt::simt_machine_test {
 namespace {
 
 using cuda::DeviceArray;
@@ -421,4 +421,4 @@ TEST(SimtMachine, RefusesShapesThatNoGpuTakes) {
 }
 
 }  // namespace
-}  // namespace speclab::simt
+}  // namespace speclab::simt::simt_machine_test

@@ -8,7 +8,7 @@
 
 // How a kernel is timed.
 
-namespace speclab::cuda {
+namespace speclab::cuda::trials_test {
 namespace {
 
 /// Notes when it is started and stopped.
@@ -49,4 +49,4 @@ TEST(TrialTimes, LeaveOutTheFirstLaunch) {
 }
 
 }  // namespace
-}  // namespace speclab::cuda
+}  // namespace speclab::cuda::trials_test

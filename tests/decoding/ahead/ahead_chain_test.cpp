@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-namespace speclab {
+namespace speclab::ahead_chain_test {
 namespace {
 
 using namespace planned_loop_test;
@@ -232,4 +232,4 @@ TEST(AheadChain, SharedThreadsAreABug) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::ahead_chain_test

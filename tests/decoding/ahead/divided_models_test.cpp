@@ -10,7 +10,7 @@
 #include "core/model/net/session.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::divided_models_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -74,4 +74,4 @@ TEST(DividedModels, ASessionTakesOverACacheOfTheWholeModel) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::divided_models_test

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::side_thread_test {
 namespace {
 
 TEST(SideThread, RunsItsTaskOnceForEachStart) {
@@ -47,4 +47,4 @@ TEST(SideThread, ASecondStartIsABug) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::side_thread_test

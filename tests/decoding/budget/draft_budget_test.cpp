@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-namespace speclab {
+namespace speclab::draft_budget_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -149,4 +149,4 @@ TEST(Draft, KeepRenumbersNodesAndTheirSources) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::draft_budget_test

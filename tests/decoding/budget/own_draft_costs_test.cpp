@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace speclab {
+namespace speclab::own_draft_costs_test {
 namespace {
 
 /// A target of ten layers: a forward over one row takes 100 ns, 80 of them in the layers.
@@ -57,4 +57,4 @@ TEST(OwnDraftCosts, ATargetWithoutLayersRunsAllOfThem) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::own_draft_costs_test

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::review_budget_test {
 namespace {
 
 constexpr double kFirstGuess = .6;  // P(a guess is kept) before anything was seen
@@ -135,4 +135,4 @@ TEST(ReviewBudget, LearnsTheKeptGuessesByTheirPlace) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::review_budget_test

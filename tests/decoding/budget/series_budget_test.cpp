@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace speclab {
+namespace speclab::series_budget_test {
 namespace {
 
 /// Chains of two sources for a target whose t(n) is this.
@@ -157,4 +157,4 @@ TEST(TokenTime, IsTheMeanOfItsObservations) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::series_budget_test

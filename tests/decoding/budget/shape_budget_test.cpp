@@ -10,7 +10,7 @@
 #include "core/decoding/budget/budget_options.h"
 #include "core/decoding/budget/draft_switch.h"
 
-namespace speclab {
+namespace speclab::shape_budget_test {
 namespace {
 
 std::shared_ptr<const StepCosts> costs(std::vector<double> target_ns, std::vector<double> draft_ns = {}) {
@@ -312,4 +312,4 @@ TEST(DraftSwitch, StepsThatCannotPayYetAreNotCounted) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::shape_budget_test

@@ -7,7 +7,7 @@
 #include <random>
 #include <vector>
 
-namespace speclab {
+namespace speclab::union_budget_test {
 namespace {
 
 std::shared_ptr<const StepCosts> target(std::vector<double> ns) {
@@ -140,4 +140,4 @@ TEST(UnionBudget, OneSourceGetsTheLengthOfMostTokensPerTime) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::union_budget_test

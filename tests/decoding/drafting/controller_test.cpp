@@ -18,7 +18,7 @@
 #include "tests/decoding/drafting/small_controller.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::controller_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -350,4 +350,4 @@ TEST(ControlledChain, NgramsHaveNoController) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::controller_test

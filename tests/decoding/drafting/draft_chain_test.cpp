@@ -10,7 +10,7 @@
 #include "core/decoding/budget/step_costs.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::draft_chain_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -443,4 +443,4 @@ TEST(DraftChain, RowsCanBeCorrectedFromTheirStates) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::draft_chain_test

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::ngram_pool_test {
 namespace {
 
 using Ngram = std::vector<Token>;
@@ -101,4 +101,4 @@ TEST(NgramPool, AgreesWithANaiveOne) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::ngram_pool_test

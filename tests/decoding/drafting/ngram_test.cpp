@@ -15,7 +15,7 @@
 #include "tests/base/error_text.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::ngram_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -358,4 +358,4 @@ TEST(NgramFile, ImpossibleNgramsAreRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::ngram_test

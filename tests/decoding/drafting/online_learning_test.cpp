@@ -12,7 +12,7 @@
 #include "core/decoding/drafting/online/logits_correction.h"
 #include "core/decoding/drafting/online/online_learner.h"
 
-namespace speclab {
+namespace speclab::online_learning_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -289,4 +289,4 @@ TEST_F(Learner, ARateOfZeroChangesNothing) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::online_learning_test

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "core/decoding/budget/step_costs.h"
 
-namespace speclab {
+namespace speclab::schedule_test {
 namespace {
 
 const StepCosts kCosts{.target_ns = {10, 12, 14, 16}, .draft_ns = {1}};
@@ -329,4 +329,4 @@ TEST(Schedule, GammaBeyondTheHeuristicsLimitIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::schedule_test

@@ -7,7 +7,7 @@
 #include <map>
 #include <random>
 
-namespace speclab {
+namespace speclab::suffix_automaton_test {
 namespace {
 
 using Match = SuffixAutomaton::Match;
@@ -142,4 +142,4 @@ TEST(SuffixAutomaton, ReservedMemoryIsEnoughAndClearedIsNew) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::suffix_automaton_test

@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "tests/decoding/loop/planned_loop.h"
 
-namespace speclab {
+namespace speclab::arrivals_test {
 namespace {
 
 using namespace planned_loop_test;
@@ -178,4 +178,4 @@ TEST(Arrivals, ACancelledBatchIsEmptyAndUsable) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::arrivals_test

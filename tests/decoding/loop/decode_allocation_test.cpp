@@ -6,7 +6,7 @@
 #include "tests/decoding/loop/allocations.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::decode_allocation_test {
 namespace {
 
 using fixtures::json;
@@ -147,6 +147,6 @@ TEST(StepAllocation, NoneAsATextGrows) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::decode_allocation_test
 
 #endif  // __SANITIZE_ADDRESS__

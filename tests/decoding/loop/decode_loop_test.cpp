@@ -10,7 +10,7 @@
 #include "core/decoding/drafting/draft_chain.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::decode_loop_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -548,4 +548,4 @@ TEST_F(DecodeLoopTest, DraftsDeeperThanTheLimitAreABug) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::decode_loop_test

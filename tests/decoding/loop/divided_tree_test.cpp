@@ -10,7 +10,7 @@
 #include "core/decoding/drafting/lookahead_window.h"
 #include "core/theory/lookahead.h"
 
-namespace speclab {
+namespace speclab::divided_tree_test {
 namespace {
 
 /// Checks a division. Every device feeds the accepted tokens as a chain, then its nodes with the same paths
@@ -98,4 +98,4 @@ TEST(DividedTree, RandomTrees) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::divided_tree_test

@@ -14,7 +14,7 @@
 // rows are those of autoregressive decoding bit for bit, and the states that it reads, of the prompt and of
 // every step, are those of a fresh prefill of the text.
 
-namespace speclab {
+namespace speclab::head_strategy_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -363,4 +363,4 @@ TEST(StepStates, WhoLooksAtHiddenStatesSaysSo) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::head_strategy_test

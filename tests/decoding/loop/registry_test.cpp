@@ -7,7 +7,7 @@
 
 #include "core/base/options_json.h"
 
-namespace speclab {
+namespace speclab::registry_test {
 namespace {
 
 struct OneNumber {
@@ -55,4 +55,4 @@ TEST(Registry, ACopyHasTheSameOptions) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::registry_test

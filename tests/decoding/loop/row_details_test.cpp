@@ -9,7 +9,7 @@
 #include "core/decoding/loop/judged_step.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::row_details_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -155,4 +155,4 @@ TEST(RowDetails, ADeviceLoopIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::row_details_test

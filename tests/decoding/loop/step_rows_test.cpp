@@ -11,7 +11,7 @@
 
 // The best tokens of the rows of a step, with and without maxima that a forward has noted.
 
-namespace speclab {
+namespace speclab::step_rows_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -130,4 +130,4 @@ TEST(StepRows, MaximaAreForStrategiesThatReadRows) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::step_rows_test

@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "core/decoding/drafting/draft.h"
 
-namespace speclab {
+namespace speclab::token_tree_test {
 namespace {
 
 TEST(TokenTree, ChainHasDepthsAndPaths) {
@@ -161,4 +161,4 @@ TEST(Draft, DrawsWithoutReplacementShareARow) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::token_tree_test

@@ -11,7 +11,7 @@
 #include "core/base/philox.h"
 #include "core/decoding/rows/distribution.h"
 
-namespace speclab {
+namespace speclab::coins_test {
 namespace {
 
 /// P(chi^2 >= the observed value) of counts with equal expectations.
@@ -246,4 +246,4 @@ TEST(Gumbel, AListTakesTheBestOfAllStreams) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::coins_test

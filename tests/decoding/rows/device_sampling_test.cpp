@@ -10,7 +10,7 @@
 #include "core/backend/cuda_kernels.h"
 #include "tests/decoding/rules/device_cases.h"
 
-namespace speclab {
+namespace speclab::device_sampling_test {
 namespace {
 
 using namespace device_step;
@@ -259,4 +259,4 @@ TEST(DeviceSampling, TokensAreThoseOfTheHost) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::device_sampling_test

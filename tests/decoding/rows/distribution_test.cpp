@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "core/decoding/rows/row_kernels.h"
 
-namespace speclab {
+namespace speclab::distribution_test {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -297,4 +297,4 @@ TEST(Distribution, RankEntropyAndDistances) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::distribution_test

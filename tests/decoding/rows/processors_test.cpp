@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace speclab {
+namespace speclab::processors_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -52,4 +52,4 @@ TEST(Processors, NothingToDo) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::processors_test

@@ -14,7 +14,7 @@
 #include "core/decoding/rules/accept.h"
 #include "core/decoding/rows/top_kernels.h"
 
-namespace speclab {
+namespace speclab::row_kernels_test {
 namespace {
 
 /// Restores the choice of the CPU's best instruction set.
@@ -247,4 +247,4 @@ TEST(RowKernels, LogarithmsAreThoseOfADevice) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::row_kernels_test

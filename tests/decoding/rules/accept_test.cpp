@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/theory/audit/toy_step.h"
 
-namespace speclab {
+namespace speclab::accept_test {
 namespace {
 
 TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
@@ -398,4 +398,4 @@ TEST(Rejection, EmitsTheTargetsLawWithRealCoins) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::accept_test

@@ -12,7 +12,7 @@
 #include "core/theory/audit/toy_step.h"
 #include "core/theory/audit/enumerate.h"
 
-namespace speclab::enumerate {
+namespace speclab::enumerate::block_controls_test {
 namespace {
 
 const std::vector<double> kTarget = {.55, .25, .15, .05};
@@ -133,4 +133,4 @@ TEST(BlockControls, Nc13TestsTheWholeDraftWithTheUncappedProduct) {
 }
 
 }  // namespace
-}  // namespace speclab::enumerate
+}  // namespace speclab::enumerate::block_controls_test

@@ -11,7 +11,7 @@
 #include "tests/decoding/rules/device_cases.h"
 #include "core/theory/audit/toy_step.h"
 
-namespace speclab {
+namespace speclab::device_acceptance_test {
 namespace {
 
 using namespace device_step;
@@ -497,4 +497,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, DeviceLossless,
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::device_acceptance_test

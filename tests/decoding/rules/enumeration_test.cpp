@@ -13,7 +13,7 @@
 #include "core/theory/audit/enumerate.h"
 #include "core/theory/audit/toy_step.h"
 
-namespace speclab::enumerate {
+namespace speclab::enumerate::enumeration_test {
 namespace {
 
 struct Case {
@@ -409,4 +409,4 @@ TEST(Enumerator, CountsEveryBranchOnceAndReportsWhatItCut) {
 }
 
 }  // namespace
-}  // namespace speclab::enumerate
+}  // namespace speclab::enumerate::enumeration_test

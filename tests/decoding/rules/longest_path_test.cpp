@@ -7,7 +7,7 @@
 #include "core/theory/audit/toy_step.h"
 #include "core/theory/audit/enumerate.h"
 
-namespace speclab::enumerate {
+namespace speclab::enumerate::longest_path_test {
 namespace {
 
 const RuleOptions kLoose = {.beta = 2, .gap = .9, .epsilon = .25, .delta = .9, .theta = .2};
@@ -117,4 +117,4 @@ TEST(LongestPath, IsTheWalkOnAChain) {
 }
 
 }  // namespace
-}  // namespace speclab::enumerate
+}  // namespace speclab::enumerate::longest_path_test

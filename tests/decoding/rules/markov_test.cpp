@@ -10,7 +10,7 @@
 #include "core/decoding/loop/prefill_cache.h"
 #include "tests/decoding/rules/markov_cases.h"
 
-namespace speclab {
+namespace speclab::markov_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -274,4 +274,4 @@ TEST_F(Markov, WrongDraftersAreSeen) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::markov_test

@@ -9,7 +9,7 @@
 #include "core/theory/audit/enumerate.h"
 #include "core/theory/audit/toy_step.h"
 
-namespace speclab::enumerate {
+namespace speclab::enumerate::negative_controls_test {
 namespace {
 
 const std::vector<double> kP = {.55, .25, .15, .05};
@@ -235,4 +235,4 @@ TEST(NegativeControls, AResidualOfTheOriginalRowInsteadOfTheCurrentOneIsFound) {
 }
 
 }  // namespace
-}  // namespace speclab::enumerate
+}  // namespace speclab::enumerate::negative_controls_test

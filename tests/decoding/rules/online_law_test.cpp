@@ -15,7 +15,7 @@
 #include "core/decoding/loop/prefill_cache.h"
 #include "tests/decoding/rules/markov_cases.h"
 
-namespace speclab {
+namespace speclab::online_law_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -157,4 +157,4 @@ TEST_F(OnlineLaw, QOfALaterUpdateIsSeen) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::online_law_test

@@ -11,7 +11,7 @@
 #include "core/backend/path_choice.h"
 #include "core/decoding/rows/row_kernels.h"
 
-namespace speclab {
+namespace speclab::path_choice_test {
 namespace {
 
 TEST(PathChoice, ClassesFollowTheRatioInStepsBelowOnePercent) {
@@ -126,4 +126,4 @@ TEST(PathChoice, TheShareMaximisesWhatMayBeAccepted) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::path_choice_test

@@ -19,7 +19,7 @@
 #include "core/theory/audit/enumerate.h"
 #include "core/theory/verifier_bounds.h"
 
-namespace speclab::enumerate {
+namespace speclab::enumerate::path_rules_test {
 namespace {
 
 /// E[tau] of a step on the golden pair.
@@ -335,4 +335,4 @@ TEST(Block, RefusesATree) {
 }
 
 }  // namespace
-}  // namespace speclab::enumerate
+}  // namespace speclab::enumerate::path_rules_test

@@ -13,7 +13,7 @@
 #include "core/theory/audit/toy_step.h"
 #include "core/theory/audit/enumerate.h"
 
-namespace speclab::enumerate {
+namespace speclab::enumerate::several_children_test {
 namespace {
 
 /// P(a child is accepted) at the pending token.
@@ -220,4 +220,4 @@ TEST(CopiedChildren, MayBeDraws) {
 }
 
 }  // namespace
-}  // namespace speclab::enumerate
+}  // namespace speclab::enumerate::several_children_test

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::acceptance_by_entropy_test {
 namespace {
 
 using nlohmann::json;
@@ -114,4 +114,4 @@ TEST(AcceptanceByEntropy, TreesAndRecordsWithoutEntropiesHaveNone) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::acceptance_by_entropy_test

@@ -8,7 +8,7 @@
 #include "experiments/metrics/summary.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::cascade_theory_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -111,4 +111,4 @@ TEST_F(CascadePredictions, NeedAMatrixThatSaysTheLengthsAndARecordOfReviews) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::cascade_theory_test

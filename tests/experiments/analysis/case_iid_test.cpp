@@ -11,7 +11,7 @@
 #include "tests/experiments/cli/cli.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::case_iid_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -102,4 +102,4 @@ TEST_F(CaseIid, ExplainPrintsItBesideTheWaterfallAndTheDevice) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::case_iid_test

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace speclab {
+namespace speclab::case_names_test {
 namespace {
 
 using ::testing::ElementsAre;
@@ -66,4 +66,4 @@ TEST(ShortNames, ASummaryHasThemToo) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::case_names_test

@@ -10,7 +10,7 @@
 #include "tests/experiments/metrics/hand_made_run.h"
 #include "tests/experiments/metrics/tree_steps.h"
 
-namespace speclab {
+namespace speclab::counts_by_kind_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -90,4 +90,4 @@ TEST_F(TreesOfSteps, TheirPredictionsKnowTheTreeOfEachStep) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::counts_by_kind_test

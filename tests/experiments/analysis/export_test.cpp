@@ -11,7 +11,7 @@
 #include "experiments/analysis/export.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::export_test {
 namespace {
 
 using nlohmann::json;
@@ -234,4 +234,4 @@ TEST_F(Export, EveryNameStandsInTheSchema) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::export_test

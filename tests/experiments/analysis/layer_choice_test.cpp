@@ -9,7 +9,7 @@
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::layer_choice_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -233,4 +233,4 @@ TEST_F(OptimizeLayers, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::layer_choice_test

@@ -8,7 +8,7 @@
 #include "core/theory/lookahead.h"
 #include "experiments/metrics/metrics.h"
 
-namespace speclab {
+namespace speclab::lookahead_fit_test {
 namespace {
 
 using nlohmann::json;
@@ -176,4 +176,4 @@ TEST(MisplacedNgrams, AreRightTokensAtAWrongPlace) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lookahead_fit_test

@@ -9,7 +9,7 @@
 #include "experiments/config/config_file.h"
 #include "experiments/analysis/lookahead_fit.h"
 
-namespace speclab {
+namespace speclab::lookahead_verdict_test {
 namespace {
 
 using nlohmann::json;
@@ -201,4 +201,4 @@ TEST(LookaheadVerdict, TheFollowUpIsAValidExperiment) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lookahead_verdict_test

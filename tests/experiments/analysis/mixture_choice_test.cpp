@@ -13,7 +13,7 @@
 #include "core/theory/tree_search.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::mixture_choice_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -144,4 +144,4 @@ TEST_F(ByConfidence, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::mixture_choice_test

@@ -14,7 +14,7 @@
 #include "tests/experiments/metrics/hand_made_run.h"
 #include "tests/experiments/metrics/tree_steps.h"
 
-namespace speclab {
+namespace speclab::sensitivity_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -190,4 +190,4 @@ TEST_F(WhatIfs, NeedACalibration) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::sensitivity_test

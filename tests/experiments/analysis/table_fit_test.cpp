@@ -8,7 +8,7 @@
 #include <sstream>
 #include <string>
 
-namespace speclab {
+namespace speclab::table_fit_test {
 namespace {
 
 using ::testing::AllOf;
@@ -136,4 +136,4 @@ TEST(FittedSummary, HasShortNamesAndTheMostImportantNumbers) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::table_fit_test

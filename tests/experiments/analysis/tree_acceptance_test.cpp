@@ -7,7 +7,7 @@
 #include "tests/experiments/metrics/hand_made_run.h"
 #include "tests/experiments/metrics/tree_steps.h"
 
-namespace speclab {
+namespace speclab::tree_acceptance_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -111,4 +111,4 @@ TEST_F(TreePredictions, NeedATreeAndTwoPrompts) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::tree_acceptance_test

@@ -10,7 +10,7 @@
 #include "core/theory/tree_search.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::tree_choice_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -210,4 +210,4 @@ TEST_F(Optimize, SaysWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::tree_choice_test

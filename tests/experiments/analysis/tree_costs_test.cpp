@@ -5,7 +5,7 @@
 #include "tests/experiments/metrics/hand_made_run.h"
 #include "tests/experiments/metrics/tree_steps.h"
 
-namespace speclab {
+namespace speclab::tree_costs_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -62,4 +62,4 @@ TEST_F(TreeCosts, NeedDraftForwardsOverTheRowsOfALevel) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::tree_costs_test

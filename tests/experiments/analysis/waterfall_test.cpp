@@ -11,7 +11,7 @@
 #include "experiments/metrics/summary.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::waterfall_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -239,4 +239,4 @@ TEST_F(Explained, OnlyPredictionsHaveErrors) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::waterfall_test

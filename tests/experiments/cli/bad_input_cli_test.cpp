@@ -8,7 +8,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::bad_input_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -119,4 +119,4 @@ TEST_F(Speclab, NanLogitsAreAnErrorWithoutNumbers) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::bad_input_cli_test

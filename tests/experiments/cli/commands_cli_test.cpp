@@ -8,7 +8,7 @@
 #include "experiments/run/prompt_times.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::commands_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -158,4 +158,4 @@ TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::commands_cli_test

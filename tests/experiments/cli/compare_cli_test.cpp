@@ -5,7 +5,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::compare_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -155,4 +155,4 @@ TEST_F(CompareCommand, DamagedRecordsAreUserErrors) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::compare_cli_test

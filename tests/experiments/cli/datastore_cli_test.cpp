@@ -9,7 +9,7 @@
 #include "tests/experiments/cli/cli.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::datastore_cli_test {
 namespace {
 
 using nlohmann::json;
@@ -106,4 +106,4 @@ TEST_F(DatastoreCommand, BadInput) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::datastore_cli_test

@@ -8,7 +8,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::device_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -289,4 +289,4 @@ TEST_F(Speclab, PromptsByALibraryAreMeasuredAndRecorded) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::device_cli_test

@@ -11,7 +11,7 @@
 #include "tests/experiments/cli/cli.h"
 #include "tests/model/files/gguf_files.h"
 
-namespace speclab {
+namespace speclab::hostile_cli_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -337,4 +337,4 @@ TEST_F(Hostile, NamesInFilesDoNotReachTheTerminal) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::hostile_cli_test

@@ -7,7 +7,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::lookahead_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -120,4 +120,4 @@ TEST_F(Speclab, StepsDividedOverDevices) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lookahead_cli_test

@@ -5,7 +5,7 @@
 #include "tests/experiments/cli/speclab_fixture.h"
 #include "tests/model/files/gguf_files.h"
 
-namespace speclab {
+namespace speclab::model_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -39,4 +39,4 @@ TEST_F(Speclab, ModelSaysWhatWasAssumed) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::model_cli_test

@@ -4,7 +4,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::other_runs_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -162,4 +162,4 @@ TEST_F(OtherRuns, ATraceOfOtherModelsOrPromptsIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::other_runs_cli_test

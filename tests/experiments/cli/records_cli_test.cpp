@@ -7,7 +7,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::records_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -289,4 +289,4 @@ TEST_F(Records, FilesOfTheWrongShapeAreUserErrors) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::records_cli_test

@@ -5,7 +5,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::simulate_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -120,4 +120,4 @@ TEST_F(SimulateCommand, OptionsThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::simulate_cli_test

@@ -5,7 +5,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::streams_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -92,4 +92,4 @@ TEST_F(Streams, AReaderThatClosesThePipeEndsTheCommandQuietly) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::streams_cli_test

@@ -4,7 +4,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::theory_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -143,4 +143,4 @@ TEST_F(Theory, AuditOfRules) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::theory_cli_test

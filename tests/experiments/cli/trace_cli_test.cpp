@@ -7,7 +7,7 @@
 #include "tests/decoding/drafting/small_controller.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::trace_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -368,4 +368,4 @@ TEST_F(TraceCli, ReplaysTreesFromRanks) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::trace_cli_test

@@ -7,7 +7,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::user_errors_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -166,4 +166,4 @@ TEST_F(UserErrors, ATruncatedPromptFileIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::user_errors_cli_test

@@ -10,7 +10,7 @@
 #include "experiments/config/settings.h"
 #include "experiments/config/sweep.h"
 
-namespace speclab {
+namespace speclab::config_test {
 namespace {
 
 using nlohmann::json;
@@ -440,4 +440,4 @@ TEST(Prompts, ASplitIsChosenBeforeCounting) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::config_test

@@ -12,7 +12,7 @@
 #include "tests/experiments/cli/cli.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::paper_configs_test {
 namespace {
 
 using nlohmann::json;
@@ -149,4 +149,4 @@ TEST(PaperConfigs, PublishedNumbersMustNameSomething) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::paper_configs_test

@@ -9,7 +9,7 @@
 #include "core/base/json_text.h"
 #include "experiments/config/config_file.h"
 
-namespace speclab {
+namespace speclab::settings_test {
 namespace {
 
 using nlohmann::json;
@@ -139,4 +139,4 @@ TEST(SettingName, EveryKeyOfAConfigIsKnown) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::settings_test

@@ -16,7 +16,7 @@
 #include "tests/slow/random_options.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::slow_configs_test {
 namespace {
 
 using nlohmann::json;
@@ -165,4 +165,4 @@ TEST(SlowConfigs, TheTargetAsItsOwnDraft) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::slow_configs_test

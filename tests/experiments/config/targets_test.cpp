@@ -11,7 +11,7 @@
 #include "tests/model/files/model_files.h"
 #include "tests/model/net/target_model.h"
 
-namespace speclab {
+namespace speclab::targets_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -206,4 +206,4 @@ TEST_F(Twins, TheShippedDraftIsAcceptedAsByTheOriginal) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::targets_test

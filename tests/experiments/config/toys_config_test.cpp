@@ -16,7 +16,7 @@
 #include "experiments/config/settings.h"
 #include "experiments/config/toy_spec.h"
 
-namespace speclab {
+namespace speclab::toys_config_test {
 namespace {
 
 using nlohmann::json;
@@ -87,4 +87,4 @@ TEST(ToyConfig, TheConfigOfToysHasEveryStrategyWithoutAHead) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::toys_config_test

@@ -10,7 +10,7 @@
 #include "tests/experiments/metrics/hand_made_run.h"
 #include "tests/experiments/metrics/tree_steps.h"
 
-namespace speclab {
+namespace speclab::best_chain_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -157,4 +157,4 @@ TEST_F(BestChain, TheOverheadIsAShareOfTheSteps) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::best_chain_test

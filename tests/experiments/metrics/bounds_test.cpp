@@ -13,7 +13,7 @@
 #include "experiments/metrics/summary.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::bounds_test {
 namespace {
 
 using nlohmann::json;
@@ -258,4 +258,4 @@ TEST_F(Bounds, ADamagedLineIsNamed) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::bounds_test

@@ -18,7 +18,7 @@
 #include "experiments/metrics/summary.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::estimator_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -132,4 +132,4 @@ TEST_F(EstimatorsOfARun, CountsHaveNoIntervalAndEstimatesOverPromptsDo) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::estimator_test

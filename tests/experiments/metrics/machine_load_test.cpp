@@ -7,7 +7,7 @@
 #include "experiments/metrics/machine_drift.h"
 #include "experiments/metrics/machine_load.h"
 
-namespace speclab {
+namespace speclab::machine_load_test {
 namespace {
 
 using nlohmann::json;
@@ -127,4 +127,4 @@ TEST(MachineLoad, ASummaryOfAnOlderVersionIsJudgedFromItsCases) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::machine_load_test

@@ -14,7 +14,7 @@
 #include "experiments/analysis/table.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::metrics_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -312,4 +312,4 @@ TEST(ReferenceCheck, PromisesByLossClass) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::metrics_test

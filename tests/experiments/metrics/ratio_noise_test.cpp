@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace speclab {
+namespace speclab::ratio_noise_test {
 namespace {
 
 /// [prompts][repeats] decode times in ns, one seed.
@@ -46,4 +46,4 @@ TEST(RatioNoise, IsTheNoiseOfRatiosNotOfTimes) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::ratio_noise_test

@@ -10,7 +10,7 @@
 #include "experiments/analysis/table.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::speed_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -189,4 +189,4 @@ TEST_F(Speed, TooFewPromptsGiveNoNoiseFloor) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::speed_test

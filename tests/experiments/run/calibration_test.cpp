@@ -11,7 +11,7 @@
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/machine_drift.h"
 
-namespace speclab {
+namespace speclab::calibration_test {
 namespace {
 
 using nlohmann::json;
@@ -307,4 +307,4 @@ TEST(ResampledCosts, RoundsAreDrawnWithRepetition) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::calibration_test

@@ -12,7 +12,7 @@
 #include "tests/decoding/drafting/small_controller.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::controller_check_test {
 namespace {
 
 using nlohmann::json;
@@ -49,4 +49,4 @@ TEST(RequireController, EveryDraftMustBeTheOneThatItWasTrainedFor) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::controller_check_test

@@ -11,7 +11,7 @@
 #include "tests/experiments/cli/cli.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::conversation_test {
 namespace {
 
 using nlohmann::json;
@@ -115,4 +115,4 @@ TEST(BackendChoice, EveryFixedChoiceIsReadByItsName) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::conversation_test

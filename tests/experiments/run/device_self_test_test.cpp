@@ -17,7 +17,7 @@
 #include "experiments/run/device/tested_devices.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::device_self_test_test {
 namespace {
 
 using ::testing::AllOf;
@@ -174,4 +174,4 @@ TEST(DeviceSelfTest, IsForDevicesThatWereChosenAutomatically) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::device_self_test_test

@@ -11,7 +11,7 @@
 #include "core/model/net/session.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::numerics_test {
 namespace {
 
 class Numerics : public ::testing::Test {
@@ -75,4 +75,4 @@ TEST_F(Numerics, TextsEndWithTheContext) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::numerics_test

@@ -7,7 +7,7 @@
 
 #include "experiments/run/reference_check.h"
 
-namespace speclab {
+namespace speclab::reference_check_test {
 namespace {
 
 LineRecord line_of(const std::string& id, int repeat, std::vector<Token> tokens,
@@ -92,4 +92,4 @@ TEST(Promise, DependsOnTheRule) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::reference_check_test

@@ -12,7 +12,7 @@
 #include "experiments/config/config_file.h"
 #include "experiments/run/run_plan.h"
 
-namespace speclab {
+namespace speclab::run_plan_test {
 namespace {
 
 using nlohmann::json;
@@ -168,4 +168,4 @@ TEST(Shard, PartsTogetherAreTheWholePlan) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::run_plan_test

@@ -6,7 +6,7 @@
 
 #include "tests/experiments/simulate/priced_run.h"
 
-namespace speclab {
+namespace speclab::device_kinds_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -115,4 +115,4 @@ TEST_F(DeviceKinds, NewKindsAreCheckedToo) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::device_kinds_test

@@ -11,7 +11,7 @@
 #include "core/theory/lookahead.h"
 #include "experiments/simulate/replay/laws/law_table.h"
 
-namespace speclab {
+namespace speclab::fitted_laws_test {
 namespace {
 
 using nlohmann::json;
@@ -225,4 +225,4 @@ TEST(FittedLaws, CasesThatNoLawIsAboutAreLeftOut) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::fitted_laws_test

@@ -7,7 +7,7 @@
 #include "experiments/analysis/lookahead_fit.h"
 #include "tests/experiments/simulate/priced_run.h"
 
-namespace speclab {
+namespace speclab::lookahead_prices_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -66,4 +66,4 @@ TEST_F(LookaheadPrices, ARunWithoutAGridIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::lookahead_prices_test

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::mix_replay_test {
 namespace {
 
 using nlohmann::json;
@@ -132,4 +132,4 @@ TEST_F(MixReplay, WhatIsNoMixIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::mix_replay_test

@@ -11,7 +11,7 @@
 
 #include "experiments/simulate/replay.h"
 
-namespace speclab {
+namespace speclab::oracles_test {
 namespace {
 
 using nlohmann::json;
@@ -173,4 +173,4 @@ TEST(Oracles, RegretIsMillisecondsAToken) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::oracles_test

@@ -8,7 +8,7 @@
 #include "experiments/simulate/replay/check_prices.h"
 #include "tests/experiments/simulate/priced_run.h"
 
-namespace speclab {
+namespace speclab::replay_check_test {
 namespace {
 
 using nlohmann::json;
@@ -132,4 +132,4 @@ TEST_F(ReplayBesideARun, PromptsAreSharedByIdAndText) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::replay_check_test

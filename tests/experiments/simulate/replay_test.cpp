@@ -14,7 +14,7 @@
 #include "tests/decoding/drafting/small_controller.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::replay_test {
 namespace {
 
 using nlohmann::json;
@@ -337,4 +337,4 @@ TEST_F(ReplayTrace, AHeuristicDraftsAtMostWhatTheTraceHas) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::replay_test

@@ -10,7 +10,7 @@
 #include "experiments/metrics/summary.h"
 #include "tests/experiments/simulate/priced_run.h"
 
-namespace speclab {
+namespace speclab::repricing_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -168,4 +168,4 @@ TEST_F(Repriced, EveryDeviceOfTheConfigsOpens) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::repricing_test

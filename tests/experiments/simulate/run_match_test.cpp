@@ -9,7 +9,7 @@
 #include "core/base/error.h"
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::run_match_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -141,4 +141,4 @@ TEST_F(RunMatch, CasesThatTheTraceDoesNotPredictAreListedWithTheReason) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::run_match_test

@@ -13,7 +13,7 @@
 #include "experiments/simulate/trace.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::sampled_trace_test {
 namespace {
 
 namespace tiny = speclab::fixtures;
@@ -236,4 +236,4 @@ TEST_F(SampledReplay, TreesOfBestTokensTakeAsManyStepsOnAverage) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::sampled_trace_test

@@ -15,7 +15,7 @@
 #include "tests/decoding/drafting/small_controller.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::search_test {
 namespace {
 
 using nlohmann::json;
@@ -186,4 +186,4 @@ TEST(SearchReplay, SearchesManyConfigurationsAMinute) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::search_test

@@ -8,7 +8,7 @@
 #include "experiments/simulate/run_shapes.h"
 #include "tests/experiments/simulate/priced_run.h"
 
-namespace speclab {
+namespace speclab::sweep_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -131,4 +131,4 @@ TEST_F(ShapedSweep, TheClosedFormFindsTheSameBatch) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::sweep_test

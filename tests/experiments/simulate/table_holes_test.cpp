@@ -6,7 +6,7 @@
 
 #include "tests/experiments/metrics/hand_made_run.h"
 
-namespace speclab {
+namespace speclab::table_holes_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -68,4 +68,4 @@ TEST_F(LargestForwards, ComeFromTheStepsOfTheRun) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::table_holes_test

@@ -7,7 +7,7 @@
 #include "core/simulate/timelines/overlap.h"
 #include "tests/experiments/simulate/priced_run.h"
 
-namespace speclab {
+namespace speclab::timeline_table_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -104,4 +104,4 @@ TEST_F(TimelineTable, ARunWithoutChainsIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::timeline_table_test

@@ -14,7 +14,7 @@
 #include "experiments/analysis/trees/tree_acceptance.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::tree_replay_test {
 namespace {
 
 namespace tiny = speclab::fixtures;
@@ -248,4 +248,4 @@ TEST(TimeOfTrees, IsTheStepTimeOfTheTreeForWholeTrees) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::tree_replay_test

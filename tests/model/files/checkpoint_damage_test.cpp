@@ -10,7 +10,7 @@
 /// Damaged files must be read or refused with an Error. Nothing else may be thrown, and no
 /// byte outside the file may be read (run this under AddressSanitizer too). An accepted file
 /// must be readable to its last byte.
-namespace speclab {
+namespace speclab::checkpoint_damage_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -107,4 +107,4 @@ TEST(CheckpointDamage, DraftIds) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::checkpoint_damage_test

@@ -10,7 +10,7 @@
 #include "core/model/files/dequantize.h"
 #include "tests/model/files/gguf_files.h"
 
-namespace speclab {
+namespace speclab::checkpoint_gguf_test {
 namespace {
 
 using ::testing::AllOf;
@@ -348,4 +348,4 @@ TEST(CheckpointGguf, TensorsMustAgreeWithTheMetadata) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::checkpoint_gguf_test

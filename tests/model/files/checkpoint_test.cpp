@@ -10,7 +10,7 @@
 #include "tests/model/files/model_files.h"
 #include "tests/base/error_text.h"
 
-namespace speclab {
+namespace speclab::checkpoint_test {
 namespace {
 
 using ::testing::AllOf;
@@ -483,4 +483,4 @@ TEST(CheckpointOpen, ReadingOutsideATensorIsABug) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::checkpoint_test

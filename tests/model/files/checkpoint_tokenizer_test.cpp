@@ -10,7 +10,7 @@
 #include "tests/model/files/gguf_files.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::checkpoint_tokenizer_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -126,4 +126,4 @@ TEST(CheckpointTokenizer, DirectoryWithTokenizerModel) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::checkpoint_tokenizer_test

@@ -15,7 +15,7 @@
 #include "core/base/error.h"
 #include "core/base/sha256.h"
 
-namespace speclab {
+namespace speclab::dequantize_test {
 namespace {
 
 std::vector<std::byte> from_hex(const std::string& text) {
@@ -154,4 +154,4 @@ TEST(Dequantize, CountsAreWholeBlocks) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::dequantize_test

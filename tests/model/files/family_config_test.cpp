@@ -10,7 +10,7 @@
 // Configurations of the families. Settings that change the arithmetic and are not supported are refused, and
 // defaults are those of transformers. The models are those of tests/golden/families.
 
-namespace speclab {
+namespace speclab::family_config_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -299,4 +299,4 @@ TEST(FamilyConfig, ReadsFilesWithoutPrefixAndIgnoresMasks) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::family_config_test

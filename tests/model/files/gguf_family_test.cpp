@@ -15,7 +15,7 @@
 // converter, give the same logits as their Hugging Face directories. family_oracle_test.cpp compares those
 // with transformers.
 
-namespace speclab {
+namespace speclab::gguf_family_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -329,4 +329,4 @@ TEST(GgufFamily, RefusesWhatIsNotComputed) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::gguf_family_test

@@ -10,7 +10,7 @@
 #include "tests/model/files/gguf_files.h"
 #include "tests/base/error_text.h"
 
-namespace speclab {
+namespace speclab::gguf_test {
 namespace {
 
 using ::testing::AllOf;
@@ -294,4 +294,4 @@ TEST(Gguf, RefusesABadAlignment) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::gguf_test

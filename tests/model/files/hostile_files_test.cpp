@@ -16,7 +16,7 @@
 
 /// Files that have broken other readers of GGUF and safetensors must give a clear error. Cases that
 /// gguf_test, safetensors_test and checkpoint_damage_test do not cover.
-namespace speclab {
+namespace speclab::hostile_files_test {
 namespace {
 
 using ::testing::AllOf;
@@ -243,4 +243,4 @@ TEST(HostileFiles, AModelThatIsWrittenToWhileItIsLoaded) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::hostile_files_test

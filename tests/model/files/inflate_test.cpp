@@ -17,7 +17,7 @@
 #include "tests/model/files/model_files.h"
 #include "tests/model/net/target_model.h"
 
-namespace speclab {
+namespace speclab::inflate_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -375,4 +375,4 @@ TEST(Inflate, RealModelWritesTheSameText) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::inflate_test

@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::safetensors_test {
 namespace {
 
 using ::testing::AllOf;
@@ -142,4 +142,4 @@ TEST(Safetensors, DataMustBeContiguousAndEndWithTheFile) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::safetensors_test

@@ -13,7 +13,7 @@
 // prompts, trees, commits and rewinds; and the layer of EAGLE, which has no norm before its attention,
 // against double arithmetic.
 
-namespace speclab {
+namespace speclab::decoder_layers_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -177,4 +177,4 @@ TEST(DecoderLayersOf, NeedATargetWithLayers) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::decoder_layers_test

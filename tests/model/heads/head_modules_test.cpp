@@ -11,7 +11,7 @@
 // Modules of heads against double arithmetic: float32 on the CPU within 1e-5 of the largest number, the
 // simulated GPU, which rounds inputs of linear layers to bf16, within 2e-2. Rows do not depend on each other.
 
-namespace speclab {
+namespace speclab::head_modules_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -246,4 +246,4 @@ TEST_F(HeadModules, ErrorsNameFileTensorAndShapes) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::head_modules_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <stdexcept>
 
-namespace speclab {
+namespace speclab::cache_view_test {
 namespace {
 
 using Positions = std::vector<std::int32_t>;
@@ -86,4 +86,4 @@ TEST(CacheView, RefusesWhatIsNoList) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::cache_view_test

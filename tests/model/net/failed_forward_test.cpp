@@ -11,7 +11,7 @@
 
 // A forward that begins and then fails leaves no rows in flight.
 
-namespace speclab {
+namespace speclab::failed_forward_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -79,4 +79,4 @@ TEST(FailedForward, ARefusedTreeKeepsTheRowsBefore) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::failed_forward_test

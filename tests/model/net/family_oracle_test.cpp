@@ -15,7 +15,7 @@
 // logits): prefill and cached steps within 1e-4 of the largest logit. The branches of a tree have the bits of
 // separate chains.
 
-namespace speclab {
+namespace speclab::family_oracle_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -247,4 +247,4 @@ TEST(FamilyWork, CountsTheKeysThatAWindowShows) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::family_oracle_test

@@ -18,7 +18,7 @@
 // magnitude of its row, in prefill and in steps, and up to 128 greedy tokens are equal.
 // SPECLAB_ORACLE_FULL=FOLDER compares whole rows.
 
-namespace speclab {
+namespace speclab::forward_oracle_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -110,4 +110,4 @@ TEST_P(ForwardOracle, LogitsAndGreedyTextEqualTransformers) {
 INSTANTIATE_TEST_SUITE_P(Prompts, ForwardOracle, ::testing::Range(0, 20));
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::forward_oracle_test

@@ -13,7 +13,7 @@
 // CPU in float32 within 1e-4 of the largest number of a state. On the simulated GPU, which rounds inputs of
 // linear layers, keys and values to bf16, within 4e-2.
 
-namespace speclab {
+namespace speclab::hidden_oracle_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -60,4 +60,4 @@ TEST(HiddenOracle, StatesOfTheSimulatedGpuAreNearTransformers) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::hidden_oracle_test

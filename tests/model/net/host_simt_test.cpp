@@ -6,7 +6,7 @@
 // Whole forwards of the GPU backend on its simulated GPU (host-simt): every family is compared with the CPU
 // in float32, and random lives of sessions, with trees, forks and rewinds, have the bits of a fresh prefill.
 
-namespace speclab {
+namespace speclab::host_simt_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -171,4 +171,4 @@ INSTANTIATE_TEST_SUITE_P(Models, PersistentLife, ::testing::Values(0, 2, 8, 12))
 INSTANTIATE_TEST_SUITE_P(Models, HostSimtLife, ::testing::Values(0, 2, 3, 5, 7, 10, 12, 13));
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::host_simt_test

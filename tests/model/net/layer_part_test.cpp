@@ -15,7 +15,7 @@
 #include "tests/model/net/double_decoder.h"
 #include "tests/model/net/family_logits.h"
 
-namespace speclab {
+namespace speclab::layer_part_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -419,4 +419,4 @@ TEST(LayerPart, RowsMustBeFinishedBeforeTheyAreCommitted) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::layer_part_test

@@ -13,7 +13,7 @@
 #include "tests/model/files/model_files.h"
 #include "tests/model/text/tokenizer_golden.h"
 
-namespace speclab {
+namespace speclab::llama_cpp_golden_test {
 namespace {
 
 using namespace golden;
@@ -219,4 +219,4 @@ TEST(LlamaCppGolden, ItIsSaidWhatWasAssumed) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::llama_cpp_golden_test

@@ -4,7 +4,7 @@
 
 #include "tests/model/net/part_life.h"
 
-namespace speclab {
+namespace speclab::part_property_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -35,4 +35,4 @@ INSTANTIATE_TEST_SUITE_P(Models, HostSimtPartLife, ::testing::Values(0, 2, 5, 6,
 TEST(PersistentPartLife, DraftsAndVerifiesBitForBit) { live("host-simt-persistent", 5, 1, 13, 4); }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::part_property_test

@@ -10,7 +10,7 @@
 
 // Forwards that are recorded once and replayed have the bits of forwards that are launched kernel by kernel.
 
-namespace speclab {
+namespace speclab::recorded_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -182,4 +182,4 @@ TEST_P(RecordedLife, RowsHaveTheBitsOfAFreshPrefill) {
 INSTANTIATE_TEST_SUITE_P(Models, RecordedLife, ::testing::Values(0, 2, 6, 8, 12));
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::recorded_test

@@ -8,7 +8,7 @@
 #include "core/model/net/session.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::rope_table_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -63,4 +63,4 @@ TEST(RopeTable, AClaimedContextCostsNothing) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::rope_table_test

@@ -4,7 +4,7 @@
 
 #include "tests/model/net/session_life.h"
 
-namespace speclab {
+namespace speclab::session_property_test {
 namespace {
 
 TEST(SessionProperty, EqualsRePrefillBitForBit) {
@@ -15,4 +15,4 @@ TEST(SessionProperty, EqualsRePrefillBitForBit) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::session_property_test

@@ -18,7 +18,7 @@
 #include "tests/model/files/model_files.h"
 #include "tests/model/net/double_decoder.h"
 
-namespace speclab {
+namespace speclab::session_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -478,4 +478,4 @@ TEST(Model, RefusesLayersThatItDoesNotHave) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::session_test

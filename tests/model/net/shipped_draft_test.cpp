@@ -13,7 +13,7 @@
 #include "tests/model/files/model_files.h"
 #include "tests/model/net/target_model.h"
 
-namespace speclab {
+namespace speclab::shipped_draft_test {
 namespace {
 
 namespace fs = std::filesystem;
@@ -80,4 +80,4 @@ TEST(ShippedDraft, RefusesAnotherTarget) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::shipped_draft_test

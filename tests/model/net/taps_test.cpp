@@ -17,7 +17,7 @@
 // the output head, the embedding and forwards from embeddings give the bits of whole forwards.
 // tests/model/net/hidden_oracle_test.cpp compares the states with transformers.
 
-namespace speclab {
+namespace speclab::taps_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -415,4 +415,4 @@ TEST(TapsOfLayers, OfAPromptOfALibraryFitItsLogits) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::taps_test

@@ -7,7 +7,7 @@
 #include "tests/base/error_text.h"
 #include "tests/model/text/character_maps.h"
 
-namespace speclab {
+namespace speclab::character_map_test {
 namespace {
 
 using fixtures::base64;
@@ -118,4 +118,4 @@ TEST(CharacterMap, ReadsBase64) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::character_map_test

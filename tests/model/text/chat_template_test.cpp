@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab {
+namespace speclab::chat_template_test {
 namespace {
 
 using testing::HasSubstr;
@@ -154,4 +154,4 @@ TEST(ChatTemplate, IsNeverWrongAboutTheTemplatesOfOthers) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::chat_template_test

@@ -9,7 +9,7 @@
 #include "core/model/text/tokenizer_split.h"
 #include "tests/model/text/tokenizer_golden.h"
 
-namespace speclab {
+namespace speclab::pre_tokenizer_test {
 namespace {
 
 using namespace golden;
@@ -109,4 +109,4 @@ TEST(PreTokenizer, CutsLongTextsInLinearTime) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::pre_tokenizer_test

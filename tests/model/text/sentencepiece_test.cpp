@@ -11,7 +11,7 @@
 #include "tests/model/text/character_maps.h"
 #include "tests/model/text/tokenizer_golden.h"
 
-namespace speclab {
+namespace speclab::sentencepiece_test {
 namespace {
 
 using namespace golden;
@@ -354,4 +354,4 @@ TEST(SentencePiece, RefusesBrokenUnigramJson) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::sentencepiece_test

@@ -7,7 +7,7 @@
 #include "core/model/files/checkpoint.h"
 #include "core/model/files/gguf.h"
 
-namespace speclab {
+namespace speclab::tokenizer_golden_test {
 namespace {
 
 using namespace golden;
@@ -71,4 +71,4 @@ TEST(TokenizerGolden, TargetModel) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::tokenizer_golden_test

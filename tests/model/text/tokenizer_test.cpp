@@ -14,7 +14,7 @@
 #include "core/model/text/unicode/unicode.h"
 #include "core/model/text/unicode/unicode_normal_form.h"
 
-namespace speclab {
+namespace speclab::tokenizer_test {
 namespace {
 
 using testing::ElementsAre;
@@ -328,4 +328,4 @@ TEST(NormalForm, ComposesCanonically) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::tokenizer_test

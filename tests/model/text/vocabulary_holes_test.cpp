@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "tests/model/text/tokenizer_golden.h"
 
-namespace speclab {
+namespace speclab::vocabulary_holes_test {
 namespace {
 
 using namespace golden;
@@ -86,4 +86,4 @@ TEST(VocabularyHoles, AreRefusedWhereTwoTokensWouldHaveOneId) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::vocabulary_holes_test

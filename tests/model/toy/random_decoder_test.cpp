@@ -13,7 +13,7 @@
 #include "core/model/net/model.h"
 #include "core/model/net/session.h"
 
-namespace speclab::toy {
+namespace speclab::toy::random_decoder_test {
 namespace {
 
 constexpr DecoderSizes kSizes{
@@ -63,4 +63,4 @@ TEST(RandomDecoder, TheSeedDecidesTheLogits) {
 }
 
 }  // namespace
-}  // namespace speclab::toy
+}  // namespace speclab::toy::random_decoder_test

@@ -18,7 +18,7 @@
 #include "core/model/net/model.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab::toy {
+namespace speclab::toy::toy_checkpoint_test {
 namespace {
 
 /// All logits of a model without layers, [tokens][tokens].
@@ -171,4 +171,4 @@ TEST(ToyTable, DescriptionsAndErrors) {
 }
 
 }  // namespace
-}  // namespace speclab::toy
+}  // namespace speclab::toy::toy_checkpoint_test

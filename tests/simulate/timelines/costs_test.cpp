@@ -10,7 +10,7 @@
 #include "core/simulate/timelines/experts.h"
 #include "core/simulate/timelines/offload.h"
 
-namespace speclab::simulate {
+namespace speclab::simulate::costs_test {
 namespace {
 
 theory::DecoderShape dense_shape() {
@@ -142,4 +142,4 @@ TEST(Batches, LongCachesTurnTheRangeRound) {
 }
 
 }  // namespace
-}  // namespace speclab::simulate
+}  // namespace speclab::simulate::costs_test

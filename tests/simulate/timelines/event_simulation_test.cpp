@@ -5,7 +5,7 @@
 
 #include <string>
 
-namespace speclab::simulate {
+namespace speclab::simulate::event_simulation_test {
 namespace {
 
 const theory::RowTimes kMoreRows({{1, 1.0}, {9, 2.0}});
@@ -84,4 +84,4 @@ TEST(EventSimulation, KeepsAsManySegmentsAsAskedFor) {
 }
 
 }  // namespace
-}  // namespace speclab::simulate
+}  // namespace speclab::simulate::event_simulation_test

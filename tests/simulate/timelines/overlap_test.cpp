@@ -10,7 +10,7 @@
 #include "core/base/philox.h"
 #include "core/simulate/timelines/event_simulation.h"
 
-namespace speclab::simulate {
+namespace speclab::simulate::overlap_test {
 namespace {
 
 using theory::RowTimes;
@@ -182,4 +182,4 @@ TEST(Overlap, WhatHasNoTimelineIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab::simulate
+}  // namespace speclab::simulate::overlap_test

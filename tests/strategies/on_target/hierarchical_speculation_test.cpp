@@ -6,7 +6,7 @@
 #include "tests/base/error_text.h"
 #include "tests/strategies/on_target/own_cache.h"
 
-namespace speclab {
+namespace speclab::hierarchical_speculation_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -436,4 +436,4 @@ TEST(HierarchicalSpeculation, ADeviceVerifiesTheChain) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::hierarchical_speculation_test

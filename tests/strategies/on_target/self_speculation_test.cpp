@@ -10,7 +10,7 @@
 #include "tests/base/error_text.h"
 #include "tests/strategies/on_target/own_cache.h"
 
-namespace speclab {
+namespace speclab::self_speculation_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -375,4 +375,4 @@ TEST(SelfSpeculation, ADeviceVerifiesDraftsThatItDropsFirst) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::self_speculation_test

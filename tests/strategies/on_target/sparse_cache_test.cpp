@@ -10,7 +10,7 @@
 #include "tests/strategies/draft_rows.h"
 #include "tests/strategies/on_target/own_cache.h"
 
-namespace speclab {
+namespace speclab::sparse_cache_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -194,4 +194,4 @@ TEST(SparseCache, BadInputIsRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::sparse_cache_test

@@ -10,7 +10,7 @@
 #include "tests/strategies/draft_rows.h"
 #include "tests/strategies/on_target/own_cache.h"
 
-namespace speclab {
+namespace speclab::token_choices_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -204,4 +204,4 @@ TEST(TokenSkips, EachTokenHasTheLayersOfItsSet) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::token_choices_test

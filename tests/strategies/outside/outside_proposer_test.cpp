@@ -20,7 +20,7 @@
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/strategies/outside/proposer_peer.h"
 
-namespace speclab {
+namespace speclab::outside_proposer_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -350,4 +350,4 @@ TEST_F(OutsideProposerTest, WithoutAProgram) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::outside_proposer_test

@@ -10,7 +10,7 @@
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/strategies/draft_rows.h"
 
-namespace speclab {
+namespace speclab::cascade_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -280,4 +280,4 @@ TEST(Cascade, RefusesBadMatrices) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::cascade_test

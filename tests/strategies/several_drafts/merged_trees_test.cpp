@@ -13,7 +13,7 @@
 #include "tests/strategies/draft_rows.h"
 #include "tests/strategies/step_by_step.h"
 
-namespace speclab {
+namespace speclab::merged_trees_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -404,4 +404,4 @@ TEST(MergedTrees, RefusesWhatItCannotDraft) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::merged_trees_test

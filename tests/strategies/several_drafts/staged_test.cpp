@@ -4,7 +4,7 @@
 #include "tests/base/error_text.h"
 #include "tests/decoding/loop/loop_fixture.h"
 
-namespace speclab {
+namespace speclab::staged_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -117,4 +117,4 @@ TEST(Staged, RefusesWhatItCannotDraft) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::staged_test

@@ -12,7 +12,7 @@
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/strategies/draft_rows.h"
 
-namespace speclab {
+namespace speclab::dynamic_tree_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -141,4 +141,4 @@ TEST(DynamicTree, RefusesOptionsThatContradictEachOther) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::dynamic_tree_test

@@ -12,7 +12,7 @@
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/strategies/draft_rows.h"
 
-namespace speclab {
+namespace speclab::tree_speculation_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -467,4 +467,4 @@ TEST(TreeSpeculation, RefusesTreesThatNoSessionHasRoomFor) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::tree_speculation_test

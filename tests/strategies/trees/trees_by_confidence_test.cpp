@@ -14,7 +14,7 @@
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/strategies/draft_rows.h"
 
-namespace speclab {
+namespace speclab::trees_by_confidence_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -295,4 +295,4 @@ TEST_F(TreesByConfidenceDraft, BadSettingsAreRefused) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::trees_by_confidence_test

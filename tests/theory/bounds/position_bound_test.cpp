@@ -7,7 +7,7 @@
 #include <numeric>
 #include <random>
 
-namespace speclab::theory {
+namespace speclab::theory::position_bound_test {
 namespace {
 
 using Weights = std::vector<double>;
@@ -136,4 +136,4 @@ TEST(PositionBound, TellsHowChildrenWereDrawn) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::position_bound_test

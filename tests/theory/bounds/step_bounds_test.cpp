@@ -9,7 +9,7 @@
 #include "core/theory/audit/toy_step.h"
 #include "core/theory/verifier_bounds.h"
 
-namespace speclab::theory {
+namespace speclab::theory::step_bounds_test {
 namespace {
 
 using enumerate::Draws;
@@ -285,4 +285,4 @@ TEST(StepBounds, NamesTheOptimumOfVisitedPositionsOnly) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::step_bounds_test

@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "core/theory/chain.h"
 
-namespace speclab::theory {
+namespace speclab::theory::verifier_bounds_test {
 namespace {
 
 using Row = std::vector<double>;
@@ -174,4 +174,4 @@ TEST(VerifierBounds, RefuseRowsThatAreNoLaws) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::verifier_bounds_test

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace speclab::theory {
+namespace speclab::theory::resampled_values_test {
 namespace {
 
 /// The mean of the drawn values; NaN if the first value is drawn more than twice.
@@ -59,4 +59,4 @@ TEST(ResampledValues, MoreThanHalfMustBeDefined) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::resampled_values_test

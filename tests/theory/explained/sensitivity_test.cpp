@@ -15,7 +15,7 @@
 #include "core/theory/chain.h"
 #include "core/theory/explain.h"
 
-namespace speclab::theory {
+namespace speclab::theory::sensitivity_test {
 namespace {
 
 using ::testing::AllOf;
@@ -199,4 +199,4 @@ TEST(Sensitivity, BadInputThrows) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::sensitivity_test

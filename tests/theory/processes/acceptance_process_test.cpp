@@ -11,7 +11,7 @@
 #include "core/theory/processes/simulate_rounds.h"
 #include "core/theory/step_costs.h"
 
-namespace speclab::theory {
+namespace speclab::theory::acceptance_process_test {
 namespace {
 
 using testing::ElementsAre;
@@ -219,4 +219,4 @@ TEST(AcceptanceProcess, BadProcessesThrow) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::acceptance_process_test

@@ -11,7 +11,7 @@
 #include "core/theory/chain.h"
 #include "core/theory/processes/simulate_rounds.h"
 
-namespace speclab::theory {
+namespace speclab::theory::prompt_process_test {
 namespace {
 
 /// Draws of alpha from a beta law as a ratio of gamma laws, without the inverse of its distribution.
@@ -136,4 +136,4 @@ TEST(PromptProcess, BadNumbersThrow) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::prompt_process_test

@@ -15,7 +15,7 @@
 #include "core/theory/verifier_bounds.h"
 #include "tests/theory/toys/toy_pair.h"
 
-namespace speclab::theory {
+namespace speclab::theory::toy_chain_test {
 namespace {
 
 using fixtures::ToyPair;
@@ -239,4 +239,4 @@ TEST(ToyChain, BadInputThrows) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::toy_chain_test

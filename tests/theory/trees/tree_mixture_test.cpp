@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 
-namespace speclab::theory {
+namespace speclab::theory::tree_mixture_test {
 namespace {
 
 /// All trees with 1 to `most` nodes whose siblings have ranks from 1 to `ranks` without gaps.
@@ -210,4 +210,4 @@ TEST(TreeMixture, BadArgumentsThrow) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::tree_mixture_test

@@ -14,7 +14,7 @@
 #include "core/theory/chain.h"
 #include "core/theory/tree_costs.h"
 
-namespace speclab::theory {
+namespace speclab::theory::tree_search_test {
 namespace {
 
 using Table = std::vector<std::vector<double>>;
@@ -236,4 +236,4 @@ TEST(TreeSearch, BadArgumentsThrow) {
 }
 
 }  // namespace
-}  // namespace speclab::theory
+}  // namespace speclab::theory::tree_search_test

@@ -6,7 +6,7 @@
 #include "core/base/options.h"
 #include "core/decoding/registry.h"
 
-namespace speclab {
+namespace speclab::head_strategies_test {
 namespace {
 
 std::vector<std::string> described_options(const char* strategy) {
@@ -33,4 +33,4 @@ TEST(HeadStrategies, HaveTheSameOptions) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::head_strategies_test

@@ -5,7 +5,7 @@
 #include "core/base/error.h"
 #include "tests/experiments/analysis/compare/compared_run.h"
 
-namespace speclab {
+namespace speclab::compare_test {
 namespace {
 
 using fixtures::made_run;
@@ -202,4 +202,4 @@ TEST(Compare, FailedLinesAndLostEqualityFail) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::compare_test

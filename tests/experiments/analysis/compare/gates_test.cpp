@@ -6,7 +6,7 @@
 #include "core/base/error.h"
 #include "tests/experiments/analysis/compare/compared_run.h"
 
-namespace speclab {
+namespace speclab::gates_test {
 namespace {
 
 using fixtures::made_run;
@@ -117,4 +117,4 @@ TEST(Gates, TextsAreStillComparedIfThereAreLines) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::gates_test

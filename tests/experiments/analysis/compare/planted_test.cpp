@@ -8,7 +8,7 @@
 #include "tests/experiments/analysis/compare/noisy_run.h"
 #include "tests/model/files/model_files.h"
 
-namespace speclab {
+namespace speclab::planted_test {
 namespace {
 
 using fixtures::kNoisyCase;
@@ -253,4 +253,4 @@ TEST_F(PlantedChange, ARunFolderGivesTheSameNumbers) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::planted_test

@@ -12,7 +12,7 @@
 #include "experiments/analysis/compare/time_verdict.h"
 #include "tests/experiments/analysis/compare/compared_run.h"
 
-namespace speclab {
+namespace speclab::speedup_change_test {
 namespace {
 
 double sum_of(const std::array<double, kChangeParts.size()>& parts) {
@@ -145,4 +145,4 @@ TEST(TimeVerdict, AnUnclearCaseThatSeemsSlowerIsASuspect) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::speedup_change_test

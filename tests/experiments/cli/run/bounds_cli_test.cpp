@@ -1,7 +1,7 @@
 // Runs with "bounds": true, from config to verdict.
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::bounds_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -111,4 +111,4 @@ TEST_F(BoundsRun, NoBoundsUnlessTheConfigWantsThem) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::bounds_cli_test

@@ -10,7 +10,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::budget_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -281,4 +281,4 @@ TEST_F(Budgets, GenerateMeasuresATableOrTakesOne) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::budget_cli_test

@@ -11,7 +11,7 @@
 #include "experiments/run/resume.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::go_on_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -233,4 +233,4 @@ TEST(ShellWord, AShellReadsTheWordUnchanged) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::go_on_cli_test

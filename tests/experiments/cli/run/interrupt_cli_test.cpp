@@ -9,7 +9,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::interrupt_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -92,4 +92,4 @@ TEST_F(Interrupted, NohupOutlivesItsTerminal) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::interrupt_cli_test

@@ -11,7 +11,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::memory_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -206,4 +206,4 @@ TEST_F(CasesWithMemory, AreNotMeasuredInShards) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::memory_cli_test

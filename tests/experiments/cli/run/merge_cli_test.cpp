@@ -6,7 +6,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::merge_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -399,4 +399,4 @@ TEST_F(Merge, RunsOfSeveralTargetsAreMergedTargetByTarget) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::merge_cli_test

@@ -5,7 +5,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::overlap_cli_test {
 namespace {
 
 using namespace fixtures;
@@ -108,4 +108,4 @@ TEST_F(Overlapped, OneThreadAndDevicesAreRefusedBeforeAnythingIsMeasured) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::overlap_cli_test

@@ -10,7 +10,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::resume_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -144,4 +144,4 @@ TEST_F(Speclab, EveryShardHasCalibrationRoundsOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::resume_cli_test

@@ -11,7 +11,7 @@
 #include "experiments/metrics/run_data.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::run_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -331,4 +331,4 @@ TEST_F(Speclab, TheSpeedOfTheDeviceIsMeasuredOrGiven) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::run_cli_test

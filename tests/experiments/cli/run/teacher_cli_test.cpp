@@ -3,7 +3,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::teacher_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -97,4 +97,4 @@ TEST_F(TeacherRun, AFailedEstimateIsInTheRecordAndInTheExitCode) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::teacher_cli_test

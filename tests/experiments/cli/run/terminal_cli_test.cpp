@@ -13,7 +13,7 @@
 #include "experiments/analysis/table.h"
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::terminal_cli_test {
 namespace {
 
 using namespace speclab::fixtures;
@@ -104,4 +104,4 @@ TEST_F(Terminal, TheTableOfARunFitsItWithShortNames) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::terminal_cli_test

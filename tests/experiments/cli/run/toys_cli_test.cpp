@@ -4,7 +4,7 @@
 
 #include "tests/experiments/cli/speclab_fixture.h"
 
-namespace speclab {
+namespace speclab::toys_cli_test {
 namespace {
 
 using namespace fixtures;
@@ -182,4 +182,4 @@ TEST_F(Toys, TheCommandShowsExactNumbersAndWritesModels) {
 }
 
 }  // namespace
-}  // namespace speclab
+}  // namespace speclab::toys_cli_test
