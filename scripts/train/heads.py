@@ -17,8 +17,8 @@ The loss is sum_i decay^i * objective_i (head_objectives.py), with p as in train
 layer (blockwise, eagle, pass) may draft any token, but its loss sees only this vocabulary. Shards are read one by one. After each shard the
 training is saved, and the same command goes on from there.
 
-On held-out sequences the program measures, by head: alpha = mean sum_v min(p, q), as a curve during the training, and how
-often the head's token of each rank is the target's best token. These shares choose the tree in head.json (head_tree.py).
+On held-out sequences the program measures, by head: alpha = mean sum_v min(p, q) over all tokens, as a curve during the training, and
+how often the head's token of each rank is the target's best token. These shares choose the tree in head.json (head_tree.py).
 A later head guesses after tokens of the text, so its shares say how often it is right after right tokens. At the end the
 program checks E[alpha] = 1 - E[TV] over all tokens (head_training/measure.py). The final alpha and the shares in the card
 belong to the weights as the file stores them.
@@ -32,11 +32,11 @@ from generate import require_target
 from head_kinds import make_heads
 from head_training.card import card
 from head_training.loop import train
-from head_training.measure import check, measure, moved, report
+from head_training.measure import MEASURED, check, measure, moved, report
 from head_training.options import NOT_IN_KEY, complete, fit_to_target, make_parser, reads_text
 from head_training.tapped_states import TappedStates
 from head_training.target_file import require_writable, write_target
-from head_training.text import States
+from head_training.text import States, hash_of
 from safetensors.torch import save_file
 from target import Gguf, Target
 from train import Text, choose_vocabulary, find_shards
@@ -45,7 +45,7 @@ from train import Text, choose_vocabulary, find_shards
 def training_key(args, sha256, shards):
     """Names the file of a training: a hash of all that its steps depend on."""
     options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_IN_KEY}
-    what = [sha256, [(s.name, s.stat().st_size) for s in shards], options]
+    what = [sha256, [(s.name, hash_of(s)) for s in shards], options]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
 
 
@@ -72,7 +72,7 @@ def run(parser, args):
     heads = make_heads(args.kind, embedding, vocab, args, target).to(args.device)
     at = train(heads, states, args, args.cache / f"heads-{training_key(args, sha256, shards)}.pt")
     heads.round()
-    alpha, accuracy = measure(heads, states, args.device)
+    alpha, accuracy = measure(heads, states, args.device, MEASURED)
     report("end", alpha, accuracy)
     checked = check(heads, states, args.device)
     print(
@@ -81,7 +81,7 @@ def run(parser, args):
     )
     training = dict(
         text=[s.name for s in shards],
-        text_tokens=states.text.tokens,
+        text_tokens=states.tokens,
         text_used=args.text,
         writers=args.writers,
         seed=args.seed,

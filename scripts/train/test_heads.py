@@ -5,6 +5,7 @@ import types
 import unittest
 from pathlib import Path
 
+import heads as program
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -155,6 +156,38 @@ class HeadsTest(unittest.TestCase):
         self.heads.law_output = lambda head: (output[head], torch.zeros(V, dtype=torch.long))  # a wrong vocabulary map
         with self.assertRaisesRegex(RuntimeError, "vocabulary map"):
             check(self.heads, self.states, "cpu", 40)
+
+    def test_the_measured_acceptance_is_over_all_tokens(self):
+        for kind in OF_STATES:
+            for vocab in (torch.arange(V), torch.arange(0, V, 2)):
+                with self.subTest(kind=kind, tokens=len(vocab)):
+                    torch.manual_seed(1)
+                    heads = self.make(kind, vocab)
+                    alpha, accuracy = measure(heads, self.states, "cpu")
+                    exact = check(heads, self.states, "cpu", 10**9)["alpha"]
+                    torch.testing.assert_close(
+                        alpha.double(), torch.tensor(exact, dtype=torch.float64), atol=1e-5, rtol=0
+                    )
+                    if (
+                        kind != "blockwise"
+                    ):  # only the even tokens are drafted, and only half of the best tokens are even
+                        self.assertTrue((accuracy.sum(1) <= (1 if len(vocab) == V else 0.6)).all(), accuracy)
+
+    def test_the_card_counts_the_text_that_was_used(self):
+        self.assertEqual(self.states.tokens, 80 * (N - 1))
+        self.assertEqual(States(self.states.text, self.shards, greedy=True).tokens, 40 * (N - 1))
+
+    def test_a_training_is_found_again_by_the_content_of_its_text(self):
+        args = types.SimpleNamespace(kind="medusa")
+        keys = [program.training_key(args, "0", self.shards)]
+        other = self.folder / "other"
+        other.mkdir()
+        for shard in self.shards:
+            content = bytearray(shard.read_bytes())
+            content[-1] ^= 1  # the size stays
+            (other / shard.name).write_bytes(content)
+        keys.append(program.training_key(args, "0", [other / shard.name for shard in self.shards]))
+        self.assertNotEqual(*keys)
 
     def test_tensors_have_the_published_names(self):
         tensors = self.heads.tensors()

@@ -3,6 +3,7 @@
 import torch
 
 RANKS = 10  # ranks of a head whose accuracy is measured
+MEASURED = 8192  # positions of each head from which the card's numbers come
 CHECKED = 256  # positions of each head whose whole laws are compared
 LARGEST_DIFFERENCE = 1e-6
 
@@ -16,20 +17,20 @@ def held_out(heads, states, device):
 @torch.no_grad()
 def measure(heads, states, device, enough=None):
     """(alpha [heads], accuracy [heads, RANKS]) on held-out sequences, teacher-forced: the tokens before a guess are those of the text.
-    alpha: mean of sum_v min(p, q) over the target's most probable tokens. accuracy: how often the head's token of each rank is the
-    target's best token. `enough`: positions of each head after which to stop."""
+    alpha: mean of sum_v min(p, q) over all tokens of the target. accuracy: how often the head's token of each rank is the target's best
+    token; a best token that the head cannot draft counts as missed. `enough`: positions of each head after which to stop."""
     count = heads.count
     alpha, hits, seen = torch.zeros(count), torch.zeros(count, RANKS), torch.zeros(count)
     heads.eval()
     for batch in held_out(heads, states, device):
         for i, hidden, place in heads.predictions(batch):
-            (index, p), output = heads.labels(batch, place), heads.output(i)
-            for h, k, w in zip(hidden.split(512), index.split(512), p.split(512)):
-                logits = h @ output.T
-                q = logits.log_softmax(1).gather(1, k).exp()
-                alpha[i] += torch.minimum(q, w).sum().item()
-                hits[i] += (logits.topk(RANKS).indices == k[:, :1]).sum(0).cpu()
-                seen[i] += len(k)
+            (features, rows), (output, ids) = heads.target_law(batch, place), heads.law_output(i)
+            for f, h in zip(features.split(256), hidden.split(256)):
+                p, q = (f @ rows.T).softmax(1), (h @ output.T).softmax(1)
+                drafted = q.topk(RANKS).indices
+                alpha[i] += torch.minimum(p if ids is None else p[:, ids], q).sum().item()
+                hits[i] += ((drafted if ids is None else ids[drafted]) == p.argmax(1, keepdim=True)).sum(0).cpu()
+                seen[i] += len(f)
         if enough is not None and seen.min() >= enough:
             break
     heads.train()

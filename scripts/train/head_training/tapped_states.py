@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from head_training.text import hash_of
+
 BATCH = 4096  # tokens that the target reads at once, with padding
 
 
@@ -25,7 +27,7 @@ class TappedStates:
         self.sha256, self._open = sha256, (None, None, None)
 
     def path(self, shard):
-        what = [self.sha256, list(self.taps), self.shards[shard].stat().st_size]
+        what = [self.sha256, list(self.taps), hash_of(self.shards[shard])]
         key = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
         return self.shards[shard].with_name(f"{self.shards[shard].stem}-states-{key}.npy")
 

@@ -3,10 +3,19 @@
 A position of the text has a number ("place"). The label at a place is the target's law of the token after it.
 """
 
+import functools
+import hashlib
 import random
 
 import numpy as np
 import torch
+
+
+@functools.cache
+def hash_of(path):
+    """SHA-256 of a file of text."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Positions:
@@ -72,7 +81,7 @@ class Sequences:
 
 class States:
     """The text and its states. left [M]: how many positions of the same sequence follow each position. ids [M]: the token at each position.
-    numbers: the numbers of the sequences of each shard. With `greedy`, only sequences that were written at temperature 0 are used."""
+    numbers: the numbers of the sequences of each shard. tokens: positions of the sequences that are used. With `greedy`, only sequences that were written at temperature 0 are used."""
 
     def __init__(self, text, shards, greedy=False, tapped=None):
         self.text, self.shards, self.tapped = text, shards, tapped
@@ -97,6 +106,7 @@ class States:
             if used[i]:
                 self.left[offset : offset + n] = torch.arange(n - 1, -1, -1)
             self.held_out[offset : offset + n] = bool(text.held_out(i))
+        self.tokens = sum(len(t) - start for use, (t, start, _) in zip(used, text.sequences) if use)
         self._features = None, None
 
     def features(self, shard):
