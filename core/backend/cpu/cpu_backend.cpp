@@ -224,14 +224,13 @@ class CpuBackend final : public Backend, public AttentionReader {
       auto& place = scratch_[static_cast<std::size_t>(thread)];
       float* const to = maxima ? place.data() : y + begin;
       const int stride = maxima ? kChunk : w.out;
+      // The threads take chunks in turn, so this is probably the thread's next chunk.
+      const Bf16* next = panels + panel * static_cast<std::size_t>(pool_.threads() * kChunk / kPanel);
       if (unit_) {
-        const Bf16* next =
-            panels + panel * static_cast<std::size_t>(pool_.threads() * kChunk /
-                                                      kPanel);  // probably this thread's next chunk
         bf16_linear_slice(unit_->unit, unit_->emulated,
                           {panels, w.in, end - begin, rounded, n, to, stride, accumulate, next});
       } else {
-        linear_slice(panels, in, end - begin, x, n, to, stride, accumulate);
+        linear_slice(panels, in, end - begin, x, n, to, stride, accumulate, next);
       }
       if (maxima) copy_noting(to, kChunk, n, end - begin, y + begin, w.out, maxima + chunk, chunks);
     });

@@ -43,9 +43,10 @@ struct RowGroups {
 
 /// y[row, j] (+)= sum_k W[j, k] x[row, k] for j in [0, outputs). Adds to y if `accumulate` is true, otherwise
 /// replaces y. `panels` points at the panel of output 0, and y at the column of output 0. x: n rows of even
-/// length `in`, interleaved within RowGroups(n).
+/// length `in`, interleaved within RowGroups(n). `next`: weights that this thread probably reads next. They
+/// are prefetched; any address is allowed.
 void linear_slice(const Bf16* panels, int in, int outputs, const float* x, int n, float* y, int y_stride,
-                  bool accumulate);
+                  bool accumulate, const Bf16* next);
 
 void rms_norm_row(const float* x, const float* weight, float eps, int d, float* out);
 /// out = silu(gate) * up
