@@ -85,7 +85,7 @@ COMMANDS = [
     (r"speclab lookahead results/runs/", on_small_grid),
     (r"scripts/pages/lookahead_page\.py", page_of_lookahead),
     (r"scripts/pages/budget_page\.py", budget_pages),
-    (r"(SPECLAB_AUDIT_FILE=\S+ )?PYTHON scripts/audit\.py", adapter),
+    (r"(SPECLAB_AUDIT_FILE=\S+ )?(SPECLAB_AUDIT_ARGUMENTS=\S+ \S+ )?PYTHON scripts/audit\.py", adapter),
     (r"speclab simulate results/runs/.* --limit", simulated_beside_a_run),
     (r"speclab simulate results/runs/.* --wng", on_small_grid),
     (r"speclab replay results/runs/.* --tree", on_small_ranks),
