@@ -233,11 +233,11 @@ def front_cases(run):
 
 
 def front_parts(root):
-    """{part of README.md: text}."""
+    """{part of README.md: text}, from the newest run of the quickstart."""
     found = [run for run in runs(root) if run.folder.name.startswith("quickstart")]
     if not found:
         return dict.fromkeys(PARTS, NONE_YET)
-    run = found[-1]
+    run = max(found, key=lambda run: run.environment["date"])
     figure = run.folder / "figures" / f"{FRONT_FIGURE}.svg"
     gpu = "" if any(device_of(other) == "GPU" for other in runs(root)) else " Not run on a GPU yet."
     wrapped = lambda text: textwrap.fill(text, FRONT_WIDTH, break_long_words=False, break_on_hyphens=False)
