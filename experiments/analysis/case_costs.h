@@ -36,8 +36,9 @@ std::optional<theory::Calibration> calibration_of(const CaseData& data, const nl
 
 /// Returns c of the closed forms: the time that the draft model's forwards take per drafted token, divided by
 /// the time of a target forward over one row. Both times come from the calibration `table`. Other costs of
-/// drafting are not included. For a case that drafts on the target itself, returns cost_of_drafting(). For
-/// other cases without a draft model, returns 0. Absent if the calibration or the metrics lack a number.
+/// drafting are not included. For a case that drafts on the target itself, also if a draft model drafts for
+/// it, returns cost_of_drafting(). For other cases without a draft model, returns 0. Absent if the
+/// calibration or the metrics lack a number.
 std::optional<double> cost_per_drafted_token(const CaseData& data, const nlohmann::json& metrics,
                                              const nlohmann::json& table);
 

@@ -54,9 +54,9 @@ nlohmann::json costs_as_paid(const nlohmann::json& table, const RowsStay& own, c
 nlohmann::json costs_beside_drafting(const nlohmann::json& table, const std::string& case_id,
                                      const std::string& draft);
 
-/// Returns c of a case that drafts on the target itself, without a draft model: the calibrated time of
-/// drafting one token, sampling included, divided by the time of a target forward of one row. Absent when the
-/// table is null or has no costs of the case.
+/// Returns c of a case that drafts on the target itself: the calibrated time of drafting one token, sampling
+/// and the forwards of a draft model included, divided by the time of a target forward of one row. Absent
+/// when the table is null or has no costs of the case.
 std::optional<double> cost_of_drafting(const nlohmann::json& table, const std::string& case_id);
 
 /// Returns t(n) from a calibration table. Beyond the largest measured n, t(n) is extrapolated with the slope

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "core/decoding/registry.h"
 #include "core/theory/cost.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
@@ -93,6 +94,13 @@ MetricValue ops_factor(const CaseData& data) {
           nullptr};
 }
 
+/// True if the target's own layers or cache draft. A draft model may then draft for them, and the time of its
+/// forward is only a part of the time of a drafted token.
+bool drafts_on_target(const CaseData& data) {
+  const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
+  return strategy != nullptr && strategy->drafts_with_target;
+}
+
 /// The calibration of the case's draft model; null when there is none.
 json draft_calibration(const CaseData& data) {
   if (!has_draft_model(data) || data.calibration.is_null()) return nullptr;
@@ -100,7 +108,7 @@ json draft_calibration(const CaseData& data) {
 }
 
 MetricValue c(const CaseData& data) {
-  if (!has_draft_model(data) && draft_work(data).calls > 0) {
+  if (drafts_on_target(data) || (!has_draft_model(data) && draft_work(data).calls > 0)) {
     const auto cost = cost_of_drafting(data.calibration, data.id());
     return {cost ? json(*cost) : json(nullptr), nullptr};
   }

@@ -77,8 +77,16 @@ int check_against_run(const po::variables_map& values, const RunData& run) {
                            .prices = values.count("costs") > 0 ? &costs : nullptr,
                            .fitted_to = values.count("laws") > 0 ? &grid : nullptr});
   std::set<std::string> compared;
-  for (const json& row : out["cases"]) compared.insert(row["case"].get<std::string>());
+  for (const char* list : {"cases", "left_out"}) {
+    for (const json& row : out[list]) compared.insert(row["case"].get<std::string>());
+  }
   for (const std::string& note : not_replayed(run, measured, compared)) print_status("{}\n", note);
+  if (out["cases"].empty() && !out["left_out"].empty()) {
+    throw Error({.what = "--check " + folder,
+                 .got = "no case that can be replayed: " + out["left_out"][0]["reason"].get<std::string>(),
+                 .expected = "at least one",
+                 .advice = ""});
+  }
   if (out["cases"].empty()) {
     throw Error(
         {.what = "--check " + folder,

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/measure/stats.h"
 #include "experiments/analysis/table.h"
 #include "experiments/metrics/metrics.h"
@@ -88,6 +90,53 @@ void add_prompts(const CaseData& data, const CheckedReplay& replay, const std::s
   row["prompt_errors"] = own.summary();
 }
 
+/// The prompts that a calibration or a fit has seen. The calibration of the measured run decodes its prompts.
+struct SeenPrompts {
+  std::set<std::string> priced, fitted;
+};
+
+/// The row of a case; absent if nothing predicts it. Throws Error as replay_trees() does.
+std::optional<json> compared_row(const CaseData& data, const ReplayCheck& check, const CheckPrices& prices,
+                                 const SeenPrompts& of_check, CheckErrors& errors) {
+  const PricedCase costs = prices.of(data, *check.measured);
+  const auto replay = checked_replay(check.sources, data, costs.costs);
+  if (!replay) return std::nullopt;
+  std::vector<std::size_t> all;
+  for (const auto& [prompt, texts] : replay->texts) all.insert(all.end(), texts.begin(), texts.end());
+  std::sort(all.begin(), all.end());
+  const PredictedSteps predicted = replay->predict(all);
+  if (predicted.steps == 0) return std::nullopt;
+  std::set<std::string> seen = of_check.priced;
+  if (replay->certainty == Certainty::fitted) seen.insert(of_check.fitted.begin(), of_check.fitted.end());
+  const bool held_out =
+      std::ranges::none_of(data.prompts, [&](const std::string& prompt) { return seen.contains(prompt); });
+  const json metrics = compute_metrics(data, {"tau", "speedup"});
+  json row = {{"case", data.id()},
+              {"certainty", std::string(to_string(replay->certainty))},
+              {"calibrated", costs.calibrated},
+              {"held_out", held_out},
+              {"tau", metrics.value("tau", json())},
+              {"replayed_tau", predicted.tau},
+              {"speedup", metrics.value("speedup", json())},
+              {"replayed_speedup", nullptr},
+              {"error", nullptr},
+              {"prompts", json::array()},
+              {"prompt_errors", nullptr}};
+  if (predicted.step_ns) {
+    const double speedup = predicted.tau * predicted.t_ar / *predicted.step_ns;
+    row["replayed_speedup"] = speedup;
+    if (row["speedup"].is_number()) {
+      const double error = speedup / row["speedup"].get<double>() - 1;
+      row["error"] = error;
+      errors.speedups.add(error, data.id(), nullptr);
+      if (!costs.calibrated) errors.uncalibrated_speedups.add(error, data.id(), nullptr);
+      if (held_out) errors.held_out_speedups.add(error, data.id(), nullptr);
+    }
+    add_prompts(data, *replay, seen, row, errors);
+  }
+  return row;
+}
+
 std::string percent_text(const json& error, bool with_sign) {
   if (!error.is_number()) return "—";
   const double percent = 100 * error.get<double>();
@@ -108,51 +157,18 @@ std::string errors_text(const char* of, const json& errors) {
 json replay_check(const ReplayCheck& check) {
   const RunData& measured = *check.measured;
   const CheckPrices prices(check.prices);
-  // Prompts that a calibration or a fit has seen. The calibration of the measured run decodes its prompts.
-  const std::set<std::string> priced = shared_prompts(measured, check.prices ? *check.prices : measured),
-                              fitted = check.fitted_to ? shared_prompts(measured, *check.fitted_to)
-                                                       : std::set<std::string>();
+  SeenPrompts seen{.priced = shared_prompts(measured, check.prices ? *check.prices : measured), .fitted = {}};
+  if (check.fitted_to) seen.fitted = shared_prompts(measured, *check.fitted_to);
   CheckErrors errors;
-  json out = {{"cases", json::array()}};
+  json out = {{"cases", json::array()}, {"left_out", json::array()}};
   for (const auto& data : measured.cases) {
     if (!data->reference || is_trace(*data)) continue;
-    const PricedCase costs = prices.of(*data, measured);
-    const auto replay = checked_replay(check.sources, *data, costs.costs);
-    if (!replay) continue;
-    std::vector<std::size_t> all;
-    for (const auto& [prompt, texts] : replay->texts) all.insert(all.end(), texts.begin(), texts.end());
-    std::sort(all.begin(), all.end());
-    const PredictedSteps predicted = replay->predict(all);
-    if (predicted.steps == 0) continue;
-    std::set<std::string> seen = priced;
-    if (replay->certainty == Certainty::fitted) seen.insert(fitted.begin(), fitted.end());
-    const bool held_out =
-        std::ranges::none_of(data->prompts, [&](const std::string& prompt) { return seen.contains(prompt); });
-    const json metrics = compute_metrics(*data, {"tau", "speedup"});
-    json row = {{"case", data->id()},
-                {"certainty", std::string(to_string(replay->certainty))},
-                {"calibrated", costs.calibrated},
-                {"held_out", held_out},
-                {"tau", metrics.value("tau", json())},
-                {"replayed_tau", predicted.tau},
-                {"speedup", metrics.value("speedup", json())},
-                {"replayed_speedup", nullptr},
-                {"error", nullptr},
-                {"prompts", json::array()},
-                {"prompt_errors", nullptr}};
-    if (predicted.step_ns) {
-      const double speedup = predicted.tau * predicted.t_ar / *predicted.step_ns;
-      row["replayed_speedup"] = speedup;
-      if (row["speedup"].is_number()) {
-        const double error = speedup / row["speedup"].get<double>() - 1;
-        row["error"] = error;
-        errors.speedups.add(error, data->id(), nullptr);
-        if (!costs.calibrated) errors.uncalibrated_speedups.add(error, data->id(), nullptr);
-        if (held_out) errors.held_out_speedups.add(error, data->id(), nullptr);
-      }
-      add_prompts(*data, *replay, seen, row, errors);
+    try {
+      if (auto row = compared_row(*data, check, prices, seen, errors))
+        out["cases"].push_back(*std::move(row));
+    } catch (const Error& error) {
+      out["left_out"].push_back({{"case", data->id()}, {"reason", error.what()}});
     }
-    out["cases"].push_back(std::move(row));
   }
   out["speedup_errors"] = errors.speedups.summary();
   out["uncalibrated_speedup_errors"] = errors.uncalibrated_speedups.summary();
@@ -180,7 +196,12 @@ std::string replay_check_text(const json& comparison) {
                           percent_text(row["error"], true), costs, of_prompts("median"),
                           of_prompts("largest")});
   }
-  return to_text(table) + errors_text("speedup of a case", comparison["speedup_errors"]) +
+  std::string left_out;
+  for (const json& one : comparison["left_out"]) {
+    left_out +=
+        fmt::format("left out: {}: {}\n", one["case"].get<std::string>(), one["reason"].get<std::string>());
+  }
+  return to_text(table) + left_out + errors_text("speedup of a case", comparison["speedup_errors"]) +
          errors_text("speedup of a case that was not calibrated", comparison["uncalibrated_speedup_errors"]) +
          errors_text("speedup of a case on held-out prompts", comparison["held_out_speedup_errors"]) +
          errors_text("time of a prompt", comparison["prompt_errors"]) +

@@ -22,7 +22,7 @@ struct ReplayCheck {
 /// schedule, the tree and the budget may differ. A case that no trace predicts is taken if a law is about it
 /// (FittedLaw::about). Leaves out a case whose setting replayed() would leave out, a case whose
 /// schedule needs costs, a case of trees with a budget or without its tree file, a case that is a trace
-/// itself, and a case whose prompts are not the prompts of the trace. Throws Error as replay_trees() does.
+/// itself, and a case whose prompts are not the prompts of the trace.
 ///
 /// Returns {"cases": [{"case", "certainty": see Certainty,
 ///                     "calibrated": whether its costs are its own (CheckPrices),
@@ -38,6 +38,8 @@ struct ReplayCheck {
 ///                                  and for predictions that are not exact, because such a prediction says
 ///                                  nothing about a single text,
 ///                     "prompt_errors": for the prompts of the case, as below}],
+///          "left_out": [{"case", "reason"}]: cases that a trace is about but cannot replay, such as a tree
+///                      with more children than the trace has ranks,
 ///          "speedup_errors", "uncalibrated_speedup_errors", "held_out_speedup_errors", "prompt_errors",
 ///          "held_out_prompt_errors": {"count", "median", "largest", "case", "prompt"} | null}
 /// "median" and "largest" are taken over the absolute errors; "case" and "prompt" say where the largest one

@@ -85,6 +85,17 @@ TEST_F(TraceCli, ReplaysTheRunsOfItsConfig) {
       AllOf(HasSubstr("time of a prompt: median error"), HasSubstr("speedup of a case: median error")));
 }
 
+TEST_F(TraceCli, ACheckLeavesOutATreeThatTheTraceCannotReplay) {
+  record("run", "run", {"--set", "calibration=false"});
+  record("trace", "trace", {"--set", "calibration=false", "--width", "2"});
+  const json out = print({"replay", "trace", "--check", "run"});
+  EXPECT_EQ(out["cases"].size(), 8u);
+  ASSERT_EQ(out["left_out"].size(), 1u);
+  EXPECT_EQ(out["left_out"][0]["case"], "tree_speculation/draft=skip/widths=[3,2,1]/children=best");
+  EXPECT_THAT(out["left_out"][0]["reason"], HasSubstr("--width N"));
+  EXPECT_THAT(run({"replay", "trace", "--check", "run"}).out, HasSubstr("left out: tree_speculation"));
+}
+
 TEST_F(TraceCli, ReplaysTheRunsOfItsConfigUnderCoupledCoins) {
   const std::vector<std::string> sampled = {"--set",        "temperature=0.7", "--set",
                                             "coins=gumbel", "--set",           "calibration=false"};
