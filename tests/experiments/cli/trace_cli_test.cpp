@@ -89,7 +89,7 @@ TEST_F(TraceCli, ACheckLeavesOutATreeThatTheTraceCannotReplay) {
   record("run", "run", {"--set", "calibration=false"});
   record("trace", "trace", {"--set", "calibration=false", "--width", "2"});
   const json out = print({"replay", "trace", "--check", "run"});
-  EXPECT_EQ(out["cases"].size(), 8u);
+  EXPECT_EQ(out["cases"].size(), 9u);
   ASSERT_EQ(out["left_out"].size(), 1u);
   EXPECT_EQ(out["left_out"][0]["case"], "tree_speculation/draft=skip/widths=[3,2,1]/children=best");
   EXPECT_THAT(out["left_out"][0]["reason"], HasSubstr("--width N"));
