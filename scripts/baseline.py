@@ -322,9 +322,12 @@ def round_all_but_metrics(summary):
 
 
 def share_texts(summary):
-    """Stores each equation and assumption of a prediction once, in the list "texts". Run reads the predictions back with their texts."""
-    places = {}
+    """Stores what cases share once: each equation and assumption of a prediction, in the list "texts", and t(n), in the calibration. Run
+    reads the cases back with all of it."""
+    places, times = {}, (summary.get("calibration") or {}).get("t_n")
     for case in summary["cases"]:
+        if times is not None and case["metrics"].get("t_n") == times:
+            del case["metrics"]["t_n"]
         for prediction in (case.get("predictions") or {}).values():
             for name in record.SHARED_TEXTS & prediction.keys():
                 prediction[name] = places.setdefault(prediction[name], len(places))

@@ -152,10 +152,14 @@ class Run:
         self.varying = differing_settings(self.speculative)
 
     def _with_texts(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """The summary with its list "texts" put back into the predictions. Only a committed summary has this list."""
+        """The summary with what its cases share put back into them: the list "texts" into the predictions, and the calibration's t(n)
+        into the metrics. Only a committed summary has this list."""
         texts = summary.pop("texts", None)
+        shared_times = (summary.get("calibration") or {}).get("t_n") if texts is not None else None
         try:
             for case in summary.get("cases", []) if texts is not None else []:
+                if shared_times is not None:
+                    case["metrics"].setdefault("t_n", shared_times)
                 for prediction in (case.get("predictions") or {}).values():
                     for name in SHARED_TEXTS & prediction.keys():
                         place = prediction[name]
