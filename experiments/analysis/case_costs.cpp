@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "core/decoding/registry.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -104,8 +103,7 @@ std::optional<int> constant_gamma(const CaseData& data, const theory::DraftLengt
 }
 
 std::optional<double> cost_per_drafted_token(const CaseData& data, const json& metrics, const json& table) {
-  const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
-  if (strategy != nullptr && strategy->drafts_with_target) return cost_of_drafting(table, data.id());
+  if (drafts_on_target(data)) return cost_of_drafting(table, data.id());
   if (data.config["draft"].is_null()) {
     // Only a strategy that drafts on the target itself has draft calls without a draft model.
     if (metric_number(metrics, "draft_calls").value_or(0) == 0) return 0.0;

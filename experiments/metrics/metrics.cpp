@@ -63,6 +63,11 @@ bool drafts_ahead(const CaseData& data) {
   return strategy != nullptr && strategy->drafts_ahead;
 }
 
+bool drafts_on_target(const CaseData& data) {
+  const StrategyInfo* strategy = recorded_strategy(data.config.value("strategy", ""));
+  return strategy != nullptr && strategy->drafts_with_target;
+}
+
 std::size_t draft_depth(const StepRecord& step) {
   std::vector<std::size_t> depth(step.drafted.size() + 1, 0);  // [nodes], the pending token first
   for (std::size_t i = 0; i < step.drafted.size(); ++i) {

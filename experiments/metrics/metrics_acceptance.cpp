@@ -192,8 +192,7 @@ MetricValue iid_p_value(const CaseData& data) {
 /// True if a draft model or the target itself drafts. Otherwise the confidence of a token is no probability,
 /// but the share of the copies found that contain the token.
 bool drafts_by_model(const CaseData& data) {
-  const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
-  return !data.config["draft"].is_null() || (strategy && strategy->drafts_with_target);
+  return !data.config["draft"].is_null() || drafts_on_target(data);
 }
 
 /// [prompts]: a forecast of the acceptance of each tested token, and whether the token was accepted.

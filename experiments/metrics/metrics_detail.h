@@ -57,6 +57,10 @@ bool judges_whole_paths(const CaseData& data);
 /// True if the strategy of the case drafts while the target verifies (StrategyInfo::drafts_ahead). False for
 /// a strategy that this version does not know.
 bool drafts_ahead(const CaseData& data);
+/// True if layers or the cache of the target draft (StrategyInfo::drafts_with_target). If a draft model
+/// drafts for them, its forwards are only a part of the time of a drafted token. False for a strategy that
+/// this version does not know.
+bool drafts_on_target(const CaseData& data);
 /// Depth of a draft: the length of a chain, or of the longest path of a tree.
 std::size_t draft_depth(const StepRecord& step);
 double emitted_tokens(const LineRecord& line);  ///< without the first token of each turn, which prefill gives

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/decoding/registry.h"
 #include "core/theory/cost.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
@@ -92,13 +91,6 @@ MetricValue ops_factor(const CaseData& data) {
   return {theory::measured_operations_factor(target_work(data).flops, draft_work(data).flops, tokens,
                                              base.value.get<double>()),
           nullptr};
-}
-
-/// True if the target's own layers or cache draft. A draft model may then draft for them, and the time of its
-/// forward is only a part of the time of a drafted token.
-bool drafts_on_target(const CaseData& data) {
-  const StrategyInfo* strategy = recorded_strategy(data.config["strategy"].get<std::string>());
-  return strategy != nullptr && strategy->drafts_with_target;
 }
 
 /// The calibration of the case's draft model; null when there is none.

@@ -41,13 +41,12 @@ struct Outputs {
 // time (Zen 4, AVX2). This was not measured with 16 lanes.
 constexpr int kPanelsAtOnce = kLanes >= 16 ? 2 : 1;
 
-// The inputs that a register block works on: `pairs` pairs from w on. Panels are `panel` pairs of numbers
-// apart.
+// The inputs whose products a register block adds to its sums.
 struct Inputs {
-  const Bf16* w;
-  std::size_t panel;
-  int pairs;
-  bool first;  // true: the sums start at 0; false: they go on
+  const Bf16* w;      // weights of the first of these inputs, in the first panel
+  std::size_t panel;  // distance between panels, in pairs of weights
+  int pairs;          // number of pairs of inputs
+  bool first;         // true: the sums start at 0; false: they go on
 };
 
 // sums[row][panel] (+)= W[panel] x[row], in the order of the inputs; rows of sums are `stride` apart. x:
