@@ -81,7 +81,7 @@ sentencepiece() {  # checks the committed strings, and more strings in a tempora
     SPECLAB_SENTENCEPIECE_GOLDEN="$more" build/release/tests/test_model --gtest_filter='SentencePiece.Gives*'
 }
 verifier() {
-  "$python" -m unittest discover -s tests/python/scripts -p "test_audit*.py" -k TorchCoins -k TransformersFork -k that_triton_runs -k OptimalTransport &&
+  "$python" -m unittest discover -s tests/python/audit -p "test_audit*.py" -k TorchCoins -k TransformersFork -k that_triton_runs -k OptimalTransport &&
     "$python" scripts/audit.py audit.adapters.hf_transformers:verify --gamma 2
 }
 unicode_tables() { "$python" scripts/unicode/make_unicode_tables.py --check; }

@@ -104,6 +104,45 @@ class GetModel(Temporary):
         self.assertEqual([p.name for p in models.iterdir()], [".lock.part"])
 
 
+class Draft128(Temporary):
+    """A copy of the script, with stand-ins for git and for the training."""
+
+    def setUp(self):
+        super().setUp()
+        for name in ("models/draft_128.sh", "train/train_draft.sh"):
+            (self.folder / "scripts" / name).parent.mkdir(parents=True)
+        shutil.copy(ROOT / "scripts/models/draft_128.sh", self.folder / "scripts/models")
+        trained = Fakes(self.folder / "scripts/train")
+        trained.add("train_draft.sh", 'echo "trained $SIZES"')
+        self.drafts = self.folder / "models/draft"
+
+    def make(self):
+        return run(self.folder / "scripts/models/draft_128.sh", path=self.folder)
+
+    def test_trains_without_a_history(self):
+        self.fakes.add("git", "exit 128")
+        result = self.make()
+        self.assertEqual((result.returncode, result.stdout.splitlines()[-1]), (0, "trained 128"))
+
+    def test_refuses_other_bytes_and_leaves_nothing(self):
+        self.fakes.add("git", "echo other bytes")
+        result = self.make()
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("config.json in the history has a wrong SHA-256", result.stderr)
+        self.assertEqual(list(self.drafts.iterdir()), [])
+
+    def test_takes_the_measured_weights_from_the_history(self):
+        git = shutil.which("git")
+        self.fakes.add("git", f'exec "{git}" -C "{ROOT}" "$@"')
+        if run(git, "-C", ROOT, "cat-file", "-e", "3d1ee03c0f41a5e9e23c639b5b80177fcf976416").returncode:
+            self.skipTest("this clone has no history")
+        result = self.make()
+        self.assertEqual(result.returncode, 0, result.stderr)
+        files = [file.name for file in sorted((self.drafts / "smollm2-135m-instruct-128").iterdir())]
+        self.assertEqual(files, ["config.json", "golden.json", "model.safetensors"])
+        self.assertIn("is there", self.make().stdout)
+
+
 class CountTests(Temporary):
     def count(self, *cases):
         file = self.folder / "junit.xml"

@@ -27,8 +27,8 @@ class Laboratory:
         self.folder = pathlib.Path(folder)
         self.made, self.said = {}, {}  # runs by config and options; results by command
         write_tiny_model(self.folder / TARGET, layers=30)
-        for draft in sorted((ROOT / "models/draft").iterdir()):
-            write_tiny_model(self.folder / "models/draft" / draft.name, layers=1, seed=2)
+        for name in ("smollm2-135m-instruct", "smollm2-135m-instruct-128"):
+            write_tiny_model(self.folder / "models/draft" / name, layers=1, seed=2)
         (self.folder / "build/release").mkdir(parents=True)
         (self.folder / "build/release/speclab").symlink_to(BINARY)
         (self.folder / "results/runs").mkdir(parents=True)
