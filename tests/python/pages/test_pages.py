@@ -24,7 +24,9 @@ PAGES = sorted(
 CHECKED = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "configs/README.md", "strategies/README.md")]
 CHECKED += sorted((ROOT / "docs").glob("*.md"))
 FOLDERS = "core|experiments|strategies|scripts|python|tests|configs|results|models|docs|.ci"
-MADE_LATER = re.compile(r"results/runs/|models/[^/]*\.(gguf|part|whl)$|models/gpt2$|models/draft/smollm2-135m-instruct-128$|strategies/again\.cpp$")
+MADE_LATER = re.compile(
+    r"results/runs/|models/[^/]*\.(gguf|part|whl)$|models/gpt2$|models/draft/smollm2-135m-instruct-128$|strategies/again\.cpp$"
+)
 PLACEHOLDER = re.compile(r"(?<![A-Z])(CONFIG|CPU|DEVICE|DIR|LAYER|MACHINE|NAME|ROOM|RUN|TARGET)(?![A-Z])|[*]")
 
 
