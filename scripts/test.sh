@@ -1,18 +1,22 @@
 #!/usr/bin/env bash
-# Builds SpecLab and runs all fast tests. The last line is "N passed, N failed, N skipped". The exit status is 0 if nothing failed.
-#   scripts/test.sh            downloads the target model; fails without it
+# Builds SpecLab and runs its fast tests. The last line is "N passed, N failed, N skipped". The exit status is 0 if nothing failed.
+#   scripts/test.sh            downloads the target model; fails without it. Without a GPU, device code is compiled for sm_90 alone.
+#   scripts/test.sh --all      also runs the long tests, and compiles device code for every architecture; continuous integration does this
 #   scripts/test.sh --offline  uses no network; skips (and counts) tests that need the target model, and Python tests if their packages are missing
+# The options can be combined.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 exec < /dev/null
 
-offline=0
-case "${1:-}" in
-  "") ;;
-  --offline) offline=1 ;;
-  *) echo "test: unknown option $1. The only option is --offline." >&2; exit 2 ;;
-esac
+offline=0 all=0
+for option in "$@"; do
+  case "$option" in
+    --offline) offline=1 ;;
+    --all) all=1 ;;
+    *) echo "test: unknown option $option. The options are --all and --offline." >&2; exit 2 ;;
+  esac
+done
 
 stage() { printf '\n== %s (%d s)\n' "$1" "$SECONDS"; }
 
@@ -31,9 +35,10 @@ else
 fi
 
 stage "build"
-unity=()
-[ -e build/release/tests/test_base ] || unity=(-DSPECLAB_UNITY=ON)  # the first build of the tests compiles several sources at once
-cmake --preset release "${unity[@]}" > build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
+options=()
+[ -e build/release/tests/test_base ] || options+=(-DSPECLAB_UNITY=ON)  # the first build of the tests compiles several sources at once
+[ $all = 1 ] || [ -e /dev/nvidia0 ] || options+=(-DSPECLAB_CUDA_ARCHITECTURES=90-real)
+cmake --preset release "${options[@]}" > build-configure.log 2>&1 || { cat build-configure.log; rm -f build-configure.log; exit 1; }
 rm -f build-configure.log
 cmake --build --preset release
 
@@ -41,7 +46,9 @@ stage "tests"
 junit="$root/build/release/fast_tests.xml"
 rm -f "$junit"
 status=0
-ctest --test-dir build/release -L fast -j "$(nproc)" --no-tests=error --output-on-failure --output-junit "$junit" || status=$?
+labels='^fast$'
+[ $all = 0 ] || labels='^(fast|long)$'
+ctest --test-dir build/release -L "$labels" -j "$(nproc)" --no-tests=error --output-on-failure --output-junit "$junit" || status=$?
 stage "result"
 python3 scripts/checks/count_tests.py "$junit" || status=1
 exit $((status != 0))

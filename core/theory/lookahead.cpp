@@ -14,8 +14,7 @@ namespace speclab::theory {
 namespace {
 
 constexpr double kMostAlpha = .999;
-// Number of grid points of the coarse search over alpha. There are many, because the error may have two
-// minima.
+// Number of intervals of the coarse search over alpha. There are many, because the error may have two minima.
 constexpr int kCoarse = 24;
 constexpr int kBits = 24;  // precision of a minimum, in bits
 
@@ -75,7 +74,8 @@ std::vector<const LookaheadCell*> pointers(std::span<const LookaheadCell> cells)
   return out;
 }
 
-/// t(n) in units of t(1), also for an n that is not whole, which matters with a narrow window.
+/// t(n) in units of t(1). n need not be whole: counts of rows are averages here. With a narrow window,
+/// rounding n would change the time noticeably.
 double time_of(const RowTimes& target, double rows) {
   return between_whole_rows(rows, [&](int whole) { return target.ratio(whole); });
 }

@@ -6,8 +6,8 @@
 #include "core/decoding/rules/accept.h"
 #include "core/theory/verifier_bounds.h"
 
-/// The bound of verifier_bounds.h at one position of a real draft: rows of a whole vocabulary, and children
-/// that were drawn in the ways of the strategies.
+/// Computes the bound of verifier_bounds.h for one position of a real draft. The rows of such a draft cover a
+/// whole vocabulary, and its children were drawn as strategies draw them.
 namespace speclab::theory {
 
 /// How the children of one node were drawn, as far as their rows tell (core/decoding/rules/sibling_draws.h).
@@ -32,7 +32,7 @@ ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
 /// tests), so it stays a bound.
 std::optional<double> position_bound(const Distribution& p, std::span<const NodeTest::Child> children);
 
-/// Rows with more tokens than this are grouped for draws without replacement.
+/// In a row with more tokens than this, tokens with a small q are grouped for draws without replacement.
 inline constexpr std::size_t kMostSingleTokens = 4096;
 
 }  // namespace speclab::theory

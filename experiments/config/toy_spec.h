@@ -14,7 +14,7 @@ toy::MarkovSpec parse_markov(const nlohmann::json& value, const std::string& whe
 
 /// Reads the "markov" of a draft whose target is a toy. Keys that it lacks are those of the target, so
 /// {"noise": 0.3} is the target's table with noise. Throws Error if vocab or order differ from the target's,
-/// because they say what a token is.
+/// because both tables must have the same tokens and the same contexts.
 toy::MarkovSpec parse_markov_draft(const nlohmann::json& value, const std::string& where,
                                    const toy::MarkovSpec& target);
 

@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Reads the machine code of the kernels in object files, and fails if it lacks a property that the kernels rely on.
 
-    check_gpu_code.py OBJECT...
+    check_gpu_code.py ARCHITECTURES OBJECT...
 
-For sm_80 and sm_90: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
+ARCHITECTURES is what the objects were compiled for, as in CMAKE_CUDA_ARCHITECTURES but with commas: 80-real,90-real,90-virtual. At
+least one of 80-real and 90-real must be among them.
+
+For sm_80 and sm_90, as far as the objects should have their code: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
 --dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16 and stream their weights (see below); they have no
 more registers than their blocks on an SM are planned for; attention multiplies with HMMA too and loads keys and values with
 LDG.E.128. The persistent kernel has the products and loads of all kernels that run in it, registers for a block of 256 threads,
@@ -21,7 +24,7 @@ of them in flight. So in every loop of products of a linear layer:
 On sm_90 every kernel but the persistent one waits for the launch before it (ACQBULK, griddepcontrol.wait) before it touches global
 memory, and lets the next launch begin (PREEXIT) only after that. Linear kernels first load the weights of all blocks of inputs that
 are in flight, and nothing else. On sm_80 no kernel waits.
-The objects also contain PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
+With 90-virtual the objects also contain PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
 bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
 """
 
@@ -245,8 +248,11 @@ def order_problems(name, code):
         yield f"{weights} copies of weights and {len(accesses) - weights} other accesses before the wait, not {wanted} and 0"
 
 
-def problems(objects):
-    seen = {architecture: set() for architecture in ARCHITECTURES}
+def problems(wanted, objects):
+    """What is wrong with these objects. wanted: set of the names of architectures, such as "90-real"."""
+    seen = {architecture: set() for architecture in ARCHITECTURES if f"{architecture}-real" in wanted}
+    if not seen:
+        yield f"got {sorted(wanted)}, expected one of 80-real and 90-real"
     ptx = False
     for path in objects:
         with open(path, "rb") as file:
@@ -321,11 +327,11 @@ def problems(objects):
         for name in KERNELS:
             if name not in names:
                 yield f"sm_{architecture}: no kernel {name}"
-    if not ptx:
+    if "90-virtual" in wanted and not ptx:
         yield "no PTX for sm_90 and later"
 
 
 if __name__ == "__main__":
-    found = list(problems(sys.argv[1:]))
+    found = list(problems(set(sys.argv[1].split(",")), sys.argv[2:]))
     print("\n".join(found) if found else "gpu code: ok")
     sys.exit(1 if found else 0)

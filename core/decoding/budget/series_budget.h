@@ -19,12 +19,14 @@ namespace speclab {
 /// rows. Each chosen source hands in as many tokens as it may, except the last chosen one. That one hands in
 /// only the tokens that the chain still lacks.
 ///
-/// P is estimated from this sequence alone: by the source, by whether the token is the first of the chain,
-/// and, if the chain begins with the last source (copies), by the evidence for the copy (evidence_of_match).
+/// P is estimated from this sequence alone. There is one estimate for each source, separately for the first
+/// token of a chain and for later tokens. The last source copies text. For a chain that begins with a copy,
+/// the estimates are also separate by the evidence for the copy (evidence_of_match).
 /// Only tokens that were verified teach anything. So now and then a chain is tried that begins with a source
 /// that is not in use (TrialFund).
 ///
-/// The choice depends on the text and on earlier steps, so it does not change the distribution of the text.
+/// The choice depends only on the text so far and on earlier steps, not on the tokens that are drafted next.
+/// So it does not change the distribution of the text.
 class SeriesBudget {
  public:
   static constexpr int kMostSources = 4, kEvidence = 4;
@@ -68,7 +70,8 @@ class SeriesBudget {
   std::vector<TrialFund> trials_;  // [sources]
 };
 
-/// The time that a source takes for one of its tokens, as a running mean over chains, by the table of costs.
+/// The time that a source takes for one of its tokens: a running mean over chains. The times come from the
+/// table of costs.
 class TokenTime {
  public:
   /// `guess_ns`: the time before anything was seen.

@@ -35,10 +35,10 @@ struct Draft {
     std::string_view source;
   };
   std::vector<Contribution> contributions;
-  /// Says how many places in chains from `source` the draft model `reviewer` tested and kept, if draft models
-  /// review each other's chains while the draft is made. A place that `source` left empty counts as tested
-  /// and not kept. The places after the first one that was not kept do not count. The names are static
-  /// strings. Each pair of names occurs at most once.
+  /// For drafts whose draft models review each other's chains: the draft model `reviewer` tested `tested`
+  /// places of the chains from `source`, and kept `kept` of them. If `source` drafted fewer tokens than it
+  /// was asked for, the first missing one counts as tested and not kept. The places after the first one that
+  /// was not kept do not count. The names are static strings. Each pair of names occurs at most once.
   struct Review {
     std::string_view reviewer, source;
     int tested, kept;
@@ -51,7 +51,8 @@ struct Draft {
   float root_confidence = -1;
   /// Which of several trees this draft is, from 0, for the record; -1: the strategy has no such choice.
   int tree_number = -1;
-  /// How probable each node is if its parent is right: q(x), or a share of copies; -1: unknown. [tree.size()]
+  /// How probable each node is if its parent is right: q(x). For a copied token: of the earlier
+  /// places with the same context, the share after which this token came. -1: unknown. [tree.size()]
   std::vector<float> confidence;
   /// Entropy in nats of the row that each node's token was drawn from, for the record; -1: not computed.
   /// [tree.size()]. A node's confidence and its entropy come from the same distribution.
@@ -67,8 +68,9 @@ struct Draft {
   /// match that is continued; 0: unknown. A budget (core/decoding/budget) learns the acceptance for each
   /// value.
   int evidence = 0;
-  /// Number of drafted nodes, from node 1 on, that a budget must keep: the tokens of a draft model, which may
-  /// have been drawn, or the window's candidates of lookahead decoding.
+  /// Number of drafted nodes, from node 1 on, that a budget must keep. For a draft model these are its
+  /// tokens, because they may have been drawn at random. In lookahead decoding with "accept_window" these are
+  /// the tokens that come from the window.
   int must_keep = 0;
   /// What the strategy drafted for the next step while this draft was verified, for the record. Strategies
   /// that draft ahead set it in observe().

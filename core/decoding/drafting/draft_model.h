@@ -37,8 +37,8 @@ class DraftCache {
   /// Length of the longest chain that fits into the draft's context. Drafted token i is fed at the
   /// position of the pending token + i; the last drafted token is never fed.
   std::int64_t room(const Sequence& sequence) const { return session_->capacity() - sequence.position(); }
-  /// About how many tokens before the pending one the draft has not read. Tokens that it read and that were
-  /// not accepted count as read.
+  /// Approximate number of tokens before the pending token that the draft has not read yet. Tokens that it
+  /// read and that were not accepted count as read.
   int behind(const Sequence& sequence) const {
     return static_cast<int>(std::max<std::int64_t>(
         0, sequence.position() - static_cast<std::int64_t>(cached_.size() + flying_.size())));
@@ -68,7 +68,7 @@ class DraftCache {
 /// Adds several children of one node, drawn from the draft's row without replacement (tree sampling of Chen
 /// et al. 2024, Sequoia). The first is drawn from q. Each further one is drawn from q without the earlier
 /// tokens, renormalised, and its node gets that distribution as its q. All children share one row
-/// (Draft::take_out). When no mass is left, and at temperature 0, the next best token by logit is added
+/// (Draft::take_out). At temperature 0, or once no mass is left, the next best token by logit is added
 /// instead. It was not drawn, so it is one-hot (expansion by top-k: Miao et al. 2024, Section 3). Children
 /// that are drawn one after the other have the same law as those of Sequoia's exponential race, which draws
 /// all of them at once.

@@ -29,7 +29,7 @@ void NgramPool::clear() {
 bool NgramPool::insert(Token key, TokenSpan continuation) {
   SPECLAB_CHECK(key >= 0 && static_cast<std::size_t>(key) < lists_.size(), "key {} of {}", key,
                 lists_.size());
-  SPECLAB_CHECK(static_cast<int>(continuation.size()) == length_, "{} tokens where {} follow a key",
+  SPECLAB_CHECK(static_cast<int>(continuation.size()) == length_, "a continuation of {} tokens, expected {}",
                 continuation.size(), length_);
   if (per_key_ == 0) return false;
   List& list = lists_[static_cast<std::size_t>(key)];

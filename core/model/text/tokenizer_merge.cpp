@@ -21,7 +21,8 @@ struct MergeNode {
   bool alive;
 };
 
-/// A heap entry. It stays in the heap when its pair disappears. merge() finds this out by comparing `merged`.
+/// A heap entry. It stays in the heap when its pair disappears. merge() then skips it: its left node is no
+/// longer alive, has no next node, or forms a pair that does not give `merged`.
 struct Candidate {
   std::int32_t rank, position;
   Token merged;
@@ -99,7 +100,9 @@ void MergeTable::merge(std::vector<Token>& symbols) const {
   symbols.clear();
   for (std::int32_t i = 0; i >= 0; i = nodes[i].next) symbols.push_back(nodes[i].token);
   constexpr std::size_t kKeep = 1 << 16;
-  if (nodes.capacity() > kKeep) nodes = {}, heap = {};
+  if (nodes.capacity() <= kKeep) return;
+  nodes = std::vector<MergeNode>();  // "= {}" would keep the memory
+  heap = std::vector<Candidate>();
 }
 
 }  // namespace speclab

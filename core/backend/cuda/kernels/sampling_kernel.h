@@ -9,10 +9,11 @@
 // A row has one block or several (has_pieces()). Several blocks exchange results through a RowMeeting. Each
 // of them has a piece of kRowPiece entries, and each of its 256 threads loads sixteen of them before it
 // computes with the first. So a block has 16 KiB in flight. A row of 128,256 entries has 32 blocks, and all
-// of it is in flight at once. At a temperature above 0, two launches make a law: the first finds the largest
-// logit, the second computes weights and sums. The block of a row that finishes last adds up the chunks in
-// order, so the bits are those of one block. If top-k or top-p cuts the row, four more launches run between
-// these two and find the smallest entry that is kept (cut_kernel.h).
+// of it is in flight at once. If rows have several blocks and the temperature is above 0, two launches make
+// the laws: the first finds the largest logit of each row, the second computes weights and sums. In each row,
+// the block that finishes last adds up the sums of the row's chunks in order. So the result has the same bits
+// as with one block per row. If top-k or top-p cuts the rows, four more launches run between these two and
+// find the smallest entry that is kept (cut_kernel.h).
 //
 // The memory of an H200 moves 4.3 TB/s, so the two launches take at least bytes / 4.3 TB/s. Logits are read
 // twice and weights are written once. For a vocabulary of 128,256 this is 0.4 us for 1 row and 11.5 us for 32
@@ -25,11 +26,13 @@ namespace speclab::cuda {
 /// What the blocks of a row find out about top-k and top-p, step by step. cut_kernel.h explains the codes.
 struct RowCut {
   static constexpr int kWords = 4096;
-  simt::u64 above = 0;  ///< mass of the entries whose leading code bits are below `code`
-  simt::u64 total = 0;  ///< mass of all entries; with top-k every entry has mass 1, also in `above`
-  simt::u64 cut = 0;    ///< out: the key (key_of()) of the smallest entry that is kept
+  simt::u64 cut = 0;  ///< out: the key (key_of()) of the smallest entry that is kept
   simt::u32 code =
       0;  ///< leading bits of the code of that entry; with top-k: of the smallest entry that top-k keeps
+  /// Mass of the entries that are larger than all entries whose code begins with `code`: a larger entry has a
+  /// smaller code. With top-k every entry has mass 1, also in `total`.
+  simt::u64 above = 0;
+  simt::u64 total = 0;  ///< mass of all entries
   simt::u32 count = 0;  ///< number of entries that the last step has collected
   /// In the last step: the keys of at most kWords of the collected entries. In the steps before: kCutBuckets
   /// masses of each piece.
@@ -54,7 +57,7 @@ struct Standardise {
   int every = 1;             ///< row i is written to row i * every of weights, laws and sums
   /// out [rows, chunks of the vocabulary]: sums of the chunks of columns (row_order.h), for kernels that
   /// would otherwise sum the weights again; not written when greedy. Null: not written. Needed if a row has
-  /// several blocks.
+  /// several blocks, except when greedy.
   double* sums = nullptr;
   RowMeeting meeting{};
   RowCut* cuts = nullptr;  ///< [rows] Null: a row that top-k or top-p cuts has one block
@@ -85,7 +88,7 @@ struct Sample {
   simt::u32 purpose = 0, draw = 0;  ///< purpose and draw index of the coins; unused when coupled
   bool coupled = false;
   std::int32_t* tokens = nullptr;  ///< out [rows]
-  RowMeeting meeting{};            ///< used only when coupled; other draws read one chunk if `sums` is set
+  RowMeeting meeting{};            ///< used only when coupled; other draws have one block per row
 };
 
 /// True if top-k or top-p may drop tokens.
@@ -133,10 +136,11 @@ SPECLAB_DEVICE float weight_of(const Standardise& a, float z, float max) {
 }
 
 /// Returns the key of the smallest entry that top-k and top-p keep. This entry must be one of the n given
-/// entries, which have the keys key(i, load(i)). `above`: mass of the entries of the row that are not given
-/// and have larger keys, or their number with top-k. `total`: mass of all entries of the row, for top-p. If
-/// it is 0, the function adds up the masses of the entries that top-k keeps (without top-k, of all entries),
-/// and these must all be given. With both top-k and top-p, `above` and `total` must be 0.
+/// entries, which have the keys key(i, load(i)). `above` is about the entries of the row that
+/// are not given and have larger keys than all given ones: with top-k their number, otherwise their mass.
+/// `total`: mass of all entries of the row, for top-p. If it is 0, the function adds up the masses of the
+/// entries that top-k keeps (without top-k, of all entries), and these must all be given. With both top-k and
+/// top-p, `above` and `total` must be 0.
 template <typename Load, typename Key>
 SPECLAB_DEVICE simt::u64 cut_of(const Standardise& a, const simt::Shared<simt::u64>& buckets, float max,
                                 int n, const Load& load, const Key& key, simt::u64 above, simt::u64 total) {
@@ -230,7 +234,7 @@ struct LargestOfRowsKernel {
     if (simt::thread_index() == 0) simt::store(best + piece, key);
     if (!a.greedy) {
       if (a.ids == nullptr) return;
-      // The next launch writes only the tokens of the reduced vocabulary. The others have weight 0.
+      // The last launch writes only the weights of the reduced vocabulary. The other tokens have weight 0.
       float* weights = weights_of(a, row);
       const int share = (a.vocab + pieces - 1) / pieces, zeros_end = simt::min((piece + 1) * share, a.vocab);
       SPECLAB_ROLLED

@@ -19,9 +19,9 @@ void NgramFile::Builder::write(const std::filesystem::path& path, int order) con
   const std::vector<std::uint32_t> positions = sorted_positions(order);
   const TokenSpan tokens = text();
   std::vector<std::vector<Entry>> levels(static_cast<std::size_t>(order) + 2);
-  // For Entry::left, which counts the different tokens before an n-gram. [length][token + 1]: the latest
-  // n-gram of this length that was seen after this token, as its index in the level plus 1; 0: none so far.
-  // The entry for token -1 is for n-grams at the start of a document.
+  // For Entry::left, which counts the different tokens before an n-gram. met[length][token + 1] is
+  // 1 + the index of the latest n-gram of this length (in its level) that was seen after this token; 0: none
+  // so far. The entry for token -1 is for n-grams at the start of a document.
   std::vector<std::vector<std::uint32_t>> met(
       static_cast<std::size_t>(order) + 1, std::vector<std::uint32_t>(static_cast<std::size_t>(vocab()) + 1));
   std::uint32_t last = 0;
