@@ -11,7 +11,7 @@
 #include "core/decoding/loop/loop_options.h"
 #include "core/decoding/registry.h"
 #include "core/decoding/loop/running_sequence.h"
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 namespace speclab {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/decoding/loop/device_verifier.h"
+#include "core/decoding/loop/executors/device_verifier.h"
 #include "tests/decoding/loop/planned_loop.h"
 
 // Compares drafts of the host that a (simulated) device verifies with the same decoding with verdicts of the

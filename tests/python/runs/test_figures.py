@@ -21,8 +21,9 @@ import report
 import synthetic_run
 
 import figures
-from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory, timeline
+from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory
 from figures.simulated import entropy, replay
+from figures.timing import timeline
 from figures.training import by_prompt
 from figures.verification import cells, trees, verifiers
 

@@ -22,7 +22,7 @@
 #include "experiments/analysis/export.h"
 #include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/bound_verdict.h"
-#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/noise/machine_load.h"
 #include "experiments/metrics/record_files.h"
 #include "experiments/metrics/summary.h"
 #include "experiments/analysis/table.h"

@@ -1,4 +1,4 @@
-#include "experiments/cli/row_times_text.h"
+#include "experiments/cli/predict/row_times_text.h"
 
 #include <fmt/format.h>
 

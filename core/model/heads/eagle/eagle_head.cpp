@@ -1,4 +1,4 @@
-#include "core/model/heads/eagle_head.h"
+#include "core/model/heads/eagle/eagle_head.h"
 
 #include <numeric>
 #include <string>

@@ -1,4 +1,4 @@
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "core/decoding/loop/device_verifier.h"
+#include "core/decoding/loop/executors/device_verifier.h"
 
 #include <algorithm>
 #include <bit>

@@ -8,7 +8,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 namespace speclab {
 namespace {

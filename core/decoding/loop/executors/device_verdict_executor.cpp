@@ -3,9 +3,9 @@
 // strategy reads hidden states, the hidden states of all nodes stay on the device too. After the verdict the
 // host knows which states it needs, and fetches these in a second round trip.
 #include "core/base/error.h"
-#include "core/decoding/loop/device_plan_shape.h"
-#include "core/decoding/loop/device_verifier.h"
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/device_plan_shape.h"
+#include "core/decoding/loop/executors/device_verifier.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 namespace speclab {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/decoding/drafting/draft.h"
-#include "core/decoding/loop/planned_rounds.h"
+#include "core/decoding/loop/executors/planned_rounds.h"
 #include "core/decoding/loop/step_states.h"
 
 namespace speclab {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "core/model/heads/eagle_head.h"
+#include "core/model/heads/eagle/eagle_head.h"
 
 namespace speclab {
 

@@ -1,4 +1,4 @@
-#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/noise/machine_load.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-#include "core/decoding/loop/planned_rounds.h"
+#include "core/decoding/loop/executors/planned_rounds.h"
 
 #include <fmt/format.h>
 

@@ -7,10 +7,10 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "core/decoding/loop/device_plan_shape.h"
+#include "core/decoding/loop/executors/device_plan_shape.h"
 #include "core/decoding/drafting/draft_model.h"
-#include "core/decoding/loop/planned_rounds.h"
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/planned_rounds.h"
+#include "core/decoding/loop/executors/step_executor.h"
 #include "core/decoding/loop/step_record.h"
 
 namespace speclab {

@@ -16,7 +16,7 @@
 #include "experiments/analysis/trees/tree_choice.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/predict/optimize_config.h"
-#include "experiments/cli/row_times_text.h"
+#include "experiments/cli/predict/row_times_text.h"
 #include "experiments/config/config_file.h"
 #include "experiments/metrics/run_data.h"
 #include "experiments/run/device/open_backend.h"

@@ -1,4 +1,4 @@
-#include "experiments/metrics/machine_drift.h"
+#include "experiments/metrics/noise/machine_drift.h"
 
 #include <algorithm>
 #include <map>

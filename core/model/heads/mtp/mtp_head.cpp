@@ -1,4 +1,4 @@
-#include "core/model/heads/mtp_head.h"
+#include "core/model/heads/mtp/mtp_head.h"
 
 #include <fmt/format.h>
 

@@ -15,7 +15,7 @@
 #include "core/theory/predictions.h"
 #include "core/theory/verifier_bounds.h"
 #include "experiments/cli/command.h"
-#include "experiments/cli/row_times_text.h"
+#include "experiments/cli/predict/row_times_text.h"
 #include "experiments/analysis/table.h"
 
 namespace speclab {

@@ -5,7 +5,7 @@
 // head runs once for each node that needs logits, on the node's row in the first sequence that contains it.
 #include <algorithm>
 
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 namespace speclab {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "core/backend/plan.h"
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 namespace speclab {
 

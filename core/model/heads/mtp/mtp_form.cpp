@@ -1,4 +1,4 @@
-#include "core/model/heads/mtp_form.h"
+#include "core/model/heads/mtp/mtp_form.h"
 
 #include <fmt/format.h>
 

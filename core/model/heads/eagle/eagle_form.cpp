@@ -1,4 +1,4 @@
-#include "core/model/heads/eagle_form.h"
+#include "core/model/heads/eagle/eagle_form.h"
 
 #include <fmt/format.h>
 

@@ -14,7 +14,7 @@
 #include "experiments/analysis/lookahead_verdict.h"
 #include "experiments/run/resume.h"
 #include "experiments/metrics/record_files.h"
-#include "experiments/cli/row_times_text.h"
+#include "experiments/cli/predict/row_times_text.h"
 #include "experiments/config/config_file.h"
 #include "experiments/run/runner.h"
 #include "experiments/metrics/summary.h"

@@ -1,4 +1,4 @@
-#include "core/decoding/loop/device_plan_shape.h"
+#include "core/decoding/loop/executors/device_plan_shape.h"
 
 #include <fmt/format.h>
 

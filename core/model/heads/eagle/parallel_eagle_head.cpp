@@ -1,4 +1,4 @@
-#include "core/model/heads/parallel_eagle_head.h"
+#include "core/model/heads/eagle/parallel_eagle_head.h"
 
 #include <cstddef>
 #include <numeric>

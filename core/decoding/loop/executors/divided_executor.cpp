@@ -6,8 +6,8 @@
 
 #include "core/base/error.h"
 #include "core/measure/clock.h"
-#include "core/decoding/loop/divided_tree.h"
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/divided_tree.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 namespace speclab {
 namespace {

@@ -1,7 +1,7 @@
 // Verifies with one forward over all nodes of the draft. This is the usual way.
 #include <numeric>
 
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 namespace speclab {
 namespace {
