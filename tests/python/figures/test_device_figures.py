@@ -8,11 +8,10 @@ import sys
 import tempfile
 import unittest
 
-import device_simulations
-
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "scripts/pages")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("scripts", "scripts/pages", "tests/python/runs")]
 
+import device_simulations
 import devices_page
 import matplotlib
 import matplotlib.pyplot as plt
