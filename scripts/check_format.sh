@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails when a C++ or CUDA file of core, strategies, experiments, python or tests is not formatted as .clang-format says, when a
-# Python file of scripts, tests or python is not formatted as ruff.toml says, or when ruff finds a mistake there.
+# Fails when a C++ or CUDA file of core, strategies, experiments, python, scripts or tests is not formatted as .clang-format
+# says, when a Python file of scripts, tests or python is not formatted as ruff.toml says, or when ruff finds a mistake there.
 #   scripts/check_format.sh         reports what is wrong
 #   scripts/check_format.sh --fix   formats the files in place, and corrects the mistakes that ruff can correct
 # clang-format and ruff come from .venv (scripts/setup_python.sh); other versions format differently.
@@ -18,7 +18,7 @@ if [ ! -x .venv/bin/clang-format ] || [ ! -x .venv/bin/ruff ]; then
   echo "check_format: .venv has no clang-format or no ruff. Run scripts/setup_python.sh." >&2
   exit $([ -n "${SPECLAB_OFFLINE:-}" ] && echo 77 || echo 1)
 fi
-mapfile -t sources < <(find core strategies experiments python tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
+mapfile -t sources < <(find core strategies experiments python scripts tests -name '*.h' -o -name '*.cpp' -o -name '*.cu')
 if [ $fix = 1 ]; then
   .venv/bin/clang-format -i "${sources[@]}"
   .venv/bin/ruff check --fix --quiet scripts tests python

@@ -5,8 +5,9 @@
 //
 // Paper:       Li et al. 2024, "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty" (arXiv
 //              2401.15077); Li et al. 2024, "EAGLE-2" (arXiv 2406.16858); Li et al. 2025, "EAGLE-3" (arXiv
-//              2503.01840). The card of the head says which form it has (core/model/heads/eagle_head.h). HASS
-//              and other ways of training give heads of the same form.
+//              2503.01840). The card of the head says which form it has
+//              (core/model/heads/eagle/eagle_head.h). HASS and other ways of training give heads of the same
+//              form.
 // Draft cost:  one forward of the layer over the newly committed positions, and one for each further depth
 //              over the nodes of that depth that get children; after each of them an output head.
 // Loses when:  the target is small, because the head runs once for each depth, and each time with an output
@@ -35,7 +36,7 @@
 #include "core/decoding/drafting/heads/states_drafter.h"
 #include "core/decoding/drafting/likely_tree.h"
 #include "core/decoding/registry.h"
-#include "core/model/heads/eagle_head.h"
+#include "core/model/heads/eagle/eagle_head.h"
 #include "core/model/net/session.h"
 
 namespace speclab {

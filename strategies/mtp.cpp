@@ -35,7 +35,7 @@
 #include "core/decoding/drafting/heads/head_strategy.h"
 #include "core/decoding/drafting/heads/states_drafter.h"
 #include "core/decoding/registry.h"
-#include "core/model/heads/mtp_head.h"
+#include "core/model/heads/mtp/mtp_head.h"
 #include "core/model/net/session.h"
 
 namespace speclab {

@@ -28,7 +28,7 @@
 #include "core/decoding/drafting/heads/head_strategy.h"
 #include "core/decoding/drafting/heads/states_drafter.h"
 #include "core/decoding/registry.h"
-#include "core/model/heads/parallel_eagle_head.h"
+#include "core/model/heads/eagle/parallel_eagle_head.h"
 #include "core/model/net/session.h"
 
 namespace speclab {

@@ -8,6 +8,8 @@
 #include "core/backend/backend.h"
 #include "core/backend/cuda_kernels.h"
 
+/// The choice of a backend on the command line: its options, what "auto" stands for, and the making of the
+/// backend.
 namespace speclab {
 
 enum class BackendKind : std::uint8_t { kAuto, kCpu, kCuda, kSimulated };

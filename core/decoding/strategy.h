@@ -127,8 +127,8 @@ struct Resources {
 };
 
 /// Describes the steps of a strategy that drafts in the same way in every step of a generation. A device can
-/// then run whole steps without the host (core/decoding/loop/planned_rounds.h). If it does, the loop calls
-/// neither draft() nor observe().
+/// then run whole steps without the host (core/decoding/loop/executors/planned_rounds.h). If it does, the
+/// loop calls neither draft() nor observe().
 struct DevicePlan {
   /// The tree that the draft model drafts: the number of children of each node, by depth. {1, 1, 1} is a
   /// chain. The length limit and the context may make the tree less deep. Empty: nothing is drafted.
@@ -146,9 +146,9 @@ class Strategy {
   virtual int max_nodes() const { return 0; }
   /// Says which results of the target the strategy reads. Called once. By default a strategy reads
   /// none; rows and hidden states can then stay on a device, which verifies the drafts
-  /// (core/decoding/loop/device_verifier.h). A device also verifies if the strategy reads hidden states: the
-  /// loop then fetches these states alone. If the strategy reads rows, each forward also computes the block
-  /// maxima of these rows (StepRows::maxima), provided that the model can.
+  /// (core/decoding/loop/executors/device_verifier.h). A device also verifies if the strategy reads hidden
+  /// states: the loop then fetches these states alone. If the strategy reads rows, each forward also computes
+  /// the block maxima of these rows (StepRows::maxima), provided that the model can.
   virtual Reads reads() const { return {}; }
   /// Says whether the strategy drafts on the target's own sessions. Called once. By default it does not.
   virtual TargetUse target_use() const { return {}; }

@@ -7,8 +7,11 @@
 #include "core/theory/lookahead.h"
 #include "experiments/metrics/run_data.h"
 
+/// The law of lookahead decoding (core/theory/lookahead.h) fitted to the cases of a run, and what the law
+/// predicts and recommends.
 namespace speclab {
 
+/// The name of the run's own machine in "machines" of a fit.
 inline constexpr const char* kThisMachine = "this one, calibrated t(n)";
 
 /// "lookahead" of summary.json. Fits the law of lookahead decoding to each group of cases that differ only in

@@ -20,7 +20,7 @@
 #include "experiments/run/dry_run.h"
 #include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/bound_verdict.h"
-#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/noise/machine_load.h"
 #include "experiments/run/resume.h"
 #include "experiments/run/run_folder.h"
 #include "experiments/run/run_plan.h"

@@ -8,7 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/utf8.h"
 #include "core/measure/stats.h"
-#include "experiments/metrics/machine_drift.h"
+#include "experiments/metrics/noise/machine_drift.h"
 
 namespace speclab {
 namespace {

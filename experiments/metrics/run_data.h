@@ -11,7 +11,7 @@
 #include "core/measure/rounds.h"
 #include "core/measure/run_result.h"
 #include "core/measure/stats.h"
-#include "experiments/metrics/machine_drift.h"
+#include "experiments/metrics/noise/machine_drift.h"
 #include "experiments/metrics/recorded_bounds.h"
 
 namespace speclab {

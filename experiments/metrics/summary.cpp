@@ -15,10 +15,10 @@
 #include "experiments/analysis/case_waterfall.h"
 #include "experiments/analysis/strategy_theory.h"
 #include "experiments/metrics/bound_verdict.h"
-#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/noise/machine_load.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/metrics/metrics_detail.h"
-#include "experiments/metrics/ratio_noise.h"
+#include "experiments/metrics/noise/ratio_noise.h"
 #include "experiments/metrics/record_files.h"
 #include "experiments/metrics/run_data.h"
 

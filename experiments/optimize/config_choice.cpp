@@ -12,7 +12,7 @@
 #include "experiments/analysis/lookahead_verdict.h"
 #include "experiments/analysis/table.h"
 #include "experiments/metrics/metrics.h"
-#include "experiments/metrics/ratio_noise.h"
+#include "experiments/metrics/noise/ratio_noise.h"
 
 namespace speclab {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "experiments/simulate/device_file.h"
 
+/// The kinds of devices that a device file can describe, and how each is read.
 namespace speclab {
 
 inline constexpr double kNsPerUs = 1e3;  ///< device files have microseconds, devices have nanoseconds

@@ -87,6 +87,11 @@ def wrong_lines(name, text):
             yield f"{name} compares the name of a backend. Ask the backend for the property instead: {line.strip()}"
 
 
+def modules(folder):
+    """The modules of a folder. Files with the same stem are one."""
+    return {p.stem for p in folder.glob("*") if p.is_file() and p.suffix in MODULES}
+
+
 def too_large(root):
     for _, name, text in sources(root, (*LIMITED, "strategies")):
         lines = text.count("\n")
@@ -94,9 +99,9 @@ def too_large(root):
             yield f"{name} has {lines} lines, at most {MOST_LINES} are allowed. Split it"
     for top in LIMITED:
         for folder in [root / top, *(p for p in sorted((root / top).rglob("*")) if p.is_dir())]:
-            stems = {p.stem for p in folder.glob("*") if p.is_file() and p.suffix in MODULES}
-            if len(stems) > MOST_MODULES:
-                yield f"{folder.relative_to(root).as_posix()} holds {len(stems)} modules, at most {MOST_MODULES} are allowed in a folder"
+            count = len(modules(folder))
+            if count > MOST_MODULES:
+                yield f"{folder.relative_to(root).as_posix()} holds {count} modules, at most {MOST_MODULES} are allowed in a folder"
 
 
 def problems(root):

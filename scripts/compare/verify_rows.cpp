@@ -60,14 +60,11 @@ class Peer {
     batch_ = llama_batch_init(capacity, 0, 1);
   }
 
-  int vocab() const {
-    return vocab_;
-  }
-  double bytes() const {
-    return static_cast<double>(llama_model_size(model_));
-  }
+  int vocab() const { return vocab_; }
+  double bytes() const { return static_cast<double>(llama_model_size(model_)); }
   int threads() const {
-    if (llama_n_threads(context_) != llama_n_threads_batch(context_)) fail("steps and batches use different numbers of threads");
+    if (llama_n_threads(context_) != llama_n_threads_batch(context_))
+      fail("steps and batches use different numbers of threads");
     return llama_n_threads(context_);
   }
 

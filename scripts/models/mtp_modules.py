@@ -2,7 +2,7 @@
 
 Three layouts are read. DeepSeek-V3 and GLM keep module k as layer L + k of the model, with the tensors enorm, hnorm, eh_proj and
 shared_head.norm. MiMo keeps it as mtp_layers.k, with other names, with the state before the embedding, and passes on states after the final
-norm. The modules get the names of core/model/heads/mtp_head.h. Copies of the embedding and of the output head are compared with those of
+norm. The modules get the names of core/model/heads/mtp/mtp_head.h. Copies of the embedding and of the output head are compared with those of
 the model and left out. Refused are modules that the engine does not compute: mixtures of experts, latent attention, quantised weights, and
 those of Qwen3-Next, whose attention has a gate and whose norms have an offset.
 """

@@ -3,7 +3,7 @@ waterfalls, which lead from the predicted to the measured speedup term by term, 
 
 import dataclasses
 
-from figures.waterfall import NAMES
+from figures.timing.waterfall import NAMES
 
 from . import formula, values
 

@@ -4,7 +4,7 @@ import statistics
 
 from markupsafe import Markup, escape
 
-from figures.waterfall import NAMES
+from figures.timing.waterfall import NAMES
 
 from . import values
 

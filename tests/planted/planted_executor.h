@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/decoding/loop/step_executor.h"
+#include "core/decoding/loop/executors/step_executor.h"
 
 namespace speclab::planted {
 

@@ -2,7 +2,7 @@
 // is linked in its place. The only difference is executor_kinds(), which returns wrapped executors. So the
 // engine itself has no hook for faults, and everything else in the program is the code of `speclab`.
 #define executor_kinds engine_executor_kinds
-#include "core/decoding/loop/step_executor.cpp"
+#include "core/decoding/loop/executors/step_executor.cpp"
 #undef executor_kinds
 
 #include <cstddef>

@@ -2,6 +2,7 @@
 
 #include "core/base/options.h"
 
+/// The option "budget": with "auto", a strategy chooses how much it drafts by the times of steps (StepCosts).
 namespace speclab {
 
 struct StepCosts;

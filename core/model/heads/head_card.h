@@ -6,10 +6,10 @@
 #include <string_view>
 
 #include "core/model/heads/block_form.h"
-#include "core/model/heads/eagle_form.h"
+#include "core/model/heads/eagle/eagle_form.h"
 #include "core/model/heads/falcon/falcon_form.h"
 #include "core/model/heads/index_paths.h"
-#include "core/model/heads/mtp_form.h"
+#include "core/model/heads/mtp/mtp_form.h"
 #include "core/model/net/model.h"
 
 namespace speclab {

@@ -9,7 +9,7 @@
 #include "experiments/analysis/compare/compare_lines.h"
 #include "experiments/analysis/compare/time_verdict.h"
 #include "experiments/analysis/compare/workload.h"
-#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/noise/machine_load.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/metrics/metrics_detail.h"
 #include "experiments/run/run_folder.h"

@@ -12,7 +12,7 @@
 
 #include "experiments/analysis/compare/suspects.h"
 #include "experiments/analysis/table.h"
-#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/noise/machine_load.h"
 
 namespace speclab {
 namespace {

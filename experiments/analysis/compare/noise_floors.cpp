@@ -16,8 +16,8 @@
 #include "experiments/analysis/compare/compare_lines.h"
 #include "experiments/analysis/compare/speedup_change.h"
 #include "experiments/analysis/compare/workload.h"
-#include "experiments/metrics/machine_load.h"
-#include "experiments/metrics/ratio_noise.h"
+#include "experiments/metrics/noise/machine_load.h"
+#include "experiments/metrics/noise/ratio_noise.h"
 
 namespace speclab {
 namespace {

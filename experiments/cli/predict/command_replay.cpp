@@ -17,7 +17,7 @@
 #include "experiments/analysis/case_costs.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/predict/replay_modes.h"
-#include "experiments/cli/row_times_text.h"
+#include "experiments/cli/predict/row_times_text.h"
 #include "experiments/metrics/run_data.h"
 #include "experiments/simulate/case_pricing.h"
 #include "experiments/simulate/device_file.h"

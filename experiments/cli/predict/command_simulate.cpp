@@ -11,7 +11,7 @@
 #include "core/base/nearest.h"
 #include "core/base/standard_streams.h"
 #include "experiments/cli/command.h"
-#include "experiments/cli/row_times_text.h"
+#include "experiments/cli/predict/row_times_text.h"
 #include "experiments/metrics/run_data.h"
 #include "experiments/simulate/device_file.h"
 #include "experiments/simulate/lookahead_prices.h"

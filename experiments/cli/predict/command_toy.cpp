@@ -17,7 +17,7 @@
 #include "core/theory/toys/toy_chain.h"
 #include "core/theory/toys/toy_rows.h"
 #include "experiments/cli/command.h"
-#include "experiments/cli/row_times_text.h"
+#include "experiments/cli/predict/row_times_text.h"
 #include "experiments/config/toy_spec.h"
 
 namespace speclab {

@@ -7,7 +7,7 @@
 #include "core/base/error.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/predict/replay_modes.h"
-#include "experiments/cli/row_times_text.h"
+#include "experiments/cli/predict/row_times_text.h"
 #include "experiments/simulate/replay/laws/law_table.h"
 
 namespace speclab {

@@ -18,7 +18,7 @@
 #include "experiments/cli/command.h"
 #include "experiments/merge/merge.h"
 #include "experiments/metrics/bound_verdict.h"
-#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/noise/machine_load.h"
 #include "experiments/run/run_folder.h"
 
 namespace speclab {

@@ -305,7 +305,7 @@ TEST(Schedule, ListNamesTheOptionsThatEachReads) {
   ScheduleOptions options;
   std::vector<std::string> names;
   for (const OptionInfo& info : describe_options(option_fields(options))) names.push_back(info.name);
-  ASSERT_EQ(schedules().size(), 13u);
+  ASSERT_GE(schedules().size(), 13u);
   for (const ScheduleInfo& info : schedules()) {
     EXPECT_FALSE(info.summary.empty() || info.source.empty()) << info.name;
     for (const std::string_view option : info.options)

@@ -10,7 +10,7 @@
 #include "core/backend/cuda/simulator/machine.h"
 #include "core/base/error.h"
 #include "core/decoding/rules/accept.h"
-#include "core/decoding/loop/planned_rounds.h"
+#include "core/decoding/loop/executors/planned_rounds.h"
 #include "tests/backend/cuda/simt_fixture.h"
 
 // Runs acceptance rules on a real or simulated GPU, for rows and trees of core/decoding.

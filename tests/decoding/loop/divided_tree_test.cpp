@@ -1,4 +1,4 @@
-#include "core/decoding/loop/divided_tree.h"
+#include "core/decoding/loop/executors/divided_tree.h"
 
 #include <gtest/gtest.h>
 

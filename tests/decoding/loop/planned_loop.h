@@ -78,6 +78,16 @@ inline void expect_equal(const GenerationRecord& planned, const GenerationRecord
   expect_equal(planned.draft, host.draft, "draft");
 }
 
+/// Whether a strategy says that it reads the target's rows. The host then verifies its drafts.
+inline bool reads_rows(const StrategyChoice& strategy, const ModelPtr& target, const ModelPtr& draft) {
+  Resources resources;
+  resources.target = target;
+  resources.draft = draft;
+  resources.drafts = {draft};
+  resources.capacity = 256;
+  return strategy.make(resources)->reads().rows;
+}
+
 /// Decodes twice: the host drives every step, and the device runs whole steps. Expects equal results. Returns
 /// those of the device.
 inline GenerationRecord compare(Decode decode) {

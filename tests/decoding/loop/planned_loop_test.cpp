@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/measure/clock.h"
-#include "core/decoding/loop/planned_rounds.h"
+#include "core/decoding/loop/executors/planned_rounds.h"
 #include "tests/decoding/loop/planned_loop.h"
 #include "tests/decoding/loop/silent_device.h"
 

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/draft_model.h"
-#include "core/decoding/loop/device_plan_shape.h"
+#include "core/decoding/loop/executors/device_plan_shape.h"
 #include "tests/decoding/rules/device_cases.h"
 #include "tests/decoding/loop/planned_loop.h"
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/decoding/loop/device_verifier.h"
+#include "core/decoding/loop/executors/device_verifier.h"
 #include "tests/decoding/loop/planned_loop.h"
 
 // Hidden states that a (simulated) device keeps while it verifies a draft. tests/strategies/heads and

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/measure/run_result.h"
-#include "experiments/metrics/machine_drift.h"
-#include "experiments/metrics/machine_load.h"
+#include "experiments/metrics/noise/machine_drift.h"
+#include "experiments/metrics/noise/machine_load.h"
 
 namespace speclab::machine_load_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "experiments/metrics/ratio_noise.h"
+#include "experiments/metrics/noise/ratio_noise.h"
 
 #include <gtest/gtest.h>
 

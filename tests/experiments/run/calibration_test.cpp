@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "experiments/metrics/calibration_costs.h"
-#include "experiments/metrics/machine_drift.h"
+#include "experiments/metrics/noise/machine_drift.h"
 
 namespace speclab::calibration_test {
 namespace {

@@ -101,8 +101,12 @@ TEST(SearchReplay, EveryResultIsThatOfASingleReplay) {
   }
   EXPECT_EQ(schedules_seen.size(), schedules().size()) << "every schedule can be replayed from these traces";
   EXPECT_EQ(configurations.size(), search.results.size()) << "no configuration twice";
-  // constant, 10 schedules with 3 thresholds, and 2 heuristics with each gamma_max that is not below gamma.
-  const std::size_t first = 3 * (1 + 10 * 3) + 2 * (1 + 2 + 3), second = 2 * (1 + 10 * 3) + 2 * (1 + 2);
+  // constant, the heuristics with each gamma_max that is not below gamma, and the others with 3 thresholds.
+  const auto heuristics =
+      static_cast<std::size_t>(std::ranges::count_if(schedules(), &ScheduleInfo::exceeds_gamma));
+  const std::size_t of_a_gamma = 1 + 3 * (schedules().size() - 1 - heuristics),
+                    first = 3 * of_a_gamma + heuristics * (1 + 2 + 3),
+                    second = 2 * of_a_gamma + heuristics * (1 + 2);
   EXPECT_EQ(search.results.size(), 2 * first + second);
 }
 

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/model/files/inflate.h"
-#include "core/model/heads/eagle_head.h"
+#include "core/model/heads/eagle/eagle_head.h"
 #include "tests/base/error_text.h"
 #include "tests/model/heads/random_heads.h"
 

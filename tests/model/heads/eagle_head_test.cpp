@@ -5,7 +5,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/model/heads/eagle_head.h"
+#include "core/model/heads/eagle/eagle_head.h"
 #include "tests/model/heads/random_heads.h"
 
 // Heads of EAGLE and EAGLE-3: after any history of drafts and commits the cache is that of a head that reads

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/model/heads/eagle_head.h"
+#include "core/model/heads/eagle/eagle_head.h"
 #include "core/model/heads/hydra_heads.h"
 #include "core/model/heads/medusa_heads.h"
 #include "core/model/heads/mlp_speculator_heads.h"

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/model/heads/falcon/falcon_head.h"
-#include "core/model/heads/mtp_head.h"
-#include "core/model/heads/parallel_eagle_head.h"
+#include "core/model/heads/mtp/mtp_head.h"
+#include "core/model/heads/eagle/parallel_eagle_head.h"
 #include "core/model/net/session.h"
 #include "tests/model/files/model_files.h"
 #include "tests/model/heads/golden_logits.h"

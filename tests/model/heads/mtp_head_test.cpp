@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/model/heads/mtp_head.h"
+#include "core/model/heads/mtp/mtp_head.h"
 #include "core/model/net/session.h"
 #include "tests/base/error_text.h"
 #include "tests/model/heads/random_heads.h"

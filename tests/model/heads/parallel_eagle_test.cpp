@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/model/heads/parallel_eagle_head.h"
+#include "core/model/heads/eagle/parallel_eagle_head.h"
 #include "core/model/net/session.h"
 #include "tests/base/error_text.h"
 #include "tests/model/heads/random_heads.h"

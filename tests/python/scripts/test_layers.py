@@ -1,12 +1,17 @@
-"""scripts/checks/check_layers.py fails on each breach of its rules, and only then."""
+"""scripts/checks/check_layers.py fails on each breach of its rules, and only then. The places that the pages name for new files
+have room."""
 
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "scripts/checks"))
+
+import check_layers
 
 
 class CheckLayers(unittest.TestCase):
@@ -119,6 +124,42 @@ class CheckLayers(unittest.TestCase):
         for i in range(30):
             self.write(f"strategies/s{i}.cpp")  # one file each, however many
         self.assertEqual(self.breaches(), [])
+
+
+def places_for_new_files(text):
+    """The folders of limited size that a page names as the place for a new file: as a path that is a folder, or as the path of
+    a file whose name contains NAME or a star."""
+    for path in re.findall(rf"`((?:{'|'.join(check_layers.LIMITED)})/[\w./*-]+)`", text):
+        folder, _, last = path.rstrip("/").rpartition("/")
+        if "NAME" in last or "*" in last:
+            yield folder
+        elif "." not in last:
+            yield f"{folder}/{last}"
+
+
+class FreePlaces(unittest.TestCase):
+    def test_a_new_file_fits_where_the_pages_put_it(self):
+        table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").split("\n## Where things go\n")[1]
+        pages = table.split("\n## ")[0] + (ROOT / "docs/extending.md").read_text(encoding="utf-8")
+        folders = set(places_for_new_files(pages))
+        for folder in sorted(folders):
+            self.assertTrue((ROOT / folder).is_dir(), folder)
+            count = len(check_layers.modules(ROOT / folder))
+            self.assertLess(count, check_layers.MOST_MODULES, f"{folder} is full: move related files to a folder of it")
+        expected = {
+            "core/backend",
+            "core/decoding/loop/executors",
+            "core/decoding/rules",
+            "core/model/heads",
+            "experiments/cli",
+            "experiments/metrics",
+            "scripts/figures",
+        }
+        self.assertLessEqual(expected, folders)
+
+    def test_places_are_found_in_a_page(self):
+        text = "`core/a/NAME_b.cpp`, `scripts/c`, `tests/d/*_test.cpp`, but not `core/e/f.cpp`, `strategies/NAME.cpp` or core/g."
+        self.assertEqual(list(places_for_new_files(text)), ["core/a", "scripts/c", "tests/d"])
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 # The theory of lookahead decoding and its command are about that strategy. A law that is fitted to a run is about one strategy.
 THEORY_OF_ONE_STRATEGY = re.compile(
-    r"core/theory/lookahead|experiments/(analysis|simulate)/lookahead_|experiments/cli/command_lookahead"
+    r"core/theory/lookahead|experiments/(analysis|simulate)/lookahead_|experiments/cli/predict/command_lookahead"
     r"|experiments/simulate/replay/laws/\w+_kinds?\.cpp"
 )
 
@@ -50,7 +50,7 @@ ALLOWED = {
     # The lookahead of distributed speculative inference (DSI) is another thing.
     ("core/simulate/timelines/overlap.cpp", "lookahead"),
     ("experiments/cli/predict/command_simulate.cpp", "lookahead"),
-    ("experiments/cli/command_optimize.cpp", "lookahead-rows"),  # an option
+    ("experiments/cli/predict/command_optimize.cpp", "lookahead-rows"),  # an option
     *(("experiments/optimize/searched_strategies.h", name) for name in SEARCHED),
     ("experiments/simulate/replay/search.cpp", "simulated"),  # a device that is simulated
     ("core/model/text/gguf_tokenizer_rules.cpp", "falcon-h1"),  # a model with this name

@@ -9,8 +9,8 @@
 
 #include "core/model/heads/block_head.h"
 #include "core/model/heads/falcon/falcon_head.h"
-#include "core/model/heads/mtp_head.h"
-#include "core/model/heads/parallel_eagle_head.h"
+#include "core/model/heads/mtp/mtp_head.h"
+#include "core/model/heads/eagle/parallel_eagle_head.h"
 #include "core/model/heads/pass_embeddings.h"
 #include "core/model/net/session.h"
 #include "tests/decoding/loop/loop_fixture.h"
