@@ -5,8 +5,16 @@
 #include "core/base/exp_log.h"
 
 // Describes acceptance rules as plain data, so that a device can verify a draft exactly as
-// core/decoding/rules/rules_*.cpp does on the host. This header also holds the arithmetic whose bits must be
-// the same on host and device. Both the host's compiler and nvcc compile it.
+// core/decoding/rules/rules_*.cpp does on the host. This header also holds the arithmetic on single tokens
+// whose bits must be the same on host and device. Both the host's compiler and nvcc compile it, and neither
+// fuses a multiplication with an addition (-ffp-contract=off and -fmad=false in CMakeLists.txt).
+//
+// Three tests look at this arithmetic:
+// - tests/decoding/rules/device_acceptance_test.cpp compares the decisions of host and simulated device.
+// - tests/decoding/rows/row_kernels_test.cpp compares the vector loops of core/decoding/rows/row_kernels.h,
+//   with which the host computes whole rows, with the functions below. The loops do the same operations.
+// - tests/backend/rule_forms_test.cpp compares the functions with numbers. Host and device share a wrong
+//   formula, so a comparison of the two does not see it.
 
 namespace speclab {
 
@@ -27,6 +35,16 @@ enum class AcceptRule : std::int32_t {
   kMultiPath,      ///< chooses one of several paths and judges it as a block (core/backend/path_choice.h)
 };
 
+/// Returns y+, the larger one of y and 0.
+SPECLAB_EXACT double positive_part(double y) { return y > 0 ? y : 0; }
+
+/// Returns the weight of a token in the difference of two rows of weights, (p p_factor - q q_factor)+. p and
+/// q are the weights of the token. A factor turns a weight into a probability; p_factor may also contain
+/// RatioForm::scale or rho. The host computes whole rows with row_kernels::positive_difference(Law, Law).
+SPECLAB_EXACT double difference_weight(double p, double p_factor, double q, double q_factor) {
+  return positive_part(p * p_factor - q * q_factor);
+}
+
 /// The function f(p) of a ratio rule. The rule accepts a token x ~ q with probability min(1, f(p(x)) / q(x)).
 /// After a rejection it draws from norm((f(p) - q)+), or from norm((p - q)+) with plain_residual (y+: max(y,
 /// 0); norm: divided by the sum). f(p) is p^power, or scale * p if power is 1. f(p) = p is Leviathan et al.
@@ -46,8 +64,28 @@ SPECLAB_EXACT double boosted(const RatioForm& form, double p) {
 }
 /// Returns (f(p) - q)+, or (p - q)+ with plain_residual.
 SPECLAB_EXACT double residual_weight(const RatioForm& form, double p, double q) {
-  const double left = (form.plain_residual ? p : boosted(form, p)) - q;
-  return left > 0 ? left : 0;
+  return positive_part((form.plain_residual ? p : boosted(form, p)) - q);
+}
+
+// The rules over whole paths, kPaths and kMultiPath. core/decoding/rules/rules_paths.cpp explains rho, R and
+// S, and core/decoding/rules/rules_multi_path.cpp explains q'.
+
+/// Returns rho of a child. `rho` is the rho of its parent. p and q are the probabilities of the child's token
+/// under the parent's R and under the law that the token was drawn from (kMultiPath: q'). Requires q > 0.
+SPECLAB_EXACT double rho_of_child(double rho, double p, double q) {
+  const double product = rho * p / q;
+  return product < 1 ? product : 1;
+}
+/// Returns (rho p - q)+, the weight of a token in the R that is left after a child failed. `rho` is the rho
+/// of the node before this failure. p and q are the probabilities of the token under R and under the law of
+/// the child. The host computes whole rows with row_kernels::next_residual() and
+/// row_kernels::positive_difference(p, scale, q).
+SPECLAB_EXACT double path_residual(double rho, double p, double q) { return positive_part(rho * p - q); }
+/// Returns rho of a node after a child failed. `rho` is the rho before, and `left` is S, the sum of
+/// path_residual() over all tokens. If rho is 1 and nothing is left, R equals the law of the child. Such a
+/// child fails with probability 0 up to rounding.
+SPECLAB_EXACT double rho_after_failure(double rho, double left) {
+  return left > 0 ? left / (left + (1 - rho)) : rho < 1 ? 0 : 1;
 }
 
 /// Coins decide the random order of the children of a node. This order does not change the law (distribution)
@@ -62,6 +100,12 @@ struct GroupTest {
   double beta = 0;   ///< P(one child is accepted): the sum over x of min(q(x), p(x) / rho)
   double share = 0;  ///< (1 - (1 - beta)^k) / beta; k if beta is 0
 };
+/// Returns what is left of p(x) after all children of the group failed, not normalised:
+/// (p - share min(q, p / rho))+.
+SPECLAB_EXACT double group_residual(const GroupTest& group, double p, double q) {
+  const double divided = p / group.rho;
+  return positive_part(p - (divided < q ? divided : q) * group.share);
+}
 
 /// Finds the test with the smallest rho that accepts no token x more often than p(x): share <= rho. This rho
 /// lies in [1, k] and is found by bisection, up to a relative 1e-10. A larger rho is exact too, and accepts
@@ -137,6 +181,39 @@ SPECLAB_EXACT bool is_nearby(const CriterionForm& form, int best, int token) {
 /// Returns the conditions for the children of a node of this depth. The pending token has depth 0.
 SPECLAB_EXACT CriterionForm at_depth(const CriterionForm& form, int depth) {
   return depth < form.untested ? CriterionForm{} : form;
+}
+/// True if weight_to_reach() needs the weight of the row's best token.
+SPECLAB_EXACT bool compares_with_best(const CriterionForm& form) {
+  return form.of_best > 0 && form.of_best < 1;
+}
+/// Returns the weight that a token must reach in the row that the criterion looks at (typical: the token must
+/// be above it). It is a weight and not a probability, so that the test of one token and the mass of the
+/// whole set use the same comparison. `entropy` is that of the row in nats, used only if form.typical is set.
+/// `sum` is the sum of the row's weights. `best` is its largest weight, used only if compares_with_best().
+SPECLAB_EXACT double weight_to_reach(const CriterionForm& form, double entropy, double sum, double best) {
+  constexpr double kUnreachable = 1e300;  // weights are floats
+  if (form.of_best >= 1) return kUnreachable;
+  double least = form.bar;
+  if (form.typical) {
+    const double spread = form.delta * exact_exp(-entropy);
+    if (spread < least) least = spread;
+  }
+  const double bar = least * sum;
+  if (!compares_with_best(form)) return bar;
+  const double share = form.of_best * best;
+  return bar < share ? share : bar;
+}
+/// True if a token of this weight meets the conditions on its weight and on its id. The condition on its rank
+/// is not tested here. `bar` is weight_to_reach(). `best` is the argmax of p; -1 without always_best.
+SPECLAB_EXACT bool meets_criterion(const CriterionForm& form, double bar, int best, int token,
+                                   double weight) {
+  return weight > 0 && (form.typical ? weight > bar : weight >= bar) && is_nearby(form, best, token);
+}
+/// Returns log p of an accepted token. kLongest adds it up along a path. If p is 0, the smallest normal
+/// number takes its place: the argmax of p is accepted even if the raw row gives it no mass.
+SPECLAB_EXACT double log_of_accepted(double p) {
+  constexpr double kSmallest = 2.2250738585072014e-308;  // the smallest normal number
+  return exact_log(p > kSmallest ? p : kSmallest);
 }
 
 /// Largest number of redraws of kEnvelopeAgain after one rejection. If all of them are rejected, the rule

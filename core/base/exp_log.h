@@ -10,9 +10,9 @@
 #define SPECLAB_EXACT inline
 #endif
 
-// exp, log and powers of doubles, for acceptance decisions. The host and the GPU compile the same code, and
-// results have the same bits on both. The functions use only basic arithmetic and bit operations, and no
-// multiply-add is fused. The versions in math libraries differ from each other in the last bit, and an
+// exp, log, powers and entropies of doubles, for acceptance decisions. The host and the GPU compile the same
+// code, and results have the same bits on both. The functions use only basic arithmetic and bit operations,
+// and no multiply-add is fused. The versions in math libraries differ from each other in the last bit, and an
 // acceptance decision must not depend on the machine that makes it.
 
 namespace speclab {
@@ -66,6 +66,13 @@ SPECLAB_EXACT double exact_exp(double x) {
 /// below exp(-700).
 SPECLAB_EXACT double exact_power(double x, double power) {
   return x > 0 ? exact_exp(power * exact_log(x)) : 0;
+}
+
+/// The entropy, in nats, of the law w / sum of a row of weights w. `sum` is their sum, `w_log_w` the sum of
+/// w log w.
+SPECLAB_EXACT double exact_entropy(double sum, double w_log_w) {
+  const double entropy = exact_log(sum) - w_log_w / sum;
+  return entropy > 0 ? entropy : 0;
 }
 
 }  // namespace speclab

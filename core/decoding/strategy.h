@@ -88,7 +88,8 @@ struct TargetUse {
   /// session. If the list is empty, the verifying forward drops these rows and runs all layers for the whole
   /// draft. Otherwise it keeps them and runs only the layers that they have not run yet. The rows in flight
   /// must then be the first nodes of the draft, in order. Each row must have stopped at a layer of this list,
-  /// in a forward without a CacheView (core/model/net/layer_part.h).
+  /// in a forward without a CacheView (core/model/net/layer_part.h). If the list is not empty, the strategy
+  /// cannot read hidden states (Reads::hidden): the constructor of the decode loop throws Error.
   std::vector<int> exits;
 };
 

@@ -246,7 +246,7 @@ int Distribution::rank(Token token) const {
 }
 
 double Distribution::entropy() const {
-  return one_hot() ? 0 : std::max(0.0, exact_log(sum_) - row_kernels::sum_w_log_w(weights_) / sum_);
+  return one_hot() ? 0 : exact_entropy(sum_, row_kernels::sum_w_log_w(weights_));
 }
 
 void Distribution::probabilities(std::vector<double>& out) const {

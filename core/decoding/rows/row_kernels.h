@@ -68,10 +68,11 @@ struct Law {
 };
 double sum_min(const Law& p, const Law& q);
 double sum_product(const Law& p, const Law& q);
-/// out[i] = max(0, p[i] - q[i]). Returns the sum of out.
+/// out[i] = max(0, p[i] - q[i]). Returns the sum of out, with the bits of FixedSum. Entries have the bits of
+/// difference_weight() (core/backend/rule_forms.h).
 double positive_difference(const Law& p, const Law& q, std::span<double> out);
 /// out[i] = max(0, scale law[i] / law_sum - q[i] / q_sum). Returns the sum of out. All rows have one size,
-/// and `out` must not overlap the others. Entries have the bits of residual_weight()
+/// and `out` must not overlap the others. Entries have the bits of residual_weight() and path_residual()
 /// (core/backend/rule_forms.h), and the sum has the bits of FixedSum.
 double next_residual(std::span<const double> law, double law_sum, double scale, std::span<const float> q,
                      double q_sum, std::span<double> out);
@@ -82,8 +83,8 @@ double sum_min_residual(std::span<const double> law, double law_sum, double scal
 double sum_min_divided(std::span<const double> law, std::span<const double> q, double rho);
 /// The sum of min(q[i], scale p[i]), with the bits of FixedSum over the entries. Both rows have one size.
 double sum_min_scaled(std::span<const double> p, std::span<const double> q, double scale);
-/// out[i] = max(0, scale p[i] - q[i]). Returns the sum of out, with the bits of FixedSum. All rows have one
-/// size.
+/// out[i] = max(0, scale p[i] - q[i]). Returns the sum of out, with the bits of FixedSum. Entries have the
+/// bits of path_residual() (core/backend/rule_forms.h). All rows have one size.
 double positive_difference(std::span<const double> p, double scale, std::span<const double> q,
                            std::span<double> out);
 /// sum over w > 0 of w log w.

@@ -1,11 +1,9 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "core/backend/rule_forms.h"
-#include "core/base/exp_log.h"
 #include "core/decoding/rules/accept.h"
 
 namespace speclab::rules {
@@ -19,14 +17,8 @@ class Accepted {
       : row_(criterion_row(target)),
         condition_(condition),
         best_(condition.always_best ? target.p->argmax() : -1) {
-    // bar_ is the weight that a token must reach. It is a weight and not a probability, so that the test of
-    // one token and the mass of the whole set use the same comparison.
-    const double bar = condition.typical
-                           ? std::min(condition.bar, condition.delta * exact_exp(-row_.entropy()))
-                           : condition.bar;
-    bar_ = bar * row_.sum();
-    if (condition.of_best >= 1) bar_ = std::numeric_limits<double>::infinity();
-    else if (condition.of_best > 0) bar_ = std::max(bar_, condition.of_best * weight(row_.argmax()));
+    bar_ = weight_to_reach(condition, condition.typical ? row_.entropy() : 0, row_.sum(),
+                           compares_with_best(condition) ? weight(row_.argmax()) : 0);
     if (condition.ranks > 0 && condition.ranks < row_.vocab()) {
       thread_local std::vector<Token> top;
       row_.top(condition.ranks, top);
@@ -51,15 +43,14 @@ class Accepted {
     return row_.one_hot() ? row_.prob(x) : static_cast<double>(row_.weights()[static_cast<std::size_t>(x)]);
   }
   bool passes(Token x, double w) const {
-    const bool high = condition_.typical ? w > bar_ : w >= bar_;
-    return high && w > 0 && is_nearby(condition_, best_, x) &&
+    return meets_criterion(condition_, bar_, best_, x, w) &&
            (w > last_weight_ || (w == last_weight_ && x <= last_));
   }
 
   const Distribution& row_;
   CriterionForm condition_;
   Token best_;
-  double bar_;
+  double bar_;       // see weight_to_reach()
   Token last_ = -1;  // the least probable of the `ranks` best tokens; -1: no limit by rank
   double last_weight_ = -1;
 };

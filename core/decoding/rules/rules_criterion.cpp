@@ -14,10 +14,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 
 #include "core/base/error.h"
-#include "core/base/exp_log.h"
 #include "core/decoding/rules/accepted_set.h"
 #include "core/decoding/rules/rules.h"
 
@@ -138,9 +136,7 @@ void verify_longest(const AcceptanceRule& rule, const RuleOptions& options, cons
       out.tested.push_back({child, row.p->prob(token), q != nullptr ? q->prob(token) : 1.0,
                             out.want_expected ? accepted.mass(q, token) : -1,
                             out.want_ranks ? criterion_row(row).rank(token) : -1, false});
-      // A token of A has a positive probability in the row of the criterion, or is the argmax of p.
-      const double p = std::max(criterion_row(row).prob(token), std::numeric_limits<double>::min());
-      if (accepted(token)) found.push_back({child, log_p + exact_log(p)});
+      if (accepted(token)) found.push_back({child, log_p + log_of_accepted(criterion_row(row).prob(token))});
     }
   }
   const int last = found[best].node;

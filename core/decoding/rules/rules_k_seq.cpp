@@ -24,6 +24,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/backend/rule_forms.h"
 #include "core/base/error.h"
 #include "core/decoding/rows/row_kernels.h"
 #include "core/decoding/rules/rules.h"
@@ -99,9 +100,7 @@ void test_k_seq(const NodeTest& node, const RuleOptions&, NodeVerdict& out) {
       SPECLAB_CHECK(drawn[x] > 0, "token {} was drawn from a row that gives it no mass", x);
       if (passes(child, law[x] / (group.rho * drawn[x]), group.beta)) return;
     }
-    replace(law, spare, [&](std::size_t x) {
-      return std::max(0.0, law[x] - std::min(drawn[x], law[x] / group.rho) * group.share);
-    });
+    replace(law, spare, [&](std::size_t x) { return group_residual(group, law[x], drawn[x]); });
   }
   out.correction = static_cast<Token>(node.coins->categorical(law, {node.position, Purpose::residual, 0}));
 }

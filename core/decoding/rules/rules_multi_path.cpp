@@ -31,6 +31,7 @@
 #include <utility>
 
 #include "core/backend/path_choice.h"
+#include "core/backend/rule_forms.h"
 #include "core/base/error.h"
 #include "core/decoding/rows/row_kernels.h"
 #include "core/decoding/rules/rules.h"
@@ -133,7 +134,7 @@ class ChosenPath {
       for (std::size_t x = 0; x < chosen.q.size(); ++x)
         chosen.q[x] *= factor_at(classes_[static_cast<std::size_t>(class_of_[x])].factor, lambda);
     }
-    chosen.rho = std::min(1.0, rho * chosen.p[token] / chosen.q[token]);
+    chosen.rho = rho_of_child(rho, chosen.p[token], chosen.q[token]);
   }
 
   /// Sets chosen.q to the law q that the node's token was drawn from. If lambda is 0, this q is also q'.
@@ -219,10 +220,8 @@ void verify_chosen_path(const AcceptanceRule& rule, const RuleOptions& options, 
   for (; length > 0; --length) {
     const ChosenNode& node = path.nodes[length - 1];
     double pass = node.rho;
-    if (length < path.length) {
-      const double sum = residual(node.rho, path.nodes[length], left);
-      pass = sum > 0 ? sum / (sum + (1 - node.rho)) : node.rho < 1 ? 0 : 1;
-    }
+    if (length < path.length)
+      pass = rho_after_failure(node.rho, residual(node.rho, path.nodes[length], left));
     if (judged.coins.bernoulli(pass,
                                {judged.position, Purpose::accept, static_cast<std::uint32_t>(node.node)}))
       break;

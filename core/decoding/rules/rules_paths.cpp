@@ -20,6 +20,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/backend/rule_forms.h"
 #include "core/base/error.h"
 #include "core/decoding/rows/row_kernels.h"
 #include "core/decoding/rules/rules.h"
@@ -61,8 +62,7 @@ class PathNode {
       q = nullptr;
     }
     const double left = row.p->one_hot() ? one_hot_left(q, one_hot) : subtract(q, one_hot);
-    // With rho = 1 and nothing left, R equals q: such a child fails with probability 0 up to rounding.
-    rho = left > 0 ? left / (left + (1 - rho)) : rho < 1 ? 0 : 1;
+    rho = rho_after_failure(rho, left);
   }
   Token sample(const Coins& coins, std::int64_t position) const {
     const Coins::Address address{position, Purpose::residual, static_cast<std::uint32_t>(node)};
@@ -81,7 +81,7 @@ class PathNode {
   // The residual of a one-hot row is the row itself, so R does not change. Returns S.
   double one_hot_left(const Distribution* q, Token one_hot) const {
     const Token only = row.p->argmax();
-    return std::max(0.0, rho - (q != nullptr ? q->prob(only) : only == one_hot ? 1.0 : 0.0));
+    return path_residual(rho, 1, q != nullptr ? q->prob(only) : only == one_hot ? 1 : 0);
   }
   // Replaces R by (rho R - q)+ and returns its sum S. Leaves R as it is if S is 0.
   double subtract(const Distribution* q, Token one_hot) {
@@ -96,7 +96,7 @@ class PathNode {
     row_kernels::FixedSum left;
     for (Token x = 0; x < row.p->vocab(); ++x) {
       double& to = spare_[static_cast<std::size_t>(x)];
-      to = std::max(0.0, rho * prob(x) - (x == one_hot ? 1.0 : 0.0));
+      to = path_residual(rho, prob(x), x == one_hot ? 1 : 0);
       left.add(static_cast<std::size_t>(x), to);
     }
     return take(left.total());
@@ -139,7 +139,7 @@ void descend(const DraftToJudge& judged, const Acceptance& wanted, CurrentPath& 
     SPECLAB_CHECK(q_token > 0, "token {} was drawn from a row that gives it no mass", token);
     SPECLAB_CHECK(q == nullptr || q->vocab() == parent.row.p->vocab(),
                   "draft row of {} tokens, target row of {}", q->vocab(), parent.row.p->vocab());
-    const double rho = std::min(1.0, parent.rho * parent.prob(token) / q_token);
+    const double rho = rho_of_child(parent.rho, parent.prob(token), q_token);
     parent.tested.push_back({child, parent.row.p->prob(token), q_token,
                              wanted.want_expected ? parent.expected(q, token) : -1,
                              wanted.want_ranks ? criterion_row(parent.row).rank(token) : -1, false});

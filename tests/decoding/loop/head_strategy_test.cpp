@@ -350,6 +350,43 @@ TEST_P(HeadStrategy, WaysOfVerifyingThatHaveNoStatesAreRefused) {
   EXPECT_THAT(message(divided), HasSubstr("local reads hidden states"));
 }
 
+/// Drafts nothing. Says that its drafts leave the target early, and that it reads hidden states.
+template <bool kExits, bool kStates>
+struct Early final : Strategy {
+  Reads reads() const override {
+    Reads out;
+    if (kStates) out.hidden = {1};
+    return out;
+  }
+  TargetUse target_use() const override {
+    return {.drafts = kExits, .exits = kExits ? std::vector<int>{1} : std::vector<int>()};
+  }
+  void begin(const Sequence&) override {}
+  void draft(std::span<const Sequence* const>, std::span<Draft* const>) override {}
+};
+
+/// The error of the constructor of a decode loop with such a strategy.
+template <bool kExits, bool kStates>
+std::string error_of_early() {
+  const StrategyEntry entry = local_entry([](const void*, const Resources&) -> std::unique_ptr<Strategy> {
+    return std::make_unique<Early<kExits, kStates>>();
+  });
+  try {
+    const DecodeLoop loop(tiny_target(), ModelPtr(), StrategyChoice(entry), {.capacity = 64});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(EarlyExits, AStrategyThatAlsoReadsHiddenStatesIsRefusedBeforeItRuns) {
+  const std::string error = error_of_early<true, true>();
+  EXPECT_THAT(error, HasSubstr("strategy local: got early exits of the target together with hidden states"));
+  EXPECT_THAT(error, HasSubstr("Draft without early exits"));
+  EXPECT_EQ((error_of_early<true, false>()), "no error");
+  EXPECT_EQ((error_of_early<false, true>()), "no error");
+}
+
 // What was not asked for is not there, and asking for it is a bug that the message explains.
 TEST(StepStates, WhoLooksAtHiddenStatesSaysSo) {
   const float row[] = {1, 2};

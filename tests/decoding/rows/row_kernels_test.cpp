@@ -111,10 +111,37 @@ TEST(RowKernels, TheNextResidualIsThatOfTheScalarFormula) {
       for (int x = 0; x < vocab; ++x) {
         const auto i = static_cast<std::size_t>(x);
         wanted[i] = residual_weight(form, law[i] / law_sum, q.prob(x));
+        EXPECT_EQ(path_residual(scale, law[i] / law_sum, q.prob(x)), wanted[i]) << x;
         sum.add(i, wanted[i]);
       }
       const double left = row_kernels::next_residual(law, law_sum, scale, q.weights(), q.sum(), out);
       EXPECT_EQ(left, sum.total()) << vocab;
+      EXPECT_EQ(out, wanted) << vocab;
+    }
+  }
+}
+
+// A GPU computes difference_weight() entry by entry.
+TEST(RowKernels, TheDifferenceOfTwoRowsIsThatOfTheScalarFormula) {
+  std::mt19937 random(9);
+  for (const int vocab : {1, 15, 16, 17, 300, 2100}) {
+    for (const double scale : {1.0, 1 / .7, .3}) {
+      std::vector<double> of_p(vocab), of_q(vocab), out(vocab), wanted(vocab);
+      for (double& x : of_p) x = static_cast<double>(1 + random() % 50);
+      for (double& x : of_q) x = static_cast<double>(1 + random() % 50);
+      Distribution p, q;
+      p.assign_weights(of_p);
+      q.assign_weights(of_q);
+      const double p_factor = scale / p.sum(), q_factor = 1 / q.sum();
+      row_kernels::FixedSum sum;
+      for (int x = 0; x < vocab; ++x) {
+        const auto i = static_cast<std::size_t>(x);
+        wanted[i] = difference_weight(p.weights()[i], p_factor, q.weights()[i], q_factor);
+        sum.add(i, wanted[i]);
+      }
+      EXPECT_EQ(row_kernels::positive_difference({p.weights(), p_factor}, {q.weights(), q_factor}, out),
+                sum.total())
+          << vocab;
       EXPECT_EQ(out, wanted) << vocab;
     }
   }
@@ -137,7 +164,7 @@ TEST(RowKernels, SumsOfSmallerEntriesAreThoseOfTheScalarFormula) {
       divided.add(i, std::min(drawn[i], law[i] / rho));
       residual.add(i, std::min(q.prob(x), scale * (law[i] / law_sum)));
       scaled.add(i, std::min(drawn[i], scale * law[i]));
-      difference.add(i, wanted[i] = std::max(0.0, scale * law[i] - drawn[i]));
+      difference.add(i, wanted[i] = path_residual(scale, law[i], drawn[i]));
     }
     EXPECT_EQ(row_kernels::sum_min_scaled(law, drawn, scale), scaled.total()) << vocab;
     EXPECT_EQ(row_kernels::positive_difference(law, scale, drawn, left), difference.total()) << vocab;

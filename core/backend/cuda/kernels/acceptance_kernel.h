@@ -101,12 +101,8 @@ struct Remainder {
   SPECLAB_DEVICE double weight_of(int x, const TwoWeights& of) const {
     const auto w = static_cast<double>(of.p);
     if (kind == Kind::kRow) return w;
-    if (kind == Kind::kWithoutToken) {
-      const double left = w - unit;
-      return x != q.one_hot ? w : left > 0 ? left : 0;
-    }
-    const double left = w * p_factor - static_cast<double>(of.q) * q_factor;
-    return left > 0 ? left : 0;
+    if (kind == Kind::kWithoutToken) return x != q.one_hot ? w : positive_part(w - unit);
+    return difference_weight(w, p_factor, static_cast<double>(of.q), q_factor);
   }
   /// Returns a function that loads weight_of()'s argument `of`. If weight_of() does not need q, the function
   /// loads p instead of q, so that no load depends on the kind.

@@ -24,8 +24,7 @@ SPECLAB_DEVICE double entropy_of(const LawSpace& space, const LawRow& row, int v
                                        const auto w = static_cast<double>(weight);
                                        return w * exact_log(w);
                                      }});
-  const double entropy = exact_log(row.sum) - sum / row.sum;
-  return entropy > 0 ? entropy : 0;
+  return exact_entropy(row.sum, sum);
 }
 
 /// The tokens of a row that a criterion accepts. The host's counterpart is rules::Accepted.
@@ -34,25 +33,15 @@ struct AcceptedSet {
   LawRow seen;  ///< the row that the criterion looks at
   int vocab;
   int best = -1;   ///< the token that is always accepted; -1: none
-  double bar = 0;  ///< the weight in `seen` that an accepted token needs
-
-  static constexpr double kNobody = 1e300;  ///< a bar that no token reaches
+  double bar = 0;  ///< the weight in `seen` that an accepted token needs, see weight_to_reach()
 
   SPECLAB_DEVICE AcceptedSet(const LawSpace& space, const CriterionForm& criterion, const LawRow& p,
                              const LawRow& row, int tokens)
       : form(criterion), seen(row), vocab(tokens) {
     if (form.always_best) best = p.argmax(space, vocab);
-    double least = form.bar;
-    if (form.typical) {
-      const double spread = form.delta * exact_exp(-entropy_of(space, seen, vocab));
-      if (spread < least) least = spread;
-    }
-    bar = least * seen.sum;
-    if (form.of_best >= 1) bar = kNobody;
-    else if (form.of_best > 0) {
-      const double share = form.of_best * weight(seen.argmax(space, vocab));
-      if (bar < share) bar = share;
-    }
+    const double entropy = form.typical ? entropy_of(space, seen, vocab) : 0;
+    const double largest = compares_with_best(form) ? weight(seen.argmax(space, vocab)) : 0;
+    bar = weight_to_reach(form, entropy, seen.sum, largest);
   }
   SPECLAB_DEVICE double weight(int x) const { return seen.one_hot >= 0 ? seen.prob(x) : seen.weight(x); }
   /// Returns weight(x) without reading memory. `loaded` is the weight of x; a one-hot row ignores it.
@@ -63,7 +52,7 @@ struct AcceptedSet {
   SPECLAB_DEVICE bool meets(int x) const { return meets(x, weight(x)); }
   /// The same for a token whose weight is w.
   SPECLAB_DEVICE bool meets(int x, double w) const {
-    return x == best || (w > 0 && (form.typical ? w > bar : w >= bar) && is_nearby(form, best, x));
+    return x == best || meets_criterion(form, bar, best, x, w);
   }
   SPECLAB_DEVICE bool accepts(const LawSpace& space, int x) const {
     if (x == best || !meets(x) || form.ranks <= 0 || form.ranks >= vocab) return meets(x);

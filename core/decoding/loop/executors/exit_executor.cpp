@@ -105,7 +105,14 @@ class ExitExecutor final : public StepExecutor {
 
 std::unique_ptr<StepExecutor> make_exit_executor(const ExecutorSetting& setting) {
   if (setting.use.exits.empty()) return nullptr;
-  SPECLAB_CHECK(setting.reads->hidden.empty(), "an early exit with a strategy that reads hidden states");
+  if (!setting.reads->hidden.empty()) {
+    throw Error({.what = fmt::format("strategy {}", setting.strategy_name),
+                 .got = "early exits of the target together with hidden states to read",
+                 .expected =
+                     "only one of the two, because a forward that goes on after an early exit collects no "
+                     "hidden states",
+                 .advice = "Draft without early exits, or with a strategy that reads no hidden states."});
+  }
   return std::make_unique<ExitExecutor>(setting);
 }
 

@@ -178,8 +178,7 @@ struct AcceptKSeqKernel {
         subtract(
             space, q.weights,
             [&](int, double prob, float w) {
-              const double taken = smaller(static_cast<double>(w) / q.sum, prob / group.rho) * group.share;
-              return prob > taken ? prob - taken : 0;
+              return group_residual(group, prob, static_cast<double>(w) / q.sum);
             },
             law);
       }

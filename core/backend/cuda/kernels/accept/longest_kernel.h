@@ -39,15 +39,13 @@ struct AcceptLongestKernel {
   /// kRefused if the criterion does not accept the child.
   SPECLAB_DEVICE void judge(const AcceptKernel<Coins>& walk, const LawSpace& space, const TreeFacts& facts,
                             int nodes, int node) const {
-    constexpr double kSmallest = 2.2250738585072014e-308;  // the smallest normal number
     const AcceptedSet set =
         walk.accepted_at(space, LawRow::of(a.p, a.p_laws, node, a.vocab), node, facts.depth(node));
     for (int child = facts.first_child(node); child < nodes; child = facts.next_sibling(child)) {
       const int token = facts.token(child);
       const bool accepts = set.accepts(space, token);
       const double p = set.seen.prob(token);
-      if (simt::thread_index() == 0)
-        simt::store(a.residual + child, accepts ? exact_log(p > kSmallest ? p : kSmallest) : kRefused);
+      if (simt::thread_index() == 0) simt::store(a.residual + child, accepts ? log_of_accepted(p) : kRefused);
     }
   }
 

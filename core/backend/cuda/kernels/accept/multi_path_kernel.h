@@ -134,8 +134,7 @@ struct ChoiceLaw {
   }
   /// The positive part of rho p(x) - q'(x), for a token with these probabilities.
   SPECLAB_DEVICE double left(double rho, double p_x, double q_x) const {
-    const double of_x = rho * p_x - chosen(p_x, q_x);
-    return of_x > 0 ? of_x : 0;
+    return path_residual(rho, p_x, chosen(p_x, q_x));
   }
   /// The residual (rho p - q')+. p is not one-hot.
   SPECLAB_DEVICE auto residual(double rho, const KnownSums& known) const {
@@ -291,8 +290,7 @@ struct AcceptMultiPathKernel {
         out.fault = level.node;
         break;
       }
-      const double product = rho * p_token / law.chosen(p_token, q_token);
-      rho = product < 1 ? product : 1;
+      rho = rho_of_child(rho, p_token, law.chosen(p_token, q_token));
       level.rho = rho;
       path.set(out.length, level);
       paths = path.keep(facts, nodes, out.length, paths, token);
@@ -327,7 +325,7 @@ struct AcceptMultiPathKernel {
         double pass = rho;
         if (kept < chosen.length) {
           sum = sum_left(space, law_of(facts, path.get(kept)), rho);
-          pass = sum > 0 ? sum / (sum + (1 - rho)) : rho < 1 ? 0 : 1;
+          pass = rho_after_failure(rho, sum);
         }
         if (coins.bernoulli(space, pass, position, kAcceptCoin, static_cast<simt::u32>(level.node))) break;
       }

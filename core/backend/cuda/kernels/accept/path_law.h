@@ -76,9 +76,8 @@ struct PathLaw {
   /// Returns the weight of token x in a kDifference. `of` holds the weights of x in p and q.
   SPECLAB_DEVICE double weight_of(int x, const TwoWeights& of) const {
     const auto w = static_cast<double>(of.p);
-    const double left = q.one_hot < 0 ? w * p_factor - static_cast<double>(of.q) * q_factor
-                                      : before * (w / p.sum) - (x == q.one_hot ? 1 : 0);
-    return left > 0 ? left : 0;
+    return q.one_hot < 0 ? difference_weight(w, p_factor, static_cast<double>(of.q), q_factor)
+                         : path_residual(before, w / p.sum, x == q.one_hot ? 1 : 0);
   }
   /// Returns a function that loads weight_of()'s argument `of`. If q is one-hot, it loads p instead of q.
   SPECLAB_DEVICE auto loader() const {

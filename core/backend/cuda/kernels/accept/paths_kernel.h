@@ -65,12 +65,6 @@ struct AcceptPathsKernel {
            static_cast<std::size_t>(slot) * static_cast<std::size_t>(a.vocab);
   }
   SPECLAB_DEVICE LawRow row_of(int node) const { return LawRow::of(a.p, a.p_laws, node, a.vocab, a.p_sums); }
-  /// Returns rho of a child. `rho` is the rho of its parent. `p_token` and `q_token` are the probabilities of
-  /// the child's token under the parent's R and under q.
-  SPECLAB_DEVICE static double rho_of_child(double rho, double p_token, double q_token) {
-    const double product = rho * p_token / q_token;
-    return product < 1 ? product : 1;
-  }
 
   /// Computes one piece of (rho p - q)+ for one level of the first path and writes the sums of the chunks of
   /// this piece. The number of the block determines the level and the piece.
@@ -139,8 +133,7 @@ struct AcceptPathsKernel {
     double left = 0;
     int slot = -1;
     if (law.p.one_hot >= 0) {  // R stays as it is
-      left = rho - q.prob(law.p.one_hot);
-      left = left > 0 ? left : 0;
+      left = path_residual(rho, 1, q.prob(law.p.one_hot));
     } else if (law.kind == PathLaw::Kind::kRow) {
       PathLaw next = law;
       next.take(rho, q);
@@ -154,7 +147,7 @@ struct AcceptPathsKernel {
       const float* drawn = q.one_hot >= 0 ? law.p.weights : q.weights;
       const auto left_of = [&](int x, double prob_of_x, float w) {
         const double of_q = q.one_hot >= 0 ? (x == q.one_hot ? 1 : 0) : static_cast<double>(w) / q.sum;
-        const double of_x = rho * prob_of_x - of_q, kept = of_x > 0 ? of_x : 0;
+        const double kept = path_residual(rho, prob_of_x, of_q);
         simt::store(to + x, kept);
         return kept;
       };
@@ -174,7 +167,7 @@ struct AcceptPathsKernel {
       }
     }
     const bool changed = left > 0 && law.p.one_hot < 0;
-    state.rho = left > 0 ? left / (left + (1 - rho)) : rho < 1 ? 0 : 1;
+    state.rho = rho_after_failure(rho, left);
     state.ahead = -1;  // the sums computed before the walk hold for the first removal only
     if (changed) {
       state.sum = left;
