@@ -159,6 +159,7 @@ const RegisterStrategy<JacobiOptions, Jacobi> registered{{
     .trained = "nothing",
     .guesses_whole_blocks = true,
     .follows_steps = true,
+    .law = StrategyLaw::block,
 }};
 
 }  // namespace

@@ -326,6 +326,8 @@ const RegisterStrategy<LookaheadOptions, Lookahead> registered{{
     .trained = "nothing",
     .divides_over_devices = true,
     .follows_steps = true,
+    .searched_as = SearchedAs::window,
+    .law = StrategyLaw::window,
     .benchmarks = kLookaheadBenchmarks,
 }};
 

@@ -139,6 +139,7 @@ const RegisterStrategy<NgramModelOptions, NgramModel> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing; a file of counts may be built",
     .may_name_file = "file",
+    .searched_as = SearchedAs::ngram_chain,
 }};
 
 }  // namespace

@@ -288,6 +288,7 @@ const RegisterStrategy<PromptLookupOptions, PromptLookup> registered{{
     .trained = "nothing",
     .short_name = "lookup",
     .shows_recording_cost = true,
+    .searched_as = SearchedAs::copies,
     .benchmarks = kPromptLookupBenchmarks,
 }};
 

@@ -81,6 +81,7 @@ const RegisterStrategy<SpeculativeSamplingOptions, SpeculativeSampling> register
     .trained = "a small model with the target's vocabulary; nothing for layer skipping",
     .needs_draft = true,
     .drafts_model_chains = true,
+    .searched_as = SearchedAs::model_chain,
 }};
 
 }  // namespace

@@ -179,6 +179,7 @@ const RegisterStrategy<TokenRecyclingOptions, TokenRecycling> registered{{
     .loss = "L1 at T > 0, L2 at T = 0; L3 with a lossy rule",
     .trained = "nothing",
     .follows_steps = true,
+    .law = StrategyLaw::candidates,
     .benchmarks = kTokenRecyclingBenchmarks,
 }};
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/options.h"
 
 namespace speclab {
 namespace {
@@ -25,15 +26,6 @@ constexpr Name<PrefillKernels> kPrefills[] = {{PrefillKernels::kOwn, "own"},
 constexpr Name<SelfTestWhen> kSelfTests[] = {
     {SelfTestWhen::kAuto, "auto"}, {SelfTestWhen::kOn, "on"}, {SelfTestWhen::kOff, "off"}};
 
-template <class Enum, std::size_t n>
-Enum parse_choice(const char* option, std::string_view name, const Name<Enum> (&names)[n]) {
-  std::string expected;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (names[i].second == name) return names[i].first;
-    expected += fmt::format("{}{}", i == 0 ? "" : i + 1 == n ? " or " : ", ", names[i].second);
-  }
-  throw Error({.what = option, .got = std::string(name), .expected = expected, .advice = ""});
-}
 template <class Enum, std::size_t n>
 std::string_view choice_name(Enum value, const Name<Enum> (&names)[n]) {
   for (const auto& [each, name] : names) {

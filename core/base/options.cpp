@@ -216,6 +216,14 @@ void OptionVisitor::operator()(std::string_view name, std::vector<std::string>& 
         });
 }
 
+void refuse_choice(const std::string& what, std::string_view word, std::span<const std::string_view> names,
+                   const std::string& advice) {
+  std::string expected;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    expected += fmt::format("{}{}", i == 0 ? "" : i + 1 == names.size() ? " or " : ", ", names[i]);
+  throw Error({.what = what, .got = fmt::format("\"{}\"", word), .expected = expected, .advice = advice});
+}
+
 void OptionVisitor::absent_means(std::string_view value) {
   SPECLAB_CHECK(!impl_.names.empty(), "absent_means() before an option");
   if (impl_.mode != Impl::Mode::describe) return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -83,6 +84,25 @@ class OptionVisitor {
  private:
   Impl& impl_;
 };
+
+/// Throws Error: `word` is none of the names.
+[[noreturn]] void refuse_choice(const std::string& what, std::string_view word,
+                                std::span<const std::string_view> names, const std::string& advice);
+
+/// The value of an enum that a word of the command line names. `names` lists the values with their names.
+/// Throws Error that lists all names if the word is none of them. `what` says where the word stands
+/// ("--split"), and `advice` is the advice of the error.
+template <class Enum, std::size_t n>
+  requires std::is_enum_v<Enum>
+Enum parse_choice(const std::string& what, std::string_view word,
+                  const std::pair<Enum, std::string_view> (&names)[n], const std::string& advice = "") {
+  std::vector<std::string_view> known;
+  for (const auto& [value, name] : names) {
+    if (name == word) return value;
+    known.push_back(name);
+  }
+  refuse_choice(what, word, known, advice);
+}
 
 /// Calls fields() of an option struct. The caller does not have to know the type of the struct.
 using OptionFields = std::function<void(OptionVisitor&)>;

@@ -18,6 +18,16 @@ std::vector<StrategyEntry>& entries() {
   return all;
 }
 
+/// The first strategy whose property has this value. `does` says what no strategy does if there is none.
+template <class Value>
+const StrategyEntry& strategy_with(Value StrategyInfo::* property, Value value, std::string_view does) {
+  const auto& all = entries();
+  const auto found = std::find_if(all.begin(), all.end(),
+                                  [&](const StrategyEntry& entry) { return entry.info.*property == value; });
+  SPECLAB_CHECK(found != all.end(), "no strategy {}", does);
+  return *found;
+}
+
 }  // namespace
 
 StrategyChoice::StrategyChoice(const StrategyEntry& entry)
@@ -88,27 +98,19 @@ const StrategyInfo* recorded_strategy(std::string_view name) {
 }
 
 const StrategyEntry& baseline_strategy() {
-  const auto& all = entries();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [](const StrategyEntry& entry) { return entry.info.is_baseline; });
-  SPECLAB_CHECK(found != all.end(), "no strategy is registered as the reference");
-  return *found;
+  return strategy_with(&StrategyInfo::is_baseline, true, "is registered as the reference");
 }
 
 const StrategyEntry& tree_strategy() {
-  const auto& all = entries();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [](const StrategyEntry& entry) { return entry.info.drafts_any_shape; });
-  SPECLAB_CHECK(found != all.end(), "no strategy drafts trees of any shape");
-  return *found;
+  return strategy_with(&StrategyInfo::drafts_any_shape, true, "drafts trees of any shape");
 }
 
 const StrategyEntry& layer_strategy() {
-  const auto& all = entries();
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [](const StrategyEntry& entry) { return entry.info.skips_layers; });
-  SPECLAB_CHECK(found != all.end(), "no strategy skips layers");
-  return *found;
+  return strategy_with(&StrategyInfo::skips_layers, true, "skips layers");
+}
+
+const StrategyEntry& searched_strategy(SearchedAs what) {
+  return strategy_with(&StrategyInfo::searched_as, what, "is searched as this");
 }
 
 void register_strategy(const StrategyEntry& entry) {

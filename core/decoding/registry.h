@@ -27,9 +27,29 @@ struct StrategyBenchmark {
   BenchmarkKind kind;
 };
 
+/// As what `speclab preflight` and `speclab optimize config` search the settings of a strategy
+/// (searched_strategy()).
+enum class SearchedAs {
+  nothing,      ///< none of the following; trees are searched too (StrategyInfo::drafts_any_shape)
+  model_chain,  ///< chains of a draft model; their length is the option "gamma"
+  copies,       ///< copies from the prompt and the output; their length is the option "length"
+  ngram_chain,  ///< chains of an n-gram model; their length is the option "gamma"
+  window,       ///< guesses from a window: the options "W", "N" and "G", by a law that is fitted to a grid
+};
+
+/// Which law predicts tau of other settings of a strategy, after it is fitted to measured cases
+/// (experiments/simulate/replay/laws/law_kind.h).
+enum class StrategyLaw {
+  none,
+  window,      ///< the law of lookahead decoding, in the options "W", "N" and "G"
+  block,       ///< the same law with one guess, which has the option "block" as its number of tokens
+  candidates,  ///< a candidate is right with a probability that depends on its rank and its depth; the
+               ///< options "tree" and "k" set the shape of the tree
+};
+
 /// Describes a strategy and what it needs. The engine reads these properties and knows no strategy by name.
-/// (Only analyses of one strategy, such as experiments/analysis/lookahead_fit.cpp, name it.) `speclab list
-/// strategies` and `speclab describe` print the texts. All texts are static strings.
+/// (Only the theory of lookahead decoding, such as experiments/analysis/lookahead_fit.cpp, names its
+/// strategy.) `speclab list strategies` and `speclab describe` print the texts. All texts are static strings.
 struct StrategyInfo {
   std::string_view name;             ///< name of the strategy and of its file in strategies/
   std::string_view summary;          ///< one line
@@ -78,6 +98,9 @@ struct StrategyInfo {
   /// that they accepted, or on their number. So it drafts something else if steps begin at other positions,
   /// and a trace (experiments/simulate/trace.h) cannot tell what it would draft.
   bool follows_steps = false;
+  /// Each value except `nothing` belongs to exactly one strategy.
+  SearchedAs searched_as = SearchedAs::nothing;
+  StrategyLaw law = StrategyLaw::none;
   std::span<const StrategyBenchmark> benchmarks{};  ///< settings that `speclab_bench` times; a static array
 };
 
@@ -140,6 +163,9 @@ const StrategyEntry& tree_strategy();
 
 /// The strategy that skips the layers that `speclab optimize layers` finds (StrategyInfo::skips_layers).
 const StrategyEntry& layer_strategy();
+
+/// The strategy that is searched as `what`, which is not `nothing` (StrategyInfo::searched_as).
+const StrategyEntry& searched_strategy(SearchedAs what);
 
 void register_strategy(const StrategyEntry& entry);
 

@@ -11,20 +11,21 @@
 #include "core/decoding/registry.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/prompt_halves.h"
-#include "experiments/optimize/searched_strategies.h"
 #include "experiments/simulate/trace_plan.h"
 
 namespace speclab {
 namespace {
 
 using nlohmann::json;
-using namespace searched;
 
 constexpr int kSearchRounds = 24, kSearchTexts = 4;  // of a calibration, if the config does not say
 constexpr int kGridSizes[] = {3, 5};                 // N of the grid of lookahead decoding
 constexpr int kGridWidths[] = {1, 2, 4, 8, 16};      // W = G of the grid
 
 json baseline_entry() { return {{"strategy", baseline_strategy().info.name}}; }
+
+/// The name of the strategy that is searched as `what`.
+std::string searched_name(SearchedAs what) { return std::string(searched_strategy(what).info.name); }
 
 /// Whether the case drafts trees of its draft model's best tokens.
 bool drafts_trees_of_best_tokens(const CaseSpec& spec) {
@@ -40,13 +41,16 @@ json searched_cases(const Experiment& experiment, const ConfigWish& wish) {
   std::set<std::string> chains, trees;  // names of drafts
   for (const CaseSpec& spec : experiment.cases) {
     const bool one_draft = spec.drafts.size() == 1, lossless = spec.loss_class() != LossClass::l3;
-    if (one_draft && lossless && spec.strategy.info().name == kChains) chains.insert(spec.drafts.front());
+    const SearchedAs searched = spec.strategy.info().searched_as;
+    if (one_draft && lossless && searched == SearchedAs::model_chain) chains.insert(spec.drafts.front());
     if (one_draft && lossless && drafts_trees_of_best_tokens(spec)) trees.insert(spec.drafts.front());
-    copies = copies || (spec.drafts.empty() && spec.strategy.info().name == kCopies);
+    copies = copies || (spec.drafts.empty() && searched == SearchedAs::copies);
   }
   for (const auto& [name, draft] : experiment.drafts) {
-    if (!chains.contains(name))
-      cases.push_back({{"strategy", kChains}, {"draft", name}, {"gamma", wish.longest}});
+    if (!chains.contains(name)) {
+      cases.push_back(
+          {{"strategy", searched_name(SearchedAs::model_chain)}, {"draft", name}, {"gamma", wish.longest}});
+    }
     if (!trees.contains(name)) {
       cases.push_back({{"strategy", tree_strategy().info.name},
                        {"draft", name},
@@ -55,7 +59,7 @@ json searched_cases(const Experiment& experiment, const ConfigWish& wish) {
     }
   }
   if (!copies) {
-    cases.push_back({{"strategy", kCopies},
+    cases.push_back({{"strategy", searched_name(SearchedAs::copies)},
                      {"ngram_max", 4},
                      {"ngram_min", 2},
                      {"length", wish.longest},
@@ -133,11 +137,12 @@ SearchPlan::SearchPlan(json config, const std::string& name, const std::vector<s
   TraceWish traced;
   traced.longest = wish.longest;
   traced.width = wish.width;
-  traced.evidence = "none";  // constant lengths need no evidence and should not pay for it
+  traced.evidence = TracedEvidence::none;  // constant lengths need no evidence and should not pay for it
   traced.leave_out = true;
   const TracePlan plan = plan_trace(search, name, traced);
+  const std::string without_trace = "left out: " + searched_name(SearchedAs::window);
   for (const std::string& note : plan.notes) {
-    if (!note.starts_with(fmt::format("left out: {}", kLookahead))) notes_.push_back(note);
+    if (!note.starts_with(without_trace)) notes_.push_back(note);
   }
   searched_ = configure_experiments(std::move(search), name, plan.settings).front().source;
   require_one_reference(trace(), name);
@@ -210,7 +215,7 @@ json SearchPlan::setting(const std::string& id, int length, const std::string& t
 }
 
 json SearchPlan::lookahead_setting(int W, int N, int G) {
-  return {{"strategy", kLookahead}, {"W", W}, {"N", N}, {"G", G}};
+  return {{"strategy", searched_name(SearchedAs::window)}, {"W", W}, {"N", N}, {"G", G}};
 }
 
 Experiment SearchPlan::measurement(const std::vector<json>& entries) const {

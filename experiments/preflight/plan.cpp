@@ -5,10 +5,10 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/decoding/registry.h"
 #include "core/measure/run_result.h"
 #include "experiments/config/config_file.h"
 #include "experiments/config/prompt_halves.h"
-#include "experiments/optimize/searched_strategies.h"
 
 namespace speclab {
 namespace {
@@ -31,7 +31,7 @@ json cases_with_ngrams(const json& cases, const json& ngrams) {
     }
     if (placed) continue;
     json one = ngrams;
-    one["strategy"] = searched::kNgrams;
+    one["strategy"] = std::string(searched_strategy(SearchedAs::ngram_chain).info.name);
     one["gamma"] = entry.value("gamma", json(kNgramLength));
     out.push_back(std::move(one));
     placed = true;

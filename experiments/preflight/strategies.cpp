@@ -9,7 +9,6 @@
 
 #include "core/base/error.h"
 #include "core/decoding/drafting/tree_shape.h"
-#include "experiments/optimize/searched_strategies.h"
 
 namespace speclab {
 namespace {
@@ -29,12 +28,17 @@ const CaseData& traced_case(const RunData& run, const std::string& id) {
 /// What people call the drafts of a case.
 std::string name_of_drafts(const CaseData& data, bool own, bool tree) {
   if (own && tree) return "draft tree";
-  const std::string strategy = data.config.value("strategy", "");
-  if (own) return strategy == searched::kNgrams ? "n-gram chain" : "draft chain";
-  return strategy == searched::kCopies ? "prompt copies" : strategy;
+  if (own) return is_searched_as(data, SearchedAs::ngram_chain) ? "n-gram chain" : "draft chain";
+  if (is_searched_as(data, SearchedAs::copies)) return "prompt copies";
+  return data.config.value("strategy", "");
 }
 
 }  // namespace
+
+bool is_searched_as(const CaseData& data, SearchedAs what) {
+  const StrategyInfo* const info = recorded_strategy(data.config.value("strategy", ""));
+  return info != nullptr && info->searched_as == what;
+}
 
 json best_of_strategies(const RunData& run, std::span<const ReplayedSetting> settings, const CaseData& own) {
   std::vector<const ReplayedSetting*> order;

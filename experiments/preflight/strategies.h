@@ -4,12 +4,17 @@
 #include <span>
 #include <string>
 
+#include "core/decoding/registry.h"
 #include "experiments/metrics/run_data.h"
 #include "experiments/simulate/replay/replayed_settings.h"
 
 namespace speclab {
 
 /// The strategies that a preflight compares: chains and trees of the draft, and strategies without it.
+
+/// Whether the strategy of the case is searched as `what` (StrategyInfo::searched_as). False for a strategy
+/// that this version does not know.
+bool is_searched_as(const CaseData& data, SearchedAs what);
 
 /// The best setting of each traced case, fastest first. `own` is the case with chains of the judged draft;
 /// every case with the same draft model also counts as "own". Returns

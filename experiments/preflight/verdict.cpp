@@ -14,7 +14,6 @@
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics.h"
 #include "experiments/metrics/metrics_detail.h"
-#include "experiments/optimize/searched_strategies.h"
 #include "experiments/preflight/row_costs.h"
 #include "experiments/preflight/strategies.h"
 #include "experiments/simulate/replay.h"
@@ -35,8 +34,7 @@ bool has_draft_model(const Trace& trace) { return !trace.data->config.at("draft"
 const Trace* trace_of_draft(const RunData& run, const std::vector<Trace>& traces) {
   const bool without_model = run.config.value("drafts", json::object()).empty();
   for (const Trace& trace : traces) {
-    if (without_model ? trace.data->config.value("strategy", "") == searched::kNgrams
-                      : has_draft_model(trace))
+    if (without_model ? is_searched_as(*trace.data, SearchedAs::ngram_chain) : has_draft_model(trace))
       return &trace;
   }
   return nullptr;

@@ -72,7 +72,7 @@ SimulatedDevice device_of_run(const fs::path& folder) {
   const json summary = read_run_summary(folder), environment = read_run_environment(folder);
   SimulatedDevice out;
   out.name = machine_of_run(environment);
-  out.kind = "run";
+  out.kind = DeviceKind::run;
   out.source = folder.string();
   out.kv_bytes = kv_bytes_of_run(environment);
   out.calibration = calibration_of_run(folder, summary);
@@ -143,6 +143,18 @@ json models_of_run(const json& environment) {
 
 }  // namespace
 
+std::string_view to_string(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::roofline: return "roofline";
+    case DeviceKind::offload: return "offload";
+    case DeviceKind::moe: return "moe";
+    case DeviceKind::linear: return "linear";
+    case DeviceKind::table: return "table";
+    case DeviceKind::run: break;
+  }
+  return "run";
+}
+
 SimulatedDevice open_device(const std::string& name) {
   const fs::path path = name;
   if (fs::is_directory(path)) return device_of_run(path);
@@ -156,7 +168,7 @@ json exported_device(const std::string& folder, const std::vector<std::string>& 
   const json summary = read_run_summary(folder), environment = read_run_environment(folder);
   const json calibration = calibration_of_run(folder, summary);
   json out = {{"name", machine_of_run(environment)},
-              {"kind", "table"},
+              {"kind", to_string(DeviceKind::table)},
               {"source", fmt::format("calibration of {}", folder)},
               {"error", "The times are means of short measurements on this machine at one moment."},
               {"step_us", step_ns_of_run(calibration, summary) / kNsPerUs},

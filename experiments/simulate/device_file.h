@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/simulate/roofline_device.h"
@@ -13,23 +14,27 @@
 
 namespace speclab {
 
+/// What describes a device: a device file, whose kinds configs/devices/README.md explains, or a run.
+enum class DeviceKind { roofline, offload, moe, linear, table, run };
+std::string_view to_string(DeviceKind kind);  ///< "roofline", "offload", "moe", "linear", "table", "run"
+
 /// A simulated device and what is known about it.
 struct SimulatedDevice {
-  std::string name;    ///< for people: "H100 SXM 80 GB"
-  std::string kind;    ///< "roofline", "offload", "moe", "linear", "table" or "run"
+  std::string name;  ///< for people: "H100 SXM 80 GB"
+  DeviceKind kind = DeviceKind::roofline;
   std::string source;  ///< where its numbers come from
   std::string error;   ///< how far off its times may be; empty if that is not known
   std::shared_ptr<const simulate::VirtualDevice> device;
   double weight_bytes = 2;  ///< bytes per weight of every model on this device
   double kv_bytes = 2;      ///< bytes per number in a KV cache
   double watts = 0;         ///< power while decoding; 0: not known
-  /// What `device` is made of, for kinds "roofline", "offload" and "moe". Sweeps change it.
+  /// What `device` is made of, for the kinds roofline, offload and moe. Sweeps change it.
   std::optional<simulate::RooflineRates> rates = {};
   std::size_t contexts = 1;  ///< number of contexts of a table
-  /// For kind "run", and for a table with costs of cases: the table of calibrated costs, which includes the
+  /// For the kind run, and for a table with costs of cases: the table of calibrated costs, which includes the
   /// costs of the cases. Null for other devices.
   nlohmann::json calibration = nullptr;
-  /// Only for kind "run": the speedups that the run measured, by case. They are compared with the simulated
+  /// Only for the kind run: the speedups that the run measured, by case. They are compared with the simulated
   /// ones.
   std::map<std::string, double> measured = {};
 };

@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <map>
 #include <set>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,14 +27,23 @@ using nlohmann::json;
 
 constexpr double kMostNumber = 1e30;
 
+/// The kinds of device files.
+constexpr DeviceKind kFileKinds[] = {DeviceKind::roofline, DeviceKind::offload, DeviceKind::moe,
+                                     DeviceKind::linear, DeviceKind::table};
+/// Kinds that together have all parts that a file may have.
+constexpr DeviceKind kKindsWithAllParts[] = {DeviceKind::moe, DeviceKind::linear, DeviceKind::table};
+
 /// The fields that every kind of device file has.
 struct DeviceText {
-  std::string name, kind, source, error;
+  std::string name, source, error;
+  DeviceKind kind = DeviceKind::roofline;
   double step_us = 0, weight_bytes = 2, kv_bytes = 2, watts = 0;
 
   void fields(OptionVisitor& visit) {
+    std::vector<std::pair<DeviceKind, std::string_view>> kinds;
+    for (const DeviceKind each : kFileKinds) kinds.emplace_back(each, to_string(each));
     visit("name", name, "name of the device, for people");
-    visit("kind", kind, {"roofline", "offload", "moe", "linear", "table"},
+    visit("kind", kind, std::span<const std::pair<DeviceKind, std::string_view>>(kinds),
           "how the file describes the device");
     visit("source", source, "where the numbers come from");
     visit("error", error, "how far off the times may be");
@@ -181,12 +192,12 @@ simulate::RooflineRates parse_rates(const DeviceFile& file) {
     rates.link_latency_ns = kNsPerUs * group.latency_us;
     rates.link_bytes_per_second = group.bytes_per_second;
   }
-  if (file.text.kind == "offload" || file.content.contains("offload")) {
+  if (file.text.kind == DeviceKind::offload || file.content.contains("offload")) {
     OffloadText offload;
     parse_part(option_fields(offload), file, "offload", {"bytes_per_second"});
     rates.host = offload.link;
   }
-  if (file.text.kind == "moe") {
+  if (file.text.kind == DeviceKind::moe) {
     MoeText moe;
     parse_part(option_fields(moe), file, "moe", {"experts", "active"});
     if (moe.experts.active > moe.experts.experts)
@@ -306,29 +317,31 @@ void parse_table(const DeviceFile& file, SimulatedDevice& out) {
     out.calibration = {{"t_n_ns", contexts.front().target_ns}, {"cases", parse_cases(file)}};
 }
 
-const std::vector<std::string>& parts_of(const std::string& kind) {
-  static const std::map<std::string, std::vector<std::string>> kParts = {
-      {"roofline", {"roofline", "group"}},
-      {"offload", {"roofline", "offload"}},
-      {"moe", {"roofline", "moe", "offload", "group"}},
-      {"linear", {"target", "draft"}},
-      {"table", {"target_us", "drafts_us", "context", "contexts", "cases_us", "bytes_per_second"}}};
+/// The parts that a file of this kind may have.
+const std::vector<std::string>& parts_of(DeviceKind kind) {
+  static const std::map<DeviceKind, std::vector<std::string>> kParts = {
+      {DeviceKind::roofline, {"roofline", "group"}},
+      {DeviceKind::offload, {"roofline", "offload"}},
+      {DeviceKind::moe, {"roofline", "moe", "offload", "group"}},
+      {DeviceKind::linear, {"target", "draft"}},
+      {DeviceKind::table, {"target_us", "drafts_us", "context", "contexts", "cases_us", "bytes_per_second"}}};
   return kParts.at(kind);
 }
 
-/// Throws Error for a part that belongs to another kind, and for kind "moe" with both "offload" and "group".
+/// Throws Error for a part that belongs to another kind, and for the kind moe with both "offload" and
+/// "group".
 void refuse_other_parts(const DeviceFile& file) {
   const std::vector<std::string>& own = parts_of(file.text.kind);
-  for (const char* kind : {"moe", "linear", "table"}) {
+  for (const DeviceKind kind : kKindsWithAllParts) {
     for (const std::string& name : parts_of(kind)) {
       if (!file.content.contains(name) || std::ranges::find(own, name) != own.end()) continue;
       throw Error({.what = file.at(name),
-                   .got = fmt::format("\"{}\" in a device of kind {}", name, file.text.kind),
+                   .got = fmt::format("\"{}\" in a device of kind {}", name, to_string(file.text.kind)),
                    .expected = "only fields of this kind",
                    .advice = "configs/devices/README.md describes the format."});
     }
   }
-  if (file.text.kind == "moe" && file.content.contains("offload") && file.content.contains("group"))
+  if (file.text.kind == DeviceKind::moe && file.content.contains("offload") && file.content.contains("group"))
     wrong_value(file.at("group"), file.content["group"], "no \"group\" in a device with \"offload\"");
 }
 
@@ -337,12 +350,11 @@ void refuse_other_parts(const DeviceFile& file) {
 SimulatedDevice parse_device(const json& file, const std::string& path) {
   DeviceFile reader{file, path};
   std::vector<std::string> parts;
-  for (const char* kind : {"moe", "linear", "table"}) {
+  for (const DeviceKind kind : kKindsWithAllParts) {
     const std::vector<std::string>& of_kind = parts_of(kind);
     parts.insert(parts.end(), of_kind.begin(), of_kind.end());
   }
   parse_options(option_fields(reader.text), file, path + ": ", parts);
-  if (reader.text.kind.empty()) reader.text.kind = "roofline";
   refuse_other_parts(reader);
   SimulatedDevice out;
   out.name = reader.text.name.empty() ? path : reader.text.name;
@@ -352,9 +364,9 @@ SimulatedDevice parse_device(const json& file, const std::string& path) {
   out.weight_bytes = reader.text.weight_bytes;
   out.kv_bytes = reader.text.kv_bytes;
   out.watts = reader.text.watts;
-  if (out.kind == "linear") {
+  if (out.kind == DeviceKind::linear) {
     out.device = parse_linear(reader);
-  } else if (out.kind == "table") {
+  } else if (out.kind == DeviceKind::table) {
     parse_table(reader, out);
   } else {
     out.rates = parse_rates(reader);

@@ -63,8 +63,9 @@ json lookahead_prices(const std::filesystem::path& folder, const SimulatedDevice
   const double context = calibration.is_null() ? 0 : calibration.at("context_length").get<double>();
   const theory::RowTimes target = lookahead_row_times({device, shapes, 1, context});
   const double step_ns = device.device->step_ns();
-  json out = {{"device", device.name}, {"kind", device.kind}, {"source", device.source},
-              {"error", device.error}, {"simulation", true},  {"context", context},
+  json out = {{"device", device.name},   {"kind", to_string(device.kind)},
+              {"source", device.source}, {"error", device.error},
+              {"simulation", true},      {"context", context},
               {"fits", json::array()}};
   for (const json& fit : fits) {
     json cells = json::array();

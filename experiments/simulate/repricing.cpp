@@ -84,8 +84,9 @@ json repriced(const RunData& run, const SimulatedDevice& device, const std::vect
   const ModelShapes shapes = run_shapes(run.environment, device.weight_bytes, device.kv_bytes);
   std::vector<json> metrics;
   for (const auto& data : run.cases) metrics.push_back(compute_metrics(*data));
-  json out = {{"device", device.name},  {"kind", device.kind}, {"source", device.source},
-              {"error", device.error},  {"simulation", true},  {"cases", json::array()},
+  json out = {{"device", device.name},   {"kind", to_string(device.kind)},
+              {"source", device.source}, {"error", device.error},
+              {"simulation", true},      {"cases", json::array()},
               {"drafts", json::array()}};
   for (const int batch : batches) {
     for (std::size_t i = 0; i < run.cases.size(); ++i) {

@@ -31,6 +31,11 @@ constexpr int kMostFreeRows = 1024;
 constexpr double kRatioDigits = 1e-3;  ///< relative width at which the search for a ratio ends
 constexpr int kShownPoints = 6;        ///< points that the text shows
 
+/// Where a case pays within the points of the axis: nowhere, everywhere, or on one side of the break-even.
+enum class Pays { never, always, above, below };
+NLOHMANN_JSON_SERIALIZE_ENUM(
+    Pays, {{Pays::never, "never"}, {Pays::always, "always"}, {Pays::above, "above"}, {Pays::below, "below"}})
+
 const char* name_of(SweepAxis axis) {
   switch (axis) {
     case SweepAxis::ridge: return "ridge";
@@ -173,11 +178,11 @@ json swept_case(SweepAxis axis, const PricedSteps& steps, const SimulatedDevice&
     std::size_t good = 0;
     while (good < points.size() && values[at(good)] >= 1) ++good;
     if (good == 0) {
-      row["pays"] = "never";
+      row["pays"] = Pays::never;
     } else if (good == points.size()) {
-      row["pays"] = "always";
+      row["pays"] = Pays::always;
     } else {
-      row["pays"] = from_above ? "above" : "below";
+      row["pays"] = from_above ? Pays::above : Pays::below;
       row["break_even"] = crossing(axis, speedup, points[at(good - 1)], points[at(good)]);
     }
   } catch (const Error& error) {
@@ -196,12 +201,12 @@ std::string range_text(const json& range) {
 }
 
 std::string sentence(const json& row, const std::vector<double>& points) {
-  const std::string pays = row["pays"];
-  if (pays == "never") return "never";
-  if (pays == "always")
+  const auto pays = row["pays"].get<Pays>();
+  if (pays == Pays::never) return "never";
+  if (pays == Pays::always)
     return fmt::format("from {} to {}", point_text(points.front()), point_text(points.back()));
   const std::string at = point_text(row["break_even"].get<double>());
-  return pays == "above" ? "from " + at : "up to " + at;
+  return pays == Pays::above ? "from " + at : "up to " + at;
 }
 
 }  // namespace
@@ -209,7 +214,7 @@ std::string sentence(const json& row, const std::vector<double>& points) {
 SimulatedDevice ideal_device() {
   SimulatedDevice out;
   out.name = "a device without floors";
-  out.kind = "roofline";
+  out.kind = DeviceKind::roofline;
   out.source =
       "Roofline model: the longer of bytes / bandwidth and operations / peak. Nothing else takes time.";
   // The rates cancel in a speedup; the sweep changes the peak.
@@ -221,7 +226,7 @@ SimulatedDevice ideal_device() {
 json swept(const RunData& run, SweepAxis axis, const SimulatedDevice& device) {
   if (axis == SweepAxis::ridge && !device.rates) {
     throw Error({.what = device.name,
-                 .got = fmt::format("a device of kind {}", device.kind),
+                 .got = fmt::format("a device of kind {}", to_string(device.kind)),
                  .expected = "a device with a roofline, whose peak the sweep can change",
                  .advice = "For example --device h100, or no device."});
   }

@@ -166,11 +166,15 @@ json timelines(const RunData& run, const SimulatedDevice& device, const Timeline
                  .advice = "For example a run of configs/gamma_sweep.json."});
   }
   std::vector<Timeline> kinds = {Timeline::serial};
-  if (wish.overlap) kinds.insert(kinds.end(), {Timeline::pearl, Timeline::amusd});
-  if (wish.dsi) kinds.push_back(Timeline::dsi);
+  switch (wish.shown) {
+    case ShownTimelines::serial: break;
+    case ShownTimelines::overlap: kinds.insert(kinds.end(), {Timeline::pearl, Timeline::amusd}); break;
+    case ShownTimelines::dsi: kinds.push_back(Timeline::dsi); break;
+  }
   const ModelShapes shapes = run_shapes(run.environment, device.weight_bytes, device.kv_bytes);
-  json out = {{"device", device.name}, {"kind", device.kind}, {"source", device.source},
-              {"error", device.error}, {"simulation", true},  {"timelines", json::array()}};
+  json out = {{"device", device.name},   {"kind", to_string(device.kind)},
+              {"source", device.source}, {"error", device.error},
+              {"simulation", true},      {"timelines", json::array()}};
   for (const auto& [draft, chain] : chains) {
     for (const Timeline kind : kinds)
       out["timelines"].push_back(timeline_row(kind, draft, chain, device, shapes, wish));

@@ -8,12 +8,18 @@
 
 namespace speclab {
 
+/// The timelines that are shown after serial drafting.
+enum class ShownTimelines {
+  serial,   ///< none
+  overlap,  ///< PEARL and AMUSD: draft and target on two devices
+  dsi,      ///< DSI: several copies of the target
+};
+
 /// Which timelines to show.
 struct TimelineWish {
-  bool overlap = false;  ///< PEARL and AMUSD: draft and target on two devices
-  bool dsi = false;      ///< DSI: several copies of the target
-  int servers = 0;       ///< DSI: copies of the target; 0: as many as needed
-  int lookahead = 0;     ///< DSI: drafted tokens between two verifications; 0: the fastest number
+  ShownTimelines shown = ShownTimelines::serial;
+  int servers = 0;    ///< DSI: copies of the target; 0: as many as needed
+  int lookahead = 0;  ///< DSI: drafted tokens between two verifications; 0: the fastest number
 };
 
 /// Predicts, for each draft of a run, the speedup of serial drafting and then of the timelines of the wish,

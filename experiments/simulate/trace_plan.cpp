@@ -130,13 +130,17 @@ PlannedTrace plan_chain(const CaseSpec& spec, const json& options, const TraceWi
   for (const OptionInfo& info : describe_options(option_fields(schedule))) out.entry.erase(info.name);
   const bool by_model = !spec.drafts.empty() || spec.strategy.info().drafts_with_target;
   if (!options.contains("schedule") || !by_model) return out;
-  if (wish.evidence == "confidence") {  // these thresholds never stop a draft
-    out.entry["schedule"] = "confidence";
-    out.entry["confidence_threshold"] = 0;
-  } else if (wish.evidence == "entropy" || wish.evidence == "top") {
-    out.entry["schedule"] = "entropy";
-    out.entry["entropy_threshold"] = 10;
-    if (wish.evidence == "top") out.entry["top_probabilities"] = kTracedTop;
+  switch (wish.evidence) {  // these thresholds never stop a draft
+    case TracedEvidence::confidence:
+      out.entry["schedule"] = "confidence";
+      out.entry["confidence_threshold"] = 0;
+      break;
+    case TracedEvidence::top: out.entry["top_probabilities"] = kTracedTop; [[fallthrough]];
+    case TracedEvidence::entropy:
+      out.entry["schedule"] = "entropy";
+      out.entry["entropy_threshold"] = 10;
+      break;
+    case TracedEvidence::none: break;
   }
   return out;
 }

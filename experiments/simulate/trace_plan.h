@@ -8,8 +8,16 @@
 
 namespace speclab {
 
-/// How many of the largest probabilities of each row a trace with the evidence "top" records.
+/// How many of the largest probabilities of each row a trace with TracedEvidence::top records.
 inline constexpr int kTracedTop = 10;
+
+/// What schedules look at, and what the drafters of chains therefore compute for each token at temperature 0.
+enum class TracedEvidence {
+  confidence,  ///< the probability of the token
+  entropy,     ///< also the entropy of its row
+  top,         ///< also the kTracedTop largest probabilities of its row, for controllers
+  none,
+};
 
 /// What `speclab trace` may change in a config.
 struct TraceWish {
@@ -17,10 +25,7 @@ struct TraceWish {
   std::string filter;                 ///< --filter; "": all cases
   int longest = 0;                    ///< tokens of each draft; 0: as the longest case that is traced with it
   int width = 8;                      ///< children of the pending token in traces of trees
-  /// What schedules look at, and what the drafters of chains therefore compute for each token at temperature
-  /// 0: "confidence", "entropy" (also the confidence), "top" (also the kTracedTop largest probabilities of
-  /// each row, for controllers) or "none".
-  std::string evidence = "confidence";
+  TracedEvidence evidence = TracedEvidence::confidence;
   /// true: a case for which plan_trace() would throw Error, such as one with a lossy rule, is left out with a
   /// note.
   bool leave_out = false;

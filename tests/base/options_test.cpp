@@ -188,6 +188,24 @@ TEST(Options, ANameDeclaredTwiceIsABug) {
   EXPECT_THROW(describe_options(fields), Bug);
 }
 
+enum class Colour { red, green, blue };
+
+TEST(Choices, AWordIsOneOfTheNames) {
+  constexpr std::pair<Colour, std::string_view> kColours[] = {
+      {Colour::red, "red"}, {Colour::green, "green"}, {Colour::blue, "blue"}};
+  EXPECT_EQ(parse_choice("--colour", "green", kColours), Colour::green);
+  const auto refusal = [&](std::string_view word, const std::string& advice) -> std::string {
+    try {
+      parse_choice("--colour", word, kColours, advice);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(refusal("gren", ""), "--colour: got \"gren\", expected red, green or blue");
+  EXPECT_EQ(refusal("", "Look."), "--colour: got \"\", expected red, green or blue. Look.");
+}
+
 TEST(Nearest, EditDistance) {
   EXPECT_EQ(edit_distance("", "abc"), 3);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);

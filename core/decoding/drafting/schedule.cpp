@@ -220,8 +220,9 @@ void Schedule::read_controller() {
                  "Train one with scripts/fit/fit_controller.py."});
   }
   controller_ = std::make_shared<const Controller>(Controller::read(options_.controller));
-  if (controller_->schedule() != name) {
-    throw Error({fmt::format("{}: /schedule", options_.controller), controller_->schedule(),
+  if (controller_->schedule() != options_.schedule) {
+    throw Error({fmt::format("{}: /schedule", options_.controller),
+                 std::string(schedule_info(controller_->schedule()).name),
                  fmt::format("\"{}\", the schedule of the case", name),
                  "Use the schedule that the controller was trained for."});
   }

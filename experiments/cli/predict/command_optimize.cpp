@@ -6,9 +6,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files.h"
+#include "core/base/options.h"
 #include "core/decoding/drafting/tree_shape.h"
 #include "core/decoding/registry.h"
-#include "core/base/files.h"
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/analysis/layer_choice.h"
@@ -29,6 +30,14 @@ namespace fs = std::filesystem;
 namespace {
 
 using nlohmann::json;
+
+/// What a command line asks for.
+enum class Optimized { tree, layers, config };
+constexpr std::pair<Optimized, std::string_view> kOptimizedNames[] = {
+    {Optimized::tree, "tree"}, {Optimized::layers, "layers"}, {Optimized::config, "config"}};
+
+constexpr std::pair<PromptSplit, std::string_view> kSplitNames[] = {{PromptSplit::fit, "fit"},
+                                                                    {PromptSplit::measure, "measure"}};
 
 /// Returns the value of an option. Throws Error if it is not from `least` to `most`.
 int whole_number(const po::variables_map& values, const char* name, int least, int most) {
@@ -133,10 +142,8 @@ int optimize_layers(const po::variables_map& values, const Command& command, con
   PromptSource source;
   source.file = required(values, "prompts", command);
   source.limit = whole_number(values, "limit", 0, 1'000'000);
-  const auto split = values["split"].as<std::string>();
-  if (split != "" && split != "fit" && split != "measure")
-    throw Error({"--split", fmt::format("\"{}\"", split), "fit or measure", ""});
-  if (!split.empty()) source.split = split == "fit" ? PromptSplit::fit : PromptSplit::measure;
+  if (values.count("split") > 0)
+    source.split = parse_choice("--split", values["split"].as<std::string>(), kSplitNames);
   const std::vector<PromptSpec> prompts = load_prompts(source);
   const ModelSet models(required(values, "model", command), open_backend(backend, write_status_line), "");
   catch_interrupts();
@@ -215,7 +222,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   of_layers.add_options()("model", po::value<std::string>(), "target: a GGUF file or a directory")(
       "prompts", po::value<std::string>(), "JSONL file of prompts; only first turns are used")(
       "limit", po::value<int>()->default_value(8), "only the first n prompts; 0: all")(
-      "split", po::value<std::string>()->default_value(""), "only prompts of this split: fit or measure")(
+      "split", po::value<std::string>(), "only prompts of this split: fit or measure")(
       "tokens", po::value<int>()->default_value(layers.tokens),
       "tokens of the target's answer to each prompt")("gamma", po::value<int>()->default_value(layers.gamma),
                                                       "longest chain whose acceptance is measured")(
@@ -264,32 +271,28 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   options.add(of_tree).add(of_layers).add(of_config);
   const auto values = parse_arguments(command, arguments, options, {"WHAT", "SOURCE"});
   if (!values) return kOk;
-  const std::string what = required(*values, "WHAT", command);
-  if (what != "tree" && what != "layers" && what != "config") {
-    throw Error({.what = "speclab optimize",
-                 .got = fmt::format("\"{}\"", what),
-                 .expected = "tree, layers or config",
-                 .advice = fmt::format("For example: {}", command.example)});
-  }
+  const std::string word = required(*values, "WHAT", command);
+  const Optimized what = parse_choice("speclab optimize", word, kOptimizedNames,
+                                      fmt::format("For example: {}", command.example));
   if (out.empty()) {
-    throw Error({.what = "speclab optimize " + what,
+    throw Error({.what = "speclab optimize " + word,
                  .got = "no --out",
                  .expected = "--out FILE, the file to write",
                  .advice = ""});
   }
-  if (what != "config") refuse(*values, what, {"longest", "lookahead-rows", "repeats"});
-  if (what == "layers") {
-    refuse(*values, what,
+  if (what != Optimized::config) refuse(*values, word, {"longest", "lookahead-rows", "repeats"});
+  if (what == Optimized::layers) {
+    refuse(*values, word,
            {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c", "grid",
             "run", "set"});
     return optimize_layers(*values, command, out, backend);
   }
-  refuse(*values, what,
+  refuse(*values, word,
          {"model", "prompts", "limit", "split", "tokens", "gamma", "temperature", "evaluations", "tries",
           "seed", "per-layer"});
   const fs::path source = required(*values, "SOURCE", command);
-  if (what == "config") {
-    refuse(*values, what, {"draft", "measured-depth", "by-confidence", "c", "grid", "t"});
+  if (what == Optimized::config) {
+    refuse(*values, word, {"draft", "measured-depth", "by-confidence", "c", "grid", "t"});
     const OptimizeConfigWords words = words_of_config(*values, source, out, backend);
     return reading_records(command, [&] { return optimize_config(words); });
   }

@@ -91,7 +91,7 @@ std::vector<ScheduleOptions> parse_schedules(const po::variables_map& values) {
   }
   for (const std::string& file : controller_files(values)) {
     ScheduleOptions schedule;
-    schedule.schedule = schedule_named(Controller::read(file).schedule()).rule;
+    schedule.schedule = Controller::read(file).schedule();
     schedule.controller = file;
     out.push_back(schedule);
   }

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/base/nearest.h"
+#include "core/base/options.h"
 #include "core/base/standard_streams.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/predict/row_times_text.h"
@@ -26,6 +26,11 @@ namespace po = boost::program_options;
 namespace {
 
 using nlohmann::json;
+
+constexpr std::pair<ShownTimelines, std::string_view> kTimelineNames[] = {
+    {ShownTimelines::serial, "serial"}, {ShownTimelines::overlap, "overlap"}, {ShownTimelines::dsi, "dsi"}};
+constexpr std::pair<SweepAxis, std::string_view> kAxisNames[] = {
+    {SweepAxis::ridge, "ridge"}, {SweepAxis::rows, "rows"}, {SweepAxis::batch, "batch"}};
 
 std::vector<int> parse_batches(const std::string& text) {
   std::vector<int> batches;
@@ -47,17 +52,6 @@ std::vector<int> parse_batches(const std::string& text) {
   return batches;
 }
 
-/// The word of an option that must be one of `known`.
-std::string parse_word(const po::variables_map& values, const char* option,
-                       const std::vector<std::string>& known) {
-  const std::string word = values[option].as<std::string>();
-  if (std::ranges::find(known, word) != known.end()) return word;
-  throw Error({.what = fmt::format("--{}", option),
-               .got = "\"" + word + "\"",
-               .expected = "one of the known words",
-               .advice = suggest(word, known)});
-}
-
 int parse_count(const po::variables_map& values, const char* option, int most) {
   if (values.count(option) == 0) return 0;
   const int value = values[option].as<int>();
@@ -69,17 +63,13 @@ int parse_count(const po::variables_map& values, const char* option, int most) {
 }
 
 TimelineWish parse_timeline(const po::variables_map& values) {
-  const std::string word = parse_word(values, "timeline", {"serial", "overlap", "dsi"});
-  if (word != "dsi") refuse_options(values, "speclab simulate --timeline " + word, {"servers", "lookahead"});
-  return {.overlap = word == "overlap",
-          .dsi = word == "dsi",
+  const std::string word = values["timeline"].as<std::string>();
+  const ShownTimelines shown = parse_choice("--timeline", word, kTimelineNames);
+  if (shown != ShownTimelines::dsi)
+    refuse_options(values, "speclab simulate --timeline " + word, {"servers", "lookahead"});
+  return {.shown = shown,
           .servers = parse_count(values, "servers", 1024),
           .lookahead = parse_count(values, "lookahead", 256)};
-}
-
-SweepAxis parse_axis(const po::variables_map& values) {
-  const std::string word = parse_word(values, "sweep", {"ridge", "rows", "batch"});
-  return word == "ridge" ? SweepAxis::ridge : word == "rows" ? SweepAxis::rows : SweepAxis::batch;
 }
 
 std::vector<std::string> names_of_devices(const po::variables_map& values) {
@@ -194,7 +184,7 @@ int simulate_run(const Command& command, const std::vector<std::string>& argumen
   }
   refuse_options(*values, "speclab simulate without --export", {"context"});
   std::optional<SweepAxis> axis;
-  if (given("sweep")) axis = parse_axis(*values);
+  if (given("sweep")) axis = parse_choice("--sweep", (*values)["sweep"].as<std::string>(), kAxisNames);
   std::optional<TimelineWish> wish;
   if (given("timeline")) wish = parse_timeline(*values);
   const bool own = axis && *axis != SweepAxis::batch;  // a sweep that needs no device

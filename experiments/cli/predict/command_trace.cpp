@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/base/options.h"
 #include "core/base/standard_streams.h"
 #include "experiments/cli/command.h"
 #include "experiments/config/config_file.h"
@@ -19,23 +20,18 @@ namespace po = boost::program_options;
 namespace fs = std::filesystem;
 namespace {
 
+constexpr std::pair<TracedEvidence, std::string_view> kEvidenceNames[] = {
+    {TracedEvidence::confidence, "confidence"},
+    {TracedEvidence::entropy, "entropy"},
+    {TracedEvidence::top, "top"},
+    {TracedEvidence::none, "none"}};
+
 int number_in_range(const po::variables_map& values, const char* name, int least, int most) {
   const int value = values[name].as<int>();
   if (value >= least && value <= most) return value;
   throw Error({.what = fmt::format("--{}", name),
                .got = std::to_string(value),
                .expected = fmt::format("{} to {}", least, most),
-               .advice = ""});
-}
-
-std::string evidence_of(const po::variables_map& values) {
-  const std::string evidence = values["evidence"].as<std::string>();
-  for (const char* known : {"confidence", "entropy", "top", "none"}) {
-    if (evidence == known) return evidence;
-  }
-  throw Error({.what = "--evidence",
-               .got = "\"" + evidence + "\"",
-               .expected = "confidence, entropy, top or none",
                .advice = ""});
 }
 
@@ -61,7 +57,7 @@ std::vector<std::string> words_of_config(const std::string& config, const po::va
   if (values.count("filter") > 0) wish.filter = values["filter"].as<std::string>();
   if (values.count("longest") > 0) wish.longest = number_in_range(values, "longest", 1, 64);
   wish.width = number_in_range(values, "width", 1, 1023);
-  wish.evidence = evidence_of(values);
+  wish.evidence = parse_choice("--evidence", values["evidence"].as<std::string>(), kEvidenceNames);
   const TracePlan plan = plan_trace(config, wish);
   for (const std::string& note : plan.notes) print_status("{}\n", note);
   if (out.empty()) {

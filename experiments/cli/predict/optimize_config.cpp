@@ -10,13 +10,13 @@
 #include "core/base/error.h"
 #include "core/base/standard_streams.h"
 #include "core/decoding/drafting/tree_shape.h"
+#include "core/decoding/registry.h"
 #include "core/measure/run_result.h"
 #include "experiments/cli/command.h"
 #include "experiments/cli/predict/run_part.h"
 #include "experiments/metrics/run_data.h"
 #include "experiments/optimize/config_choice.h"
 #include "experiments/optimize/lookahead_search.h"
-#include "experiments/optimize/searched_strategies.h"
 #include "experiments/run/dry_run.h"
 #include "experiments/simulate/replay/replayed_settings.h"
 
@@ -66,18 +66,18 @@ std::vector<json> settings_of_trace(const SearchPlan& plan, const RunData& run, 
 
 /// The settings of lookahead decoding that its fitted law predicts.
 std::vector<json> settings_of_lookahead(const RunData& grid, const ConfigWish& wish) {
+  const std::string_view strategy = searched_strategy(SearchedAs::window).info.name;
   std::vector<json> out;
   for (const LookaheadPrediction& one : search_lookahead(grid, wish.lookahead_rows, kLookaheadSettings)) {
     const theory::LookaheadShape& shape = one.shape;
-    out.push_back(
-        {{"what", fmt::format("{}, W = {}, N = {}, G = {}", searched::kLookahead, shape.W, shape.N, shape.G)},
-         {"case", nullptr},
-         {"how", "fitted law"},
-         {"entry", SearchPlan::lookahead_setting(shape.W, shape.N, shape.G)},
-         {"tau", one.tau},
-         {"tau_ci95", one.tau_ci95},
-         {"speedup", one.speedup},
-         {"speedup_ci95", one.speedup_ci95}});
+    out.push_back({{"what", fmt::format("{}, W = {}, N = {}, G = {}", strategy, shape.W, shape.N, shape.G)},
+                   {"case", nullptr},
+                   {"how", "fitted law"},
+                   {"entry", SearchPlan::lookahead_setting(shape.W, shape.N, shape.G)},
+                   {"tau", one.tau},
+                   {"tau_ci95", one.tau_ci95},
+                   {"speedup", one.speedup},
+                   {"speedup_ci95", one.speedup_ci95}});
   }
   return out;
 }
@@ -135,7 +135,7 @@ int optimize_config(const OptimizeConfigWords& words) {
   catch_interrupts();
   Progress progress(words.quiet);
   bool good = true;
-  const auto run = [&](Experiment experiment, const char* name) {  // false: interrupted
+  const auto run = [&](Experiment experiment, const std::string& name) {  // false: interrupted
     const PartEnd end =
         run_part(std::move(experiment), words.folder / name, words.backend, words.resume, progress);
     good = good && end == PartEnd::good;
@@ -146,9 +146,9 @@ int optimize_config(const OptimizeConfigWords& words) {
   if (!run(trace, "trace")) return kInterrupted;
   std::vector<json> settings = settings_of_trace(plan, load_run(words.folder / "trace"), words.wish);
   if (std::optional<Experiment> grid = plan.lookahead()) {
-    if (!run(*std::move(grid), searched::kLookahead)) return kInterrupted;
-    const std::vector<json> more =
-        settings_of_lookahead(load_run(words.folder / searched::kLookahead), words.wish);
+    const std::string name(searched_strategy(SearchedAs::window).info.name);
+    if (!run(*std::move(grid), name)) return kInterrupted;
+    const std::vector<json> more = settings_of_lookahead(load_run(words.folder / name), words.wish);
     settings.insert(settings.end(), more.begin(), more.end());
   }
   if (settings.empty()) {

@@ -139,7 +139,7 @@ std::vector<SearchedSchedule> searched_schedules(const Trace& trace, const Searc
       case ScheduleRule::disco:
       case ScheduleRule::specdec_pp:
         for (const std::string& file : wish.controllers) {
-          if (Controller::read(file).schedule() != info.name) continue;
+          if (Controller::read(file).schedule() != info.rule) continue;
           base.controller = file;
           if (!why_left_out(trace, base, costs).empty()) continue;
           add("controller_threshold", &ScheduleOptions::controller_threshold, 1);

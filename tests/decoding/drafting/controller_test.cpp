@@ -38,7 +38,7 @@ std::string error_of(const std::function<void()>& work) {
 
 TEST(Controller, PredictsByTheLogisticFunction) {
   const Controller controller = controller_of(small_controller("disco", .3));
-  EXPECT_EQ(controller.schedule(), "disco");
+  EXPECT_EQ(controller.schedule(), ScheduleRule::disco);
   EXPECT_EQ(controller.threshold(), .3);
   EXPECT_EQ(controller.top(), 0);
   EXPECT_DOUBLE_EQ(controller.acceptance({.confidence = .5}), .5);
@@ -85,7 +85,8 @@ TEST(Controller, DamagedFilesAreRefused) {
       {"/format", "speclab tree 1", {"/format", "speclab tree 1", "speclab controller"}},
       {"/version", 2, {"/version", "2", "expected 1"}},
       {"/version", nullptr, {"/version", "nothing"}},
-      {"/schedule", "bandit", {"/schedule", "bandit", "disco"}},
+      {"/schedule", "bandit", {"/schedule", "bandit", "\"disco\" or \"specdec_pp\""}},
+      {"/schedule", nullptr, {"/schedule", "nothing"}},
       {"/draft", 3, {"/draft", "null for any draft"}},
       {"/draft", json::object(), {"/draft/name", "nothing"}},
       {"/draft", {{"name", "d"}}, {"/draft/sha256", "nothing"}},

@@ -4,11 +4,15 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "core/base/options_json.h"
 
 namespace speclab::registry_test {
 namespace {
+
+using nlohmann::json;
 
 struct OneNumber {
   int number = 1;
@@ -42,6 +46,29 @@ TEST(Registry, IsSortedWhateverTheOrderOfRegistration) {
   EXPECT_TRUE(std::ranges::is_sorted(
       strategies(), {}, [](const StrategyEntry& entry) -> std::string_view { return entry.info.name; }));
   EXPECT_EQ(find_strategy("_test").info.name, "_test");
+}
+
+TEST(Registry, EachSearchHasOneStrategy) {
+  for (const SearchedAs what :
+       {SearchedAs::model_chain, SearchedAs::copies, SearchedAs::ngram_chain, SearchedAs::window}) {
+    const auto count = std::ranges::count_if(
+        strategies(), [&](const StrategyEntry& entry) { return entry.info.searched_as == what; });
+    EXPECT_EQ(count, 1) << static_cast<int>(what);
+    EXPECT_EQ(searched_strategy(what).info.searched_as, what);
+  }
+}
+
+// The commands that search a strategy set these options (SearchedAs).
+TEST(Registry, ASearchedStrategyHasTheOptionsOfItsSearch) {
+  const auto has = [](SearchedAs what, const std::vector<std::string>& options) {
+    StrategyChoice choice(searched_strategy(what));
+    const json known = echo_options(choice.fields());
+    return std::ranges::all_of(options, [&](const std::string& name) { return known.contains(name); });
+  };
+  EXPECT_TRUE(has(SearchedAs::model_chain, {"gamma"}));
+  EXPECT_TRUE(has(SearchedAs::copies, {"length"}));
+  EXPECT_TRUE(has(SearchedAs::ngram_chain, {"gamma"}));
+  EXPECT_TRUE(has(SearchedAs::window, {"W", "N", "G"}));
 }
 
 TEST(Registry, ACopyHasTheSameOptions) {

@@ -197,7 +197,8 @@ TEST_F(Optimize, SaysWhatIsWrong) {
   expect_error(optimize("a.json", {"--out", "t.json", "--draft", "big"}), {"no draft \"big\""});
   expect_error(optimize("a.json", {"--out", "t.json", "--width", "1"}), {"--width", "got 1", "2 to 64"});
   expect_error(optimize("b.json", {"--out", "t.json"}), {"b.json"});
-  expect_error(run({"optimize", "forest", "a.json", "--out", "t.json"}), {"\"forest\"", "expected tree"});
+  expect_error(run({"optimize", "forest", "a.json", "--out", "t.json"}),
+               {"\"forest\"", "tree, layers or config", "For example"});
   measure();
   expect_error(optimize("run", {"--out", "t.json"}), {"a run without trees of a draft model"});
   // A bad tree file is found before anything is measured.

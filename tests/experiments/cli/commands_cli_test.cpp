@@ -135,9 +135,9 @@ TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
       return run(all);
     };
     expect_error(with({"--kernels", "fast"}),
-                 {"--kernels", "got fast", "launches, serial, graphs, persistent or auto"});
+                 {"--kernels", "got \"fast\"", "launches, serial, graphs, persistent or auto"});
     expect_error(with({"--backend", "host-simt", "--kernels", "fast"}),
-                 {"--kernels", "got fast", "launches, serial, graphs, persistent or auto"});
+                 {"--kernels", "got \"fast\"", "launches, serial, graphs, persistent or auto"});
     for (const std::string kernels : {"persistent", "serial", "graphs"}) {
       expect_error(with({"--backend", "cpu", "--kernels", kernels}),
                    {"--kernels", "got " + kernels, "--kernels " + kernels + " needs --backend cuda"});
@@ -149,10 +149,10 @@ TEST_F(Speclab, HowKernelsAreLaunchedIsChecked) {
     all.insert(all.end(), more.begin(), more.end());
     return run(all);
   };
-  expect_error(dry({"--backend", "tpu"}), {"--backend", "got tpu"});
+  expect_error(dry({"--backend", "tpu"}), {"--backend", "got \"tpu\""});
   expect_error(dry({"--backend", "cpu", "--numerics", "f8"}), {"f8"});
   expect_error(dry({"--backend", "cpu", "--device", "1"}), {"--device", "got 1"});
-  expect_error(dry({"--backend", "cuda", "--kernels", "fast"}), {"--kernels", "got fast"});
+  expect_error(dry({"--backend", "cuda", "--kernels", "fast"}), {"--kernels", "got \"fast\""});
   EXPECT_EQ(dry({"--backend", "cuda", "--kernels", "persistent"}).code, 0) << "a GPU is not looked for";
   EXPECT_EQ(dry({"--backend", "host-simt", "--kernels", "persistent"}).code, 0);
 }

@@ -230,7 +230,7 @@ TEST_F(Speclab, TheSelfTestOfADeviceRunsOnceAndIsSaid) {
   expect_error(run({"trace", "a.json", "--out", "traced", "--backend", "cpu", "--self-test", "on"}),
                {"--self-test", "got on, with the CPU", "auto or off"});
   expect_error(run({"model", "target", "--self-test", "maybe"}),
-               {"--self-test", "got maybe", "auto, on or off"});
+               {"--self-test", "got \"maybe\"", "auto, on or off"});
 }
 
 TEST_F(Speclab, PrefillOptionIsChecked) {
@@ -242,14 +242,14 @@ TEST_F(Speclab, PrefillOptionIsChecked) {
       return run(all);
     };
     expect_error(with({"--backend", "host-simt", "--prefill", "cublas"}),
-                 {"--prefill", "got cublas", "own or cublaslt"});
+                 {"--prefill", "got \"cublas\"", "own or cublaslt"});
     expect_error(with({"--backend", "cpu", "--prefill", "cublaslt"}),
                  {"--prefill", "got cublaslt", "needs --backend cuda or host-simt; use --prefill own"});
     EXPECT_EQ(with({"--backend", "host-simt", "--prefill", "cublaslt"}).code, 0);
     EXPECT_EQ(with({"--backend", "cpu", "--prefill", "own"}).code, 0);
   }
   expect_error(run({"run", "a.json", "--dry-run", "--backend", "cuda", "--prefill", "fast"}),
-               {"--prefill", "got fast"});
+               {"--prefill", "got \"fast\""});
   EXPECT_EQ(run({"run", "a.json", "--dry-run", "--backend", "cuda", "--prefill", "cublaslt"}).code, 0)
       << "a GPU is not looked for";
   expect_error(run({"bench", "--model", "target", "--rows", "1", "--prompts", "5"}),

@@ -104,8 +104,10 @@ TEST_F(SimulateCommand, OneCategoryOfPromptsIsSimulatedAlone) {
 
 TEST_F(SimulateCommand, OptionsThatDoNotFitAreRefused) {
   expect_error(run({"simulate", "run"}), {"no --device"});
-  expect_error(run({"simulate", "run", "--sweep", "nowhere"}), {"--sweep", "nowhere"});
-  expect_error(run({"simulate", "run", "--timeline", "pearl", "--device", listed("h100")}), {"--timeline"});
+  expect_error(run({"simulate", "run", "--sweep", "nowhere"}),
+               {"--sweep", "nowhere", "ridge, rows or batch"});
+  expect_error(run({"simulate", "run", "--timeline", "pearl", "--device", listed("h100")}),
+               {"--timeline", "pearl", "serial, overlap or dsi"});
   expect_error(run({"simulate", "run", "--sweep", "rows", "--device", listed("h100")}), {"--device"});
   expect_error(run({"simulate", "run", "--sweep", "batch"}), {"no --device"});
   expect_error(run({"simulate", "run", "--export", "--wng"}), {"at most one"});

@@ -79,6 +79,19 @@ TEST(BestOfStrategies, NgramsAreADraftWithoutAModel) {
   EXPECT_EQ(found[1]["own"], false);
 }
 
+TEST(BestOfStrategies, OtherStrategiesHaveTheirOwnNames) {
+  RunData run;
+  run.cases = {traced("chain", "speculative_sampling", "d"), traced("ngrams", "ngram_model", nullptr),
+               traced("new", "strategy_of_another_version", nullptr)};
+  const json found = best_of_strategies(
+      run, std::vector{chain("chain", 1, 1.3), chain("ngrams", 1, 1.2), chain("new", 1, 1.1)}, *run.cases[0]);
+  EXPECT_EQ(found[1]["what"], "ngram_model") << "it is not the draft that is judged";
+  EXPECT_EQ(found[2]["what"], "strategy_of_another_version");
+  EXPECT_TRUE(is_searched_as(*run.cases[1], SearchedAs::ngram_chain));
+  EXPECT_FALSE(is_searched_as(*run.cases[1], SearchedAs::copies));
+  EXPECT_FALSE(is_searched_as(*run.cases[2], SearchedAs::nothing));
+}
+
 TEST(BestOfStrategies, ASettingOfAnUnknownCaseIsRefused) {
   const RunData run = run_of_three();
   EXPECT_THROW(best_of_strategies(run, std::vector{chain("other", 1, 1.1)}, *run.cases[0]), Error);

@@ -108,7 +108,7 @@ TEST(BackendChoice, EveryFixedChoiceIsReadByItsName) {
     parse_backend_kind("gpu");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("--backend: got gpu, expected auto, cpu, cuda or host-simt"));
+    EXPECT_THAT(error.what(), HasSubstr("--backend: got \"gpu\", expected auto, cpu, cuda or host-simt"));
   }
   EXPECT_THROW(parse_cuda_kernels("tasks"), Error);
   EXPECT_THROW(parse_prefill_kernels(""), Error);

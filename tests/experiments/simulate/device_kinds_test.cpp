@@ -25,7 +25,7 @@ TEST_F(DeviceKinds, AnOffloadedTargetIsAsFastAsItsLink) {
   const SimulatedDevice found = device({{"kind", "offload"},
                                         {"roofline", roofline()},
                                         {"offload", {{"bytes_per_second", 1e8}, {"resident_share", .5}}}});
-  EXPECT_EQ(found.kind, "offload");
+  EXPECT_EQ(found.kind, DeviceKind::offload);
   const theory::ForwardCost cost =
       theory::forward_cost(small(), {.tokens = 1, .logit_rows = 1, .context = 0, .keys = 1});
   EXPECT_DOUBLE_EQ(found.device->forward_ns({.model = "", .shape = small()}), 10 * .5 * cost.weight_bytes);
@@ -59,7 +59,10 @@ TEST_F(DeviceKinds, ATableOfContextsIsInterpolated) {
 
 TEST_F(DeviceKinds, BadFilesAreRefusedWithFileAndPlace) {
   const auto refused = [&](const json& change) { return refusal(changed(table_device(), change)); };
-  EXPECT_THAT(refused({{"kind", "magic"}}), HasSubstr("device.json: /kind"));
+  EXPECT_THAT(refused({{"kind", "magic"}}),
+              AllOf(HasSubstr("device.json: /kind"),
+                    HasSubstr("one of \"roofline\", \"offload\", \"moe\", \"linear\", \"table\"")));
+  EXPECT_THAT(refused({{"kind", "run"}}), HasSubstr("device.json: /kind")) << "no file describes a run";
   EXPECT_THAT(refused({{"stepp_us", 1}}), HasSubstr("step_us"));
   EXPECT_THAT(refused({{"step_us", -1}}), HasSubstr("device.json: /step_us"));
   EXPECT_THAT(refused({{"target_us", nullptr}}),

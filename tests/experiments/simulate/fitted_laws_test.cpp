@@ -8,6 +8,8 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/options_json.h"
+#include "core/decoding/registry.h"
 #include "core/theory/lookahead.h"
 #include "experiments/simulate/replay/laws/law_table.h"
 
@@ -187,6 +189,7 @@ TEST_F(RecyclingLaw, AStepIsPricedByTheSharesAndCostsOfTheCells) {
   EXPECT_NEAR(law.step_ns(step, std::nullopt).value(), 14.006, 1e-9);
   const json table = law_table(laws, {json{{"tree", {1, 1}}}});
   ASSERT_EQ(table.size(), 1u);
+  EXPECT_EQ(table[0]["strategy"], "token_recycling");
   EXPECT_EQ(table[0]["certainty"], "fitted");
   ASSERT_EQ(table[0]["settings"].size(), 2u);
   const json &measured = table[0]["settings"][0], &asked = table[0]["settings"][1];
@@ -208,6 +211,21 @@ TEST_F(RecyclingLaw, SettingsOfNoLawAreRefused) {
   EXPECT_THROW(law.options_with({{"tree", std::vector<int>(9, 64)}}), Error) << "too many nodes";
 }
 
+TEST(FittedLaws, EachLawIsAboutTheOptionsOfAStrategy) {
+  for (const LawKind* kind : law_kinds()) {
+    int strategies_of_law = 0;
+    for (const StrategyEntry& entry : strategies()) {
+      if (entry.info.law != kind->id) continue;
+      ++strategies_of_law;
+      StrategyChoice choice(entry);
+      const json options = echo_options(choice.fields());
+      for (const std::string_view name : kind->setting)
+        EXPECT_TRUE(options.contains(std::string(name))) << entry.info.name << " " << name;
+    }
+    EXPECT_EQ(strategies_of_law, 1) << kind->law;
+  }
+}
+
 TEST(FittedLaws, CasesThatNoLawIsAboutAreLeftOut) {
   const auto count = [](const std::shared_ptr<CaseData>& data) {
     return fitted_laws(std::vector<std::shared_ptr<CaseData>>{data}, nullptr).size();
@@ -222,6 +240,9 @@ TEST(FittedLaws, CasesThatNoLawIsAboutAreLeftOut) {
   data->config["options"]["keep"] = true;
   EXPECT_EQ(count(data), 0u) << "candidates of earlier prompts";
   EXPECT_EQ(count(case_with_tau("prompt_lookup", {{"length", 4}}, 1.5, 3)), 0u);
+  data->config["options"]["keep"] = false;
+  data->config["strategy"] = "strategy_of_another_version";
+  EXPECT_EQ(count(data), 0u);
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ TEST_F(TimelineTable, SerialDraftingComesFirst) {
 }
 
 TEST_F(TimelineTable, OverlapAddsPearlAndAmusd) {
-  const json all = rows({.overlap = true});
+  const json all = rows({.shown = ShownTimelines::overlap});
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[1]["timeline"], "pearl");
   const double pearl = simulate::pearl_token_time(.6, all[1]["tokens"], 20, verify()),
@@ -62,19 +62,19 @@ TEST_F(TimelineTable, OverlapAddsPearlAndAmusd) {
 }
 
 TEST_F(TimelineTable, DsiTakesTheServersAndTheLookaheadThatAreWishedFor) {
-  const json all = rows({.dsi = true, .lookahead = 1});
+  const json all = rows({.shown = ShownTimelines::dsi, .lookahead = 1});
   ASSERT_EQ(all.size(), 2u);
   EXPECT_EQ(all[1]["devices"], 1 + 6);  // 110 us of verification, 20 us between two of them
   EXPECT_NEAR(all[1]["us_per_token"].get<double>(), .6 * 20 + .4 * 110, 1e-9);
-  const json fewer = rows({.dsi = true, .servers = 2, .lookahead = 1});
+  const json fewer = rows({.shown = ShownTimelines::dsi, .servers = 2, .lookahead = 1});
   EXPECT_EQ(fewer[1]["devices"], 3);
   EXPECT_NEAR(fewer[1]["us_per_token"].get<double>(), simulate::dsi_token_time(.6, 1, 2, 20, 110), 1e-9);
-  const json best = rows({.dsi = true, .servers = 2});
+  const json best = rows({.shown = ShownTimelines::dsi, .servers = 2});
   EXPECT_LE(best[1]["us_per_token"].get<double>(), fewer[1]["us_per_token"].get<double>());
 }
 
 TEST_F(TimelineTable, SegmentsShowTheBeginningOfTheText) {
-  const json all = rows({.overlap = true});
+  const json all = rows({.shown = ShownTimelines::overlap});
   const json& pearl = all[1];
   ASSERT_FALSE(pearl["segments"].empty());
   EXPECT_NEAR(pearl["horizon_us"].get<double>(), 8 * 110, 1e-9);
@@ -88,7 +88,7 @@ TEST_F(TimelineTable, SegmentsShowTheBeginningOfTheText) {
 TEST_F(TimelineTable, ADraftThatIsTooSlowSaysSo) {
   json slow = table_device();
   slow["drafts_us"]["d"] = {{"1", 300}};
-  const json all = rows({.overlap = true}, slow);
+  const json all = rows({.shown = ShownTimelines::overlap}, slow);
   EXPECT_THAT(all[0]["problem"].get<std::string>(), HasSubstr("faster than autoregressive"));
   EXPECT_THAT(all[2]["problem"].get<std::string>(), HasSubstr("AMUSD"));
   EXPECT_TRUE(all[2]["speedup"].is_null());

@@ -6,11 +6,8 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
-# The theory of lookahead decoding and its command are about that strategy. A law that is fitted to a run is about one strategy.
-THEORY_OF_ONE_STRATEGY = re.compile(
-    r"core/theory/lookahead|experiments/(analysis|simulate)/lookahead_|experiments/cli/predict/command_lookahead"
-    r"|experiments/simulate/replay/laws/\w+_kinds?\.cpp"
-)
+# The theory of lookahead decoding and its command are about that strategy.
+THEORY_OF_ONE_STRATEGY = re.compile(r"experiments/(analysis|simulate)/lookahead_|experiments/cli/predict/command_lookahead")
 
 
 def registered_names():
@@ -42,8 +39,6 @@ def mentions(names):
                 yield from ((path, name, literal) for name in named_in(literal, names))
 
 
-# Two commands search settings of these strategies. Their names stand in one header.
-SEARCHED = ("speculative_sampling", "prompt_lookup", "ngram_model", "lookahead")
 # (file, literal) of mentions that decide nothing.
 ALLOWED = {
     ("core/decoding/drafting/retrieval_tree.cpp", "retrieval: ngram_min"),  # the building block has the same name
@@ -51,7 +46,6 @@ ALLOWED = {
     ("core/simulate/timelines/overlap.cpp", "lookahead"),
     ("experiments/cli/predict/command_simulate.cpp", "lookahead"),
     ("experiments/cli/predict/command_optimize.cpp", "lookahead-rows"),  # an option
-    *(("experiments/optimize/searched_strategies.h", name) for name in SEARCHED),
     ("experiments/simulate/replay/search.cpp", "simulated"),  # a device that is simulated
     ("core/model/text/gguf_tokenizer_rules.cpp", "falcon-h1"),  # a model with this name
     # The format of a head has the name of the strategy that drafts with it.

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/exp_log.h"
 #include "core/base/utf8.h"
+#include "core/decoding/drafting/schedule.h"
 #include "core/measure/run_result.h"
 
 namespace speclab {
@@ -83,6 +84,17 @@ std::vector<ControllerFeature> controller_features(const json& list, const std::
   return out;
 }
 
+/// The schedule with this name. Throws Error if it has no controller.
+ScheduleRule controlled_schedule(const json& name, const std::string& place) {
+  std::string known;
+  for (const ScheduleInfo& info : schedules()) {
+    if (!info.needs_controller) continue;
+    if (name == json(info.name)) return info.rule;
+    known += fmt::format("{}\"{}\"", known.empty() ? "" : " or ", info.name);
+  }
+  refuse_controller(place, name, known);
+}
+
 double top_entry(const ControllerInput& input, int rank) {
   const auto at = static_cast<std::size_t>(rank - 1);
   return at < input.top.size() ? static_cast<double>(input.top[at]) : 0;
@@ -122,10 +134,7 @@ Controller Controller::of_json(const json& file, const std::string& where) {
     refuse_controller(place("version"), version, fmt::format("{}", kControllerVersion));
   Controller out;
   out.where_ = where;
-  const json& schedule = controller_part(file, "schedule");
-  if (schedule != "disco" && schedule != "specdec_pp")
-    refuse_controller(place("schedule"), schedule, "\"disco\" or \"specdec_pp\"");
-  out.schedule_ = schedule.get<std::string>();
+  out.schedule_ = controlled_schedule(controller_part(file, "schedule"), place("schedule"));
 
   const json& draft = controller_part(file, "draft");
   if (!file.contains("draft") || !(draft.is_null() || draft.is_object()))

@@ -9,6 +9,8 @@
 
 namespace speclab {
 
+enum class ScheduleRule;  // schedule.h
+
 /// What a controller may look at when a token was just drafted.
 struct ControllerInput {
   double confidence = 0;         ///< the token's probability
@@ -51,9 +53,9 @@ class Controller {
   static Controller read(const std::filesystem::path& path);
   static Controller of_json(const nlohmann::json& file, const std::string& where);
 
-  const std::string& schedule() const { return schedule_; }  ///< name of the schedule that it was made for
-  double threshold() const { return threshold_; }            ///< the threshold that was chosen for it
-  int top() const { return top_; }  ///< how many entries of ControllerInput::top it reads
+  ScheduleRule schedule() const { return schedule_; }  ///< the schedule that it was made for
+  double threshold() const { return threshold_; }      ///< the threshold that was chosen for it
+  int top() const { return top_; }                     ///< how many entries of ControllerInput::top it reads
   /// The predicted probability that the target accepts the token. Missing entries of `top` count as 0.
   double acceptance(const ControllerInput& input) const;
   /// Throws Error unless the controller was trained for the draft model with this name and, if both are
@@ -66,7 +68,8 @@ class Controller {
     std::vector<double> bias;     // [outputs]
   };
 
-  std::string where_, schedule_, draft_name_, draft_sha256_;  // no name: for any draft
+  std::string where_, draft_name_, draft_sha256_;  // no name: for any draft
+  ScheduleRule schedule_{};
   double threshold_ = 0;
   int top_ = 0;
   std::vector<ControllerFeature> features_;

@@ -20,10 +20,12 @@ namespace {
 
 using nlohmann::json;
 
+/// The law of the case's strategy. Null if it has none, or if this version does not know the strategy.
 const LawKind* kind_of(const CaseData& data) {
-  const std::string strategy = data.config.value("strategy", "");
+  const StrategyInfo* const info = recorded_strategy(data.config.value("strategy", ""));
+  if (info == nullptr) return nullptr;
   for (const LawKind* kind : law_kinds()) {
-    if (kind->strategy == strategy) return kind;
+    if (kind->id == info->law) return kind;
   }
   return nullptr;
 }
@@ -121,6 +123,8 @@ std::span<const LawKind* const> law_kinds() {
   return kAll;
 }
 
+std::string FittedLaw::strategy() const { return cells.front().data->config.value("strategy", ""); }
+
 LawStep FittedLaw::predict(const json& options) const {
   return {.tau = law.tau(options),
           .rows = std::max(1.0, row_share * kind->rows(options)),
@@ -156,7 +160,7 @@ json FittedLaw::options_with(const json& setting) const {
   }
   if (!good || !kind->covers(options)) {
     throw Error(
-        {.what = fmt::format("a setting of {}", kind->strategy),
+        {.what = fmt::format("a setting of {}", strategy()),
          .got = setting.dump(),
          .expected = fmt::format("{}, of a case that its law is about", fmt::join(kind->setting, ", ")),
          .advice = "speclab describe STRATEGY explains these options."});
@@ -166,9 +170,10 @@ json FittedLaw::options_with(const json& setting) const {
 
 bool FittedLaw::about(const CaseData& data) const {
   const CaseData& own = *cells.front().data;
-  if (kind_of(data) != kind || !kind->covers(data.options()) ||
-      data.config.value("rule", json()) != own.config.value("rule", json()))
-    return false;
+  for (const char* name : {"strategy", "rule"}) {
+    if (data.config.value(name, json()) != own.config.value(name, json())) return false;
+  }
+  if (!kind->covers(data.options())) return false;
   json first = other_options(*kind, own), second = other_options(*kind, data);
   for (const char* name : {"max_tokens", "ignore_eos", "min_length"}) first.erase(name);
   for (const auto& [name, value] : first.items()) {
@@ -188,7 +193,7 @@ std::vector<FittedLaw> fitted_laws(std::span<const std::shared_ptr<CaseData>> ca
       continue;
     const StepSums sums = step_sums(*data, all_prompts);
     if (sums.steps == 0 || sums.tokens == 0) continue;
-    const std::string key = std::string(kind->strategy) + other_options(*kind, *data).dump() +
+    const std::string key = data->config.value("strategy", "") + other_options(*kind, *data).dump() +
                             data->config.value("rule", json()).dump() + data->config.value("verify", "");
     kinds[key] = kind;
     groups[key].push_back({.data = data,

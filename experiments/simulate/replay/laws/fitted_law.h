@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/theory/explain.h"
@@ -42,6 +43,7 @@ struct FittedLaw {
   /// Each cell predicted by a fit to the other cells. Absent when too few cells would be left.
   std::optional<LawTest> other_settings = {};
 
+  std::string strategy() const;                          ///< the name of the cells' strategy
   LawStep predict(const nlohmann::json& options) const;  ///< of a case with these options
   /// Time of such a step in nanoseconds, from `costs`, the calibrated costs of the case itself. If they are
   /// absent, the costs of the cell with the nearest number of rows are taken. Absent if no cell has costs.

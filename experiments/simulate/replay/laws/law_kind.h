@@ -6,6 +6,7 @@
 #include <span>
 #include <string_view>
 
+#include "core/decoding/registry.h"
 #include "experiments/metrics/run_data.h"
 
 namespace speclab {
@@ -23,9 +24,9 @@ struct TauLaw {
   std::function<double(const nlohmann::json& options)> tau = {};  ///< of a case with these options
 };
 
-/// The law of one drafter.
+/// The law of a drafter.
 struct LawKind {
-  std::string_view strategy;
+  StrategyLaw id = StrategyLaw::none;         ///< the law that the strategy registers (StrategyInfo::law)
   std::string_view law;                       ///< the law and its source, for people
   std::string_view assumptions;               ///< sentences for people
   std::span<const std::string_view> setting;  ///< names of the options that the law is about

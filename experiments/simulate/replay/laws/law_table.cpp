@@ -97,7 +97,7 @@ json law_table(std::span<const FittedLaw> laws, const std::vector<json>& setting
       used.insert(i);
       rows.push_back(law_row(law, law.options_with(settings[i]), nullptr));
     }
-    out.push_back({{"strategy", std::string(law.kind->strategy)},
+    out.push_back({{"strategy", law.strategy()},
                    {"certainty", std::string(to_string(Certainty::fitted))},
                    {"law", std::string(law.kind->law)},
                    {"assumptions", std::string(law.kind->assumptions)},

@@ -77,7 +77,7 @@ TauLaw fit_block(std::span<const CaseData* const> cells, const PromptChoice& pro
 }  // namespace
 
 const LawKind kLookaheadKind = {
-    .strategy = "lookahead",
+    .id = StrategyLaw::window,
     .law =
         "tau = (f - 1 + E) / f with E = N - sum_{i<N} (1 - alpha^i)^b (Fu et al. 2024, Eq. 5 and 7); b = W = "
         "G, or W^share G^(1 - share) as our extension",
@@ -92,7 +92,7 @@ const LawKind kLookaheadKind = {
     .fit = fit_window};
 
 const LawKind kJacobiKind = {
-    .strategy = "jacobi",
+    .id = StrategyLaw::block,
     .law =
         "tau = (f - 1 + E) / f with E = (1 - alpha^n) / (1 - alpha) for a block of n tokens: the law of "
         "lookahead decoding (Fu et al. 2024, Eq. 5 and 7) with one guess",

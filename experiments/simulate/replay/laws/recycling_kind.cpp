@@ -164,7 +164,7 @@ TauLaw fit_tree(std::span<const CaseData* const> cells, const PromptChoice& prom
 }  // namespace
 
 const LawKind kRecyclingKind = {
-    .strategy = "token_recycling",
+    .id = StrategyLaw::candidates,
     .law =
         "tau = sum over the nodes of the tree of the product of p(d, k) along the path (Chen et al. 2024, "
         "Sequoia, Section 3.1); p(d, k) is the probability that the k-th candidate at depth d is right",
