@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/decoding/registry.h"
+#include "core/decoding/rules/accept.h"
 
 namespace speclab {
 namespace {
@@ -72,9 +73,8 @@ std::string with_spaces(std::string text) {
 /// The words for a setting in a short name. `after_rule`: the short name also shows the rule.
 std::string words_of(const std::string& name, const std::string& value, const std::string& schedule,
                      bool after_rule) {
-  static const std::set<std::string_view> kOfRule = {"lenience", "b", "beta", "gap", "epsilon", "theta"};
   static const std::map<std::string_view, std::string> kSymbols = {{"gamma", "γ"}, {"temperature", "T"}};
-  if (after_rule && kOfRule.contains(name)) return value;
+  if (after_rule && is_rule_option(name)) return value;
   if (!schedule.empty() && name == schedule + "_threshold") return "≥ " + value;
   if (name == "rule" || name == "schedule") return with_spaces(value);
   const auto symbol = kSymbols.find(name);

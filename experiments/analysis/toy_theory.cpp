@@ -70,9 +70,9 @@ std::vector<theory::Prediction> toy_predictions(const CaseData& data) try {
   const json& options = data.options();
   const json draft_name = data.config.value("draft", json());
   const StrategyInfo* info = recorded_strategy(data.config.at("strategy").get<std::string>());
-  const auto rule = theory::toy_rule(data.config.at("rule").get<std::string>());
-  if (info == nullptr || !info->drafts_model_chains || !rule || !draft_name.is_string() ||
-      !options.contains("gamma") || !has_plain_options(options))
+  const AcceptanceRule* rule = recorded_rule(data);
+  if (info == nullptr || !info->drafts_model_chains || rule == nullptr || !rule->chain_law ||
+      !draft_name.is_string() || !options.contains("gamma") || !has_plain_options(options))
     return {};
   const auto target = toy_table_of(data, "target"), draft = toy_table_of(data, draft_name.get<std::string>());
   if (!target || !draft) return {};
@@ -87,7 +87,7 @@ std::vector<theory::Prediction> toy_predictions(const CaseData& data) try {
                   q = theory::sampled_rows(*draft, of_draft.over(sampling));
   const auto texts = toy_texts_of(data, p.contexts(), gamma);
   if (!texts) return {};
-  const theory::ToyChain chain(std::move(p), std::move(q), gamma, *rule);
+  const theory::ToyChain chain(std::move(p), std::move(q), gamma, *rule->chain_law);
   theory::ChainCounts counts;
   for (const auto& [tokens, first] : *texts) counts += chain.of_texts(first, tokens);
   if (counts.steps == 0) return {};

@@ -55,7 +55,11 @@ Listing list_strategies() {
 /// The loss class of a rule at a temperature: for example "L1", or "L1 or L3" if the rule is lossless by
 /// default and some options make it lossy.
 std::string loss_text(const AcceptanceRule& rule, double temperature) {
-  const RuleOptions loose{.lenience = .5, .b = .5, .beta = 2, .gap = 1, .epsilon = .5};
+  RuleOptions loose;
+  for (const RuleOption* option : rule.options) {
+    if (option->number != nullptr) loose.*option->number = .5;
+    else loose.*option->count = 2;
+  }
   const LossClass usual = rule.loss({}, {.temperature = temperature}),
                   most = rule.loss(loose, {.temperature = temperature});
   return std::string(to_string(usual)) + (most == usual ? "" : fmt::format(" or {}", to_string(most)));

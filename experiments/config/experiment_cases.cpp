@@ -13,6 +13,7 @@
 #include "core/base/nearest.h"
 #include "core/base/options_json.h"
 #include "core/decoding/drafting/schedule.h"
+#include "core/decoding/rules/accept.h"
 #include "experiments/config/sweep.h"
 
 namespace speclab {
@@ -25,12 +26,19 @@ constexpr int kMostDevices = 64;
 /// Keys of a case that are no options.
 const std::vector<std::string> kCaseKeys = {"strategy", "draft", "drafts", "verify", "devices"};
 
-/// Options that do not change the law of autoregressive text: the acceptance rule and its parameters. Two
-/// cases that differ in these alone share a reference, except at a temperature above 0 if only one of them
-/// has the loss class L2.
-const std::set<std::string> kNotOfTheText = {
-    "rule",           "lenience", "b", "beta", "gap", "epsilon", "delta", "theta", "threshold_top_k",
-    "token_distance", "min_block"};
+/// Options that do not change the law of autoregressive text: the acceptance rule and its parameters, except
+/// those with RuleOption::changes_reference. Two cases that differ in these alone share a reference, except
+/// at a temperature above 0 if only one of them has the loss class L2.
+const std::set<std::string>& not_of_the_text() {
+  static const std::set<std::string> names = [] {
+    std::set<std::string> found{"rule"};
+    for (const RuleOption* option : all_rule_options()) {
+      if (!option->changes_reference) found.emplace(option->name);
+    }
+    return found;
+  }();
+  return names;
+}
 
 std::vector<OptionInfo> generation_infos() {
   GenerationOptions options;
@@ -64,7 +72,7 @@ std::vector<std::string> of_other_strategies(const json& shared, const std::vect
 json text_key(const GenerationOptions& generation) {
   GenerationOptions copy = generation;
   json key = echo_options(option_fields(copy));
-  for (const std::string& name : kNotOfTheText) key.erase(name);
+  for (const std::string& name : not_of_the_text()) key.erase(name);
   return key;
 }
 
@@ -158,7 +166,7 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
     for (const auto& [key, value] : own.items()) common.erase(key);
     for (const std::string& key : of_other_strategies(shared, own_infos)) common.erase(key);
     if (found->info.is_baseline) {  // autoregressive decoding drafts nothing: no rules, no devices
-      for (const std::string& key : kNotOfTheText) common.erase(key);
+      for (const std::string& key : not_of_the_text()) common.erase(key);
       common.erase("devices");
     }
     for (const SweepPoint& outer : expand_sweep(common, list_of, where_ + ": /options")) {
@@ -351,13 +359,16 @@ void Expander::insert(CaseSpec spec) {
 }
 
 /// The options of the case's reference. They are the options of the case, except that the rule is "auto" with
-/// its default parameters. Of the parameters of the case's rule, only the number of noise streams is kept,
-/// because the coupled text depends on it. The temperature is 0 if the case's loss class is L2, because the
-/// text of such a case is the greedy text.
+/// its default parameters. Of the parameters of the case's rule, those are kept that the text depends on
+/// (RuleOption::changes_reference). The temperature is 0 if the case's loss class is L2, because the text of
+/// such a case is the greedy text.
 GenerationOptions reference_generation(const CaseSpec& spec) {
   GenerationOptions generation = spec.generation;
   generation.rule = "auto";
-  generation.rule_options = RuleOptions{.streams = spec.generation.rule_options.streams};
+  generation.rule_options = RuleOptions{};
+  for (const RuleOption* option : all_rule_options()) {
+    if (option->changes_reference) option->copy(spec.generation.rule_options, generation.rule_options);
+  }
   if (spec.loss_class() == LossClass::l2) generation.sampling.temperature = 0;
   return generation;
 }
@@ -382,7 +393,7 @@ void Expander::add_references() {
     GenerationOptions defaults;
     const json usual = text_key(defaults);
     for (const OptionInfo& info : generation_) {  // the id holds the options that the experiment sweeps
-      if (kNotOfTheText.contains(info.name) || !spec.axes.contains(info.name)) {
+      if (not_of_the_text().contains(info.name) || !spec.axes.contains(info.name)) {
         continue;
       }
       reference.axes[info.name] =
@@ -391,7 +402,7 @@ void Expander::add_references() {
     }
     if (place_of_.contains(reference.id) || added_ids.contains(reference.id)) {
       for (const OptionInfo& info : generation_) {
-        if (!kNotOfTheText.contains(info.name) && !reference.axes.contains(info.name) &&
+        if (!not_of_the_text().contains(info.name) && !reference.axes.contains(info.name) &&
             key[info.name] != usual[info.name]) {
           reference.id += "/" + info.name + "=" + id_text(key[info.name]);
         }

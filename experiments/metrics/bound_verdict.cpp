@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "core/decoding/rules/accept.h"
+#include "experiments/metrics/metrics_detail.h"
 
 namespace speclab {
 namespace {
@@ -23,17 +24,10 @@ void for_each_bound(const CaseData& data,
   }
 }
 
-std::string rule_of(const CaseData& data) {
-  return data.config["rule"].is_string() ? data.config["rule"].get<std::string>() : std::string();
-}
-
 /// True if the rule decides one position after the other.
 bool walks(const CaseData& data) {
-  const std::string name = rule_of(data);
-  for (const AcceptanceRule& rule : acceptance_rules()) {
-    if (rule.name == name) return rule.test != nullptr;
-  }
-  return false;
+  const AcceptanceRule* rule = recorded_rule(data);
+  return rule != nullptr && rule->test != nullptr;
 }
 
 constexpr const char* kExpectedTokens = "expected tokens";
@@ -75,7 +69,8 @@ std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data) {
 
 std::vector<StepAgainstBound> tokens_against_expectation(const CaseData& data) {
   std::vector<StepAgainstBound> out;
-  if (rule_of(data) != "traversal") return out;
+  const AcceptanceRule* rule = recorded_rule(data);
+  if (rule == nullptr || !rule->keeps_paths_by_rho) return out;
   for_each_bound(data, [&](std::size_t prompt, const RecordedStep& step) {
     out.push_back(
         {prompt, static_cast<double>(step.emitted), theory::StepBounds::tokens(step.bounds.by_path)});

@@ -22,9 +22,9 @@ struct StepAgainstBound {
 /// average. A rule over whole paths may exceed it, so the result for such a rule is empty if a draft is a
 /// tree. The result is also empty if the record has no bounds, or none for some position of a tree.
 std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data);
-/// The tokens of each step, and as their "bound" the expected tokens of the rule `traversal` on the draft of
-/// the step. A case of this rule cannot exceed this bound on average, also on trees. Empty for other rules,
-/// and if the record has no bounds.
+/// For rules that keep paths with the probability rho (AcceptanceRule::keeps_paths_by_rho): the tokens of
+/// each step, and as their "bound" the expected tokens of such a rule on the draft of the step. A case cannot
+/// exceed this bound on average, also on trees. Empty for other rules, and if the record has no bounds.
 std::vector<StepAgainstBound> tokens_against_expectation(const CaseData& data);
 /// For steps with a draft: whether a drafted token was emitted (1 or 0), and the optimum of the first
 /// position. No lossless rule can exceed this optimum on average. Empty if the optimum of some step is not
@@ -46,10 +46,10 @@ std::optional<Excess> excess_over_bound(const std::vector<StepAgainstBound>& ste
 inline constexpr double kWrongDeviations = 4;
 
 /// Null unless the case's rule is wrong: it claims to be lossless and emits more than any lossless rule can,
-/// or it is `traversal` and emits more than `traversal` is expected to emit. The result is then {"what":
-/// "tokens per step" | "expected tokens" | "first token", "measured", "bound", "deviations"}. With "tokens
-/// per step" and "first token" the tokens do not follow the target's law. With "expected tokens" the rule is
-/// not what its name says.
+/// or it keeps paths with the probability rho and emits more than such a rule is expected to emit. The result
+/// is then {"what": "tokens per step" | "expected tokens" | "first token", "measured", "bound",
+/// "deviations"}. With "tokens per step" and "first token" the tokens do not follow the target's law. With
+/// "expected tokens" the rule is not what its name says.
 nlohmann::json above_bound(const CaseData& data);
 
 /// One line for each case of a summary whose rule is wrong; empty if there is none.

@@ -334,11 +334,14 @@ const std::array kAcceptanceMetrics = {
 
 }  // namespace
 
-bool judges_whole_paths(const CaseData& data) {
+const AcceptanceRule* recorded_rule(const CaseData& data) {
   const json name = data.config.value("rule", json());
-  return name.is_string() && std::ranges::any_of(acceptance_rules(), [&](const AcceptanceRule& rule) {
-           return rule.judges_whole_paths && name.get_ref<const std::string&>() == rule.name;
-         });
+  return name.is_string() ? recorded_acceptance_rule(name.get_ref<const std::string&>()) : nullptr;
+}
+
+bool judges_whole_paths(const CaseData& data) {
+  const AcceptanceRule* rule = recorded_rule(data);
+  return rule != nullptr && rule->judges_whole_paths;
 }
 
 std::span<const Metric> acceptance_metrics() { return kAcceptanceMetrics; }

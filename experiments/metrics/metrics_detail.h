@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/decoding/rules/accept.h"
 #include "experiments/metrics/metrics.h"
 
 /// Sums over the lines of a case, for the files of the metric table and for analyses.
@@ -51,6 +52,8 @@ void for_each_line(const CaseData& data, std::size_t repeat,
                    const std::function<void(std::size_t prompt, const LineRecord&)>& visit);
 /// True when the predicate holds for some step of repeat 0.
 bool any_step(const CaseData& data, const std::function<bool(const StepRecord&)>& predicate);
+/// The acceptance rule of the case; null if this version does not know it.
+const AcceptanceRule* recorded_rule(const CaseData& data);
 /// True if the rule of the case judges whole paths (AcceptanceRule::judges_whole_paths). Such a case has no
 /// alpha. False for a rule that this version does not know.
 bool judges_whole_paths(const CaseData& data);

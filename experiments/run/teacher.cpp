@@ -103,8 +103,7 @@ int TeacherForcing::run(const std::filesystem::path& file, const std::function<b
       if (interrupted()) return failed;
       Ids alpha, nll;
       for (const CaseSpec& spec : experiment_.cases) {
-        // minimum_block has no alpha: it accepts the first tokens without a test.
-        const bool tests_all = spec.generation.acceptance_rule().name != "minimum_block";
+        const bool tests_all = !spec.generation.acceptance_rule().accepts_by_depth;
         if (drafts_from_model(spec) && tests_all && texts_(spec.id, prompt.id, seed) &&
             texts_(spec.reference, prompt.id, seed) && !done.contains({"alpha", spec.id, prompt.id, seed})) {
           alpha.push_back(spec.id);

@@ -150,7 +150,7 @@ std::string why_not_replayed(const CaseData& data) {
                                [](const DraftedToken& token) { return token.q >= 0 && token.q != 1; });
   });
   if (drawn) return "its drafts are drawn, but not by a draft model alone";
-  if (!accepts_what_it_emits(*rule))
+  if (!rule->accepts_what_it_emits)
     return fmt::format("the rule \"{}\" may emit a copied token that it did not accept", rule->name);
   return "";
 }

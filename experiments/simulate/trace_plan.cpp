@@ -88,7 +88,7 @@ std::string why_no_trace(const CaseSpec& spec) {
   const bool copies = spec.drafts.empty() && !info.drafts_with_target;
   if (!copies && !info.drafts_any_shape) return "its drafts are drawn, but not by a draft model alone";
   const AcceptanceRule& rule = spec.generation.acceptance_rule();
-  if (accepts_what_it_emits(rule)) return "";
+  if (rule.accepts_what_it_emits) return "";
   return fmt::format("the rule \"{}\" may emit a copied token that it did not accept", rule.name);
 }
 

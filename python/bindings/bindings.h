@@ -7,8 +7,10 @@
 #include <nanobind/stl/vector.h>
 
 #include <optional>
+#include <string_view>
 #include <utility>
 
+#include "core/decoding/rules/chain_law.h"
 #include "core/measure/stats.h"
 
 /// The extension module speclab.theory: closed forms and estimators of core/theory for Python. Each of the
@@ -28,6 +30,19 @@ void bind_rounds(nanobind::module_& module);       ///< rounds.h, stats.h
 void bind_estimators(nanobind::module_& module);   ///< alpha_estimators.h; after bind_rounds()
 void bind_processes(nanobind::module_& module);    ///< processes/, toys/; after bind_rounds()
 void bind_predictions(nanobind::module_& module);  ///< predictions.h, conversions.h; after bind_costs()
+
+/// The law that the argument `verifier` of a function names; nothing for other names. The module contains no
+/// acceptance rules, so the names are written here. They are those of the rules.
+inline std::optional<ChainLaw> named_law(std::string_view verifier) {
+  constexpr std::pair<std::string_view, ChainLaw> kLaws[] = {{"rejection", ChainLaw::rejection},
+                                                             {"sample_match", ChainLaw::sample_match},
+                                                             {"coupled", ChainLaw::coupled},
+                                                             {"block", ChainLaw::block}};
+  for (const auto& [name, law] : kLaws) {
+    if (name == verifier) return law;
+  }
+  return std::nullopt;
+}
 
 using Pair = std::pair<double, double>;
 

@@ -31,8 +31,8 @@ toy::MarkovRows rows_of(const Table& table, int order) {
   return rows;
 }
 
-theory::ToyRule rule_of(const std::string& verifier) {
-  if (const auto rule = theory::toy_rule(verifier)) return *rule;
+ChainLaw law_of(const std::string& verifier) {
+  if (const auto law = named_law(verifier)) return *law;
   throw Error({"verifier", verifier, "rejection, sample_match, coupled or block", ""});
 }
 
@@ -149,7 +149,7 @@ void bind_toys(nb::module_& module) {
       "markov_chain_counts",
       [](const Table& p, const Table& q, int gamma, const std::string& verifier, int order,
          std::optional<int> tokens, std::optional<int> first) {
-        const theory::ToyChain chain(rows_of(p, order), rows_of(q, order), gamma, rule_of(verifier));
+        const theory::ToyChain chain(rows_of(p, order), rows_of(q, order), gamma, law_of(verifier));
         if (!tokens && !first) return chain.long_run();
         if (!tokens || !first || *first < 0 || *first >= static_cast<int>(p.size()))
           throw Error({"tokens and first", "only one of them, or a first context outside the table",
@@ -168,7 +168,7 @@ both: all steps of a text that begins in the context `first` and has `tokens` mo
   module.def(
       "markov_chain_alpha",
       [](const Table& p, const Table& q, const std::string& verifier, int order) {
-        return theory::stationary_alpha(rows_of(p, order), rows_of(q, order), rule_of(verifier));
+        return theory::stationary_alpha(rows_of(p, order), rows_of(q, order), law_of(verifier));
       },
       "p"_a, "q"_a, "verifier"_a = "rejection", "order"_a = 1,
       "alpha over the positions of texts that the target wrote, weighted by the stationary law of p.");

@@ -1,3 +1,4 @@
+#include <optional>
 #include <string>
 
 #include "core/base/error.h"
@@ -20,10 +21,11 @@ theory::DraftedSet drawn_set(const std::string& drawn) {
 }
 
 double expected_tau(const Row& p, const Row& q, int gamma, const std::string& verifier) {
-  if (verifier == "block") return theory::best_chain_tokens(p, q, gamma);
-  if (verifier == "rejection")
+  const std::optional<ChainLaw> law = named_law(verifier);
+  if (law == ChainLaw::block) return theory::best_chain_tokens(p, q, gamma);
+  if (law == ChainLaw::rejection)
     return theory::expected_tokens(std::min(1.0, theory::row_overlap(p, q)), gamma);
-  if (verifier == "coupled")
+  if (law == ChainLaw::coupled)
     return theory::expected_tokens(std::min(1.0, theory::coupling_acceptance(p, q)), gamma);
   throw Error({"verifier", verifier, "rejection, block or coupled", ""});
 }

@@ -18,7 +18,11 @@ STRATEGY_NAMES = {
     "prompt_lookup": "lookup",
     "simulated": "simulated",
 }
-RULE_PARAMETERS = {"lenience", "b", "beta", "gap", "epsilon", "theta"}
+# The parameters of all acceptance rules. tests/python/scripts/test_rule_names.py compares them with the rules.
+RULE_PARAMETERS = {
+    *("lenience", "b", "beta", "gap", "epsilon", "delta", "theta"),
+    *("threshold_top_k", "token_distance", "min_block", "streams"),
+}
 SYMBOLS = {"gamma": "γ", "temperature": "T"}
 
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/decoding/rules/accept.h"
 #include "core/theory/processes/prompt_process.h"
 #include "tests/theory/toys/toy_pair.h"
 
@@ -61,7 +62,7 @@ void expect_as_the_closed_form(const ToyPair& pair, const ToyRun& run, const Sam
                 .prompt = {2, 0, 1}};
   DecodeLoop loop(decode.target, decode.draft, decode.strategy, {.capacity = 128});
   Request request = decode.request();
-  const ToyChain chain(run.p, run.q, run.gamma, *theory::toy_rule(run.rule));
+  const ToyChain chain(run.p, run.q, run.gamma, *find_acceptance_rule(run.rule).chain_law);
   const ChainCounts expected = chain.of_texts(pair.first(sampling, 1), kToyTokens);
   expect_toy_counts(
       [&](const Coins& coins) {

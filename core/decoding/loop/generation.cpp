@@ -11,20 +11,6 @@ namespace {
 
 constexpr int kMost = std::numeric_limits<int>::max();
 
-/// The options of all rules, each once.
-const std::vector<const RuleOption*>& all_rule_options() {
-  static const std::vector<const RuleOption*> all = [] {
-    std::vector<const RuleOption*> found;
-    for (const AcceptanceRule& rule : acceptance_rules()) {
-      for (const RuleOption* option : rule.options) {
-        if (std::ranges::find(found, option) == found.end()) found.push_back(option);
-      }
-    }
-    return found;
-  }();
-  return all;
-}
-
 /// The first rule in the table that uses these coins.
 const AcceptanceRule& rule_of(CoinUse coins) {
   return *std::ranges::find(acceptance_rules(), coins, &AcceptanceRule::coins);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 #include "core/base/error.h"
@@ -42,10 +43,34 @@ const AcceptanceRule& find_acceptance_rule(std::string_view name) {
   throw Error({"acceptance rule", fmt::format("\"{}\"", name), "a known rule", suggest(name, known)});
 }
 
+const AcceptanceRule* recorded_acceptance_rule(std::string_view name) {
+  const std::span<const AcceptanceRule> rules = acceptance_rules();
+  const auto found = std::ranges::find(rules, name, &AcceptanceRule::name);
+  return found == rules.end() ? nullptr : &*found;
+}
+
 std::vector<std::string_view> option_names(const AcceptanceRule& rule) {
   std::vector<std::string_view> names;
   for (const RuleOption* option : rule.options) names.push_back(option->name);
   return names;
+}
+
+std::span<const RuleOption* const> all_rule_options() {
+  static const std::vector<const RuleOption*> all = [] {
+    std::vector<const RuleOption*> found;
+    for (const AcceptanceRule& rule : acceptance_rules()) {
+      for (const RuleOption* option : rule.options) {
+        if (std::ranges::find(found, option) == found.end()) found.push_back(option);
+      }
+    }
+    return found;
+  }();
+  return all;
+}
+
+bool is_rule_option(std::string_view name) {
+  return std::ranges::any_of(all_rule_options(),
+                             [&](const RuleOption* option) { return option->name == name; });
 }
 
 void accept(const AcceptanceRule& rule, const RuleOptions& options, const Draft& draft,

@@ -12,6 +12,7 @@
 #include "core/decoding/rows/coins.h"
 #include "core/decoding/rows/distribution.h"
 #include "core/decoding/drafting/draft.h"
+#include "core/decoding/rules/chain_law.h"
 
 // Acceptance rules. A rule decides which drafted tokens are accepted and which token comes after them.
 
@@ -88,6 +89,15 @@ struct RuleOption {
   Range<double> range{0, 1, true};
   int RuleOptions::* count = nullptr;
   Range<int> counts{0, 0};
+  /// The text of a case's reference depends on the parameter. So cases with different values of it have
+  /// different references. A reference has the rule "auto" and the defaults of all other parameters.
+  bool changes_reference = false;
+
+  /// Sets the parameter in `to` to its value in `from`.
+  void copy(const RuleOptions& from, RuleOptions& to) const {
+    if (number != nullptr) to.*number = from.*number;
+    else to.*count = from.*count;
+  }
 };
 
 /// Which coins decide the target's token.
@@ -157,6 +167,21 @@ struct AcceptanceRule {
   /// of the token in the draft. So there is no acceptance probability of one draw, and such a case has no
   /// alpha.
   bool judges_whole_paths = false;
+  /// The rule accepts tokens by their depth in the draft, without the test that `expected` describes. So the
+  /// mean of `expected` over positions is no alpha, and teacher forcing does not estimate it.
+  bool accepts_by_depth = false;
+  /// After a rejection, the rule draws from q until it accepts a draw. So a step may need any number of
+  /// coins, and an enumeration cuts improbable runs.
+  bool draws_until_accepted = false;
+  /// The rule is lossless with all its options, it judges node by node with independent coins, and it emits
+  /// a one-hot token exactly when it accepts it: after a rejection it does not draw that token. A replay of
+  /// copied drafts needs this (experiments/simulate/replay/certainty.h).
+  bool accepts_what_it_emits = false;
+  /// The rule keeps a path of the draft with the probability rho of block and traversal verification. So the
+  /// expected tokens of a step are those of StepBounds::by_path (core/theory/step_bounds.h).
+  bool keeps_paths_by_rho = false;
+  /// The closed form of the rule's steps on chains, if there is one. Each law has one rule.
+  std::optional<ChainLaw> chain_law = std::nullopt;
   /// Throws Error if the rule refuses this draft. `verify` calls it first, and so does the host before a
   /// device judges the draft. Null: `verify` makes all checks.
   void (*require)(const Draft&) = nullptr;
@@ -168,9 +193,15 @@ std::span<const AcceptanceRule> acceptance_rules();
 /// Returns the rule of this name. If there is none, throws Error that suggests a similar
 /// name, or lists all names if none is similar.
 const AcceptanceRule& find_acceptance_rule(std::string_view name);
+/// Returns the rule of this name, or null: a record may name a rule of another version.
+const AcceptanceRule* recorded_acceptance_rule(std::string_view name);
 
 /// The names of the options that a rule reads.
 std::vector<std::string_view> option_names(const AcceptanceRule& rule);
+/// The options of all rules, each once.
+std::span<const RuleOption* const> all_rule_options();
+/// True if some rule has an option of this name.
+bool is_rule_option(std::string_view name);
 
 /// Result of one step's verification.
 struct Acceptance {

@@ -78,7 +78,8 @@ inline constexpr RuleOption kStreams{
         "streams of noise. Child k of a node is drawn with stream k mod streams, and the target's token "
         "with the largest noise of all streams; 1: all children share one",
     .count = &RuleOptions::streams,
-    .counts = {1, Coins::kMostStreams}};
+    .counts = {1, Coins::kMostStreams},
+    .changes_reference = true};
 
 // Shared by the families.
 

@@ -249,6 +249,7 @@ const std::array<AcceptanceRule, 7> kRules = {{
      .output_law = output_law<minimum_block, false>,
      .device_form = on_device<minimum_block_form>,
      .judges_whole_paths = true,
+     .accepts_by_depth = true,
      .verify = verify_minimum_block},
 }};
 

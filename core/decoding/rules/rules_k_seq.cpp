@@ -123,7 +123,8 @@ const std::array<AcceptanceRule, 1> kRules = {{
      .bonus = sample_target,
      .expected = expected_of_one,
      .output_law = law_of_target,
-     .device_form = on_device},
+     .device_form = on_device,
+     .accepts_what_it_emits = true},
 }};
 
 }  // namespace

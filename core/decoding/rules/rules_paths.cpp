@@ -225,6 +225,8 @@ const std::array<AcceptanceRule, 2> kRules = {{
      .device_form = on_device,
      .chains_only = true,
      .judges_whole_paths = true,
+     .keeps_paths_by_rho = true,
+     .chain_law = ChainLaw::block,
      .require = require_chain,
      .verify = verify_block},
     {.name = "traversal",
@@ -240,6 +242,7 @@ const std::array<AcceptanceRule, 2> kRules = {{
      .output_law = law_of_target,
      .device_form = on_device,
      .judges_whole_paths = true,
+     .keeps_paths_by_rho = true,
      .verify = verify_paths},
 }};
 

@@ -119,7 +119,7 @@ class Auditor {
         settings_(settings),
         shape_(std::move(shape)),
         chain_(is_chain(shape_)),
-        endless_(rule.name == "iterative"),
+        endless_(rule.draws_until_accepted),
         random_(settings.seed) {
     finding_.shape = fmt::format(
         "{} {}", chain_ ? "chain" : "tree",

@@ -74,8 +74,8 @@ std::string not_enumerable(const AcceptanceRule& rule);
 /// Options with which the rules lenience, uniform_b and distillspec_* are lossless.
 RuleOptions lossless_options();
 
-/// Audits a rule for which not_enumerable() is empty. A rule whose runs have no longest length
-/// (`iterative`) gets tables in which q is near p, and its long runs are cut.
+/// Audits a rule for which not_enumerable() is empty. A rule that draws until it accepts
+/// (AcceptanceRule::draws_until_accepted) gets tables in which q is near p, and its long runs are cut.
 std::vector<Finding> audit(const AcceptanceRule& rule, const RuleOptions& options, const Settings& settings);
 
 }  // namespace speclab::audit

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
@@ -19,8 +20,8 @@ double mass_of(std::span<const double> law) {
   return sum;
 }
 
-void require_token_rule(ToyRule rule, std::string_view what) {
-  if (rule != ToyRule::block) return;
+void require_token_rule(ChainLaw rule, std::string_view what) {
+  if (rule != ChainLaw::block) return;
   throw Error({std::string(what), "the rule block", "a rule that decides one token after the other",
                "The acceptance of a token under block depends on the tokens after it."});
 }
@@ -81,14 +82,6 @@ void multiply(std::span<const double> start, const std::vector<double>& matrix, 
 
 }  // namespace
 
-std::optional<ToyRule> toy_rule(std::string_view name) {
-  if (name == "rejection") return ToyRule::rejection;
-  if (name == "sample_match") return ToyRule::sample_match;
-  if (name == "coupled") return ToyRule::coupled;
-  if (name == "block") return ToyRule::block;
-  return std::nullopt;
-}
-
 ChainCounts& ChainCounts::operator+=(const ChainCounts& other) {
   steps += other.steps;
   emitted += other.emitted;
@@ -98,7 +91,7 @@ ChainCounts& ChainCounts::operator+=(const ChainCounts& other) {
   return *this;
 }
 
-std::vector<double> accepted_law(std::span<const double> p, std::span<const double> q, ToyRule rule) {
+std::vector<double> accepted_law(std::span<const double> p, std::span<const double> q, ChainLaw rule) {
   require_token_rule(rule, "accepted_law");
   if (p.size() != q.size()) {
     throw Error({"rows p and q", fmt::format("{} and {} probabilities", p.size(), q.size()),
@@ -106,9 +99,9 @@ std::vector<double> accepted_law(std::span<const double> p, std::span<const doub
   }
   std::vector<double> law(p.size());
   for (std::size_t x = 0; x < p.size(); ++x) {
-    if (rule == ToyRule::rejection) {
+    if (rule == ChainLaw::rejection) {
       law[x] = std::min(p[x], q[x]);
-    } else if (rule == ToyRule::sample_match) {
+    } else if (rule == ChainLaw::sample_match) {
       law[x] = p[x] * q[x];
     } else if (p[x] > 0 && q[x] > 0) {  // coupling_acceptance() is the sum of these
       double below = 0;
@@ -119,7 +112,7 @@ std::vector<double> accepted_law(std::span<const double> p, std::span<const doub
   return law;
 }
 
-double stationary_alpha(const MarkovRows& p, const MarkovRows& q, ToyRule rule) {
+double stationary_alpha(const MarkovRows& p, const MarkovRows& q, ChainLaw rule) {
   require_equal_shapes(p, q);
   const std::vector<double> law = toy::stationary_contexts(p);
   double alpha = 0;
@@ -129,12 +122,12 @@ double stationary_alpha(const MarkovRows& p, const MarkovRows& q, ToyRule rule) 
   return alpha;
 }
 
-ToyChain::ToyChain(MarkovRows p, MarkovRows q, int gamma, ToyRule rule)
+ToyChain::ToyChain(MarkovRows p, MarkovRows q, int gamma, ChainLaw rule)
     : p_(std::move(p)), q_(std::move(q)), gamma_(gamma), rule_(rule) {
   require_equal_shapes(p_, q_);
   require_gamma("gamma", gamma);
   contexts_ = static_cast<std::size_t>(p_.contexts());
-  if (rule == ToyRule::block) {
+  if (rule == ChainLaw::block) {
     enumerate_block();
     return;
   }
@@ -182,7 +175,7 @@ void ToyChain::advance(std::span<const double> start, int drafted, ChainCounts& 
     counts.emitted += emitted * mass_of(mass);
     end(emitted, mass);
   };
-  if (rule_ == ToyRule::block) {
+  if (rule_ == ChainLaw::block) {
     advance_block(start, drafted, counts, counted);
     return;
   }

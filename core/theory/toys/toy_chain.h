@@ -4,11 +4,10 @@
 #include <functional>
 #include <limits>
 #include <map>
-#include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "core/decoding/rules/chain_law.h"
 #include "core/model/toy/markov_rows.h"
 
 /// Exact expectations of speculative decoding on Markov chains: a draft model with the rows q drafts chains
@@ -16,16 +15,6 @@
 /// acceptance of a token depends on the token before it, and where a step starts depends on how the step
 /// before it ended.
 namespace speclab::theory {
-
-/// The acceptance rules with a closed form here. All of them are lossless.
-enum class ToyRule {
-  rejection,     ///< accepts x with probability min(1, p(x)/q(x)) (Leviathan et al. 2023)
-  sample_match,  ///< accepts x if an independent draw from p is x
-  coupled,       ///< draft and target share one stream of Gumbel noise (Daliri, Musco, Suresh 2024)
-  block,         ///< block verification (Sun et al. 2024, arXiv 2403.10444)
-};
-/// The rule with this name in the engine; nothing for other rules.
-std::optional<ToyRule> toy_rule(std::string_view name);
 
 /// Expected counts of steps, as a record counts them. The first token of a text comes from the prefill and
 /// is not counted.
@@ -43,12 +32,12 @@ struct ChainCounts {
 };
 
 /// P(the token drafted at this context is x and it is accepted), [vocab]. Throws Error for `block`.
-std::vector<double> accepted_law(std::span<const double> p, std::span<const double> q, ToyRule rule);
+std::vector<double> accepted_law(std::span<const double> p, std::span<const double> q, ChainLaw rule);
 
 /// alpha over the positions of texts that the target wrote: the mean over contexts, weighted by their
 /// stationary law under p, of the probability that a drafted token is accepted. A record estimates it as
 /// alpha_teacher_forced. Throws Error for `block`.
-double stationary_alpha(const toy::MarkovRows& p, const toy::MarkovRows& q, ToyRule rule);
+double stationary_alpha(const toy::MarkovRows& p, const toy::MarkovRows& q, ChainLaw rule);
 
 /// The steps of chains. For `rejection`, `sample_match` and `coupled`, a step is a walk over the contexts:
 /// with probability A(x) = accepted_law() the walk goes on with x, and with probability p(x) - A(x) the walk
@@ -63,7 +52,7 @@ class ToyChain {
 
   /// Throws Error if p and q differ in shape or hold no probabilities, for a negative gamma, and if `block`
   /// would take too long.
-  ToyChain(toy::MarkovRows p, toy::MarkovRows q, int gamma, ToyRule rule);
+  ToyChain(toy::MarkovRows p, toy::MarkovRows q, int gamma, ChainLaw rule);
 
   /// Expected counts, summed over texts. first[c] is the number of texts whose first token is context c.
   /// Each text has `tokens` more tokens. As in the engine, a step drafts at most one token less than the text
@@ -83,7 +72,7 @@ class ToyChain {
 
   toy::MarkovRows p_, q_;
   int gamma_;
-  ToyRule rule_;
+  ChainLaw rule_;
   std::size_t contexts_ = 0;
   std::vector<double> accepted_;  // [contexts][vocab]: accepted_law() of each context
   // Of `block`. Entry [i] is after i kept tokens; rows are the context in which the step began.

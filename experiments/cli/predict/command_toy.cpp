@@ -2,16 +2,15 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/decoding/rules/accept.h"
 #include "core/measure/run_result.h"
 #include "core/model/toy/toy_checkpoint.h"
 #include "core/theory/toys/toy_chain.h"
@@ -26,7 +25,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 4> kToyRules = {"rejection", "sample_match", "coupled", "block"};
+/// The rules whose steps on chains have a closed form.
+std::vector<const AcceptanceRule*> toy_rules() {
+  std::vector<const AcceptanceRule*> rules;
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (rule.chain_law) rules.push_back(&rule);
+  }
+  return rules;
+}
 
 std::vector<int> toy_gammas(const std::string& text) {
   std::vector<int> gammas;
@@ -63,13 +69,12 @@ json markov_of(const po::variables_map& values,
 }
 
 /// tau of an endless text; null for the rule `block` if the Markov chain is too large for it.
-json toy_tau(const toy::MarkovRows& p, const toy::MarkovRows& q, int gamma, std::string_view rule) {
-  const theory::ToyRule which = theory::toy_rule(rule).value();
+json toy_tau(const toy::MarkovRows& p, const toy::MarkovRows& q, int gamma, ChainLaw law) {
   const double paths = p.contexts() * std::pow(p.vocab, gamma);
-  if (which == theory::ToyRule::block &&
+  if (law == ChainLaw::block &&
       (paths > theory::ToyChain::kMostPaths || p.contexts() > theory::ToyChain::kMostBlockContexts))
     return nullptr;
-  return theory::ToyChain(p, q, gamma, which).long_run().tau();
+  return theory::ToyChain(p, q, gamma, law).long_run().tau();
 }
 
 /// The exact expectations of a target and a draft.
@@ -85,14 +90,15 @@ json toy_numbers(const toy::MarkovSpec& target, const toy::MarkovSpec& draft, do
               {"entropy_nats", theory::entropy_rate(p)},
               {"alpha", json::object()},
               {"tau", json::array()}};
-  for (const std::string_view rule : kToyRules) {
-    const theory::ToyRule which = theory::toy_rule(rule).value();
-    if (which != theory::ToyRule::block)
-      out["alpha"][std::string(rule)] = theory::stationary_alpha(p, q, which);
+  const std::vector<const AcceptanceRule*> rules = toy_rules();
+  for (const AcceptanceRule* rule : rules) {
+    if (*rule->chain_law != ChainLaw::block)
+      out["alpha"][std::string(rule->name)] = theory::stationary_alpha(p, q, *rule->chain_law);
   }
   for (const int gamma : gammas) {
     json row = {{"gamma", gamma}};
-    for (const std::string_view rule : kToyRules) row[std::string(rule)] = toy_tau(p, q, gamma, rule);
+    for (const AcceptanceRule* rule : rules)
+      row[std::string(rule->name)] = toy_tau(p, q, gamma, *rule->chain_law);
     out["tau"].push_back(std::move(row));
   }
   return out;
@@ -104,16 +110,17 @@ void print_toy(const json& numbers, const std::string& target, const std::string
              numbers["tokens"].get<int>(), numbers["entropy_nats"].get<double>(),
              numbers["temperature"].get<double>());
   fmt::print("{:<34}", "");
-  for (const std::string_view rule : kToyRules) fmt::print("{:>14}", rule);
+  const std::vector<const AcceptanceRule*> rules = toy_rules();
+  for (const AcceptanceRule* rule : rules) fmt::print("{:>14}", rule->name);
   const auto cell = [](const json& value) {
     return value.is_number() ? fmt::format("{:>14.5f}", value.get<double>()) : fmt::format("{:>14}", "-");
   };
   fmt::print("\n{:<34}", "alpha, mean over all positions");
-  for (const std::string_view rule : kToyRules)
-    fmt::print("{}", cell(numbers["alpha"].value(std::string(rule), json())));
+  for (const AcceptanceRule* rule : rules)
+    fmt::print("{}", cell(numbers["alpha"].value(std::string(rule->name), json())));
   for (const json& row : numbers["tau"]) {
     fmt::print("\n{:<34}", fmt::format("tau at gamma {}", row["gamma"].get<int>()));
-    for (const std::string_view rule : kToyRules) fmt::print("{}", cell(row[std::string(rule)]));
+    for (const AcceptanceRule* rule : rules) fmt::print("{}", cell(row[std::string(rule->name)]));
   }
   fmt::print("\n");
 }

@@ -7,8 +7,6 @@
 
 namespace speclab {
 
-using nlohmann::json;
-
 std::string_view to_string(Certainty certainty) {
   switch (certainty) {
     case Certainty::exact: return "exact";
@@ -37,19 +35,6 @@ std::string why_not_expected(const AcceptanceRule& rule) {
   if (rule.judges_whole_paths || rule.verify != verify_by_walk)
     return fmt::format("the rule \"{}\" does not judge a draft token by token", rule.name);
   return "";
-}
-
-bool accepts_what_it_emits(const AcceptanceRule& rule) {
-  return rule.name == "rejection" || rule.name == "sample_match";
-}
-
-const AcceptanceRule* recorded_rule(const CaseData& data) {
-  const json name = data.config.value("rule", json());
-  if (!name.is_string()) return nullptr;
-  for (const AcceptanceRule& rule : acceptance_rules()) {
-    if (rule.name == name.get_ref<const std::string&>()) return &rule;
-  }
-  return nullptr;
 }
 
 bool draft_follows_steps(const CaseData& data) {

@@ -34,13 +34,10 @@ bool text_follows_steps(const CaseData& data);
 /// it ends the step. So the replayed steps have the law of real steps. This holds for chains that a draft
 /// model draws, because the draft model's row depends on the text alone.
 ///
-/// A one-hot token is a function of the text. The rules "rejection" and "sample_match" emit it exactly when
-/// they accept it, so it is accepted exactly when the text has it. This holds for chains and for trees.
+/// A one-hot token is a function of the text. A rule with AcceptanceRule::accepts_what_it_emits emits it
+/// exactly when it accepts it, so it is accepted exactly when the text has it. This holds for chains and for
+/// trees.
 std::string why_not_expected(const AcceptanceRule& rule);
-/// Whether the rule emits a one-hot token exactly when it accepts it.
-bool accepts_what_it_emits(const AcceptanceRule& rule);
-/// The rule of a case by the name that the record gives; null if this version does not know it.
-const AcceptanceRule* recorded_rule(const CaseData& data);
 /// Whether the case's strategy drafts by earlier steps (StrategyInfo::follows_steps). Then a trace does not
 /// tell what it would draft.
 bool draft_follows_steps(const CaseData& data);

@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <string_view>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/theory/audit/toy_step.h"
@@ -31,9 +34,69 @@ TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
       read.insert(option);
     }
     EXPECT_EQ(&find_acceptance_rule(rule.name), &rule);
+    EXPECT_EQ(recorded_acceptance_rule(rule.name), &rule);
   }
+  EXPECT_EQ(recorded_acceptance_rule("unheard of"), nullptr);
   EXPECT_EQ(read, fields);
   EXPECT_GE(names.size(), 28u) << "no table of rules is missing";
+}
+
+TEST(Registry, EveryParameterIsListedOnce) {
+  std::set<std::string_view> names;
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    for (const RuleOption* option : rule.options) names.insert(option->name);
+  }
+  EXPECT_EQ(all_rule_options().size(), names.size());
+  for (const RuleOption* option : all_rule_options()) {
+    EXPECT_TRUE(names.contains(option->name)) << option->name;
+    EXPECT_TRUE(is_rule_option(option->name)) << option->name;
+  }
+  for (const char* other : {"rule", "coins", "temperature", "gamma"}) EXPECT_FALSE(is_rule_option(other));
+}
+
+// The reference of a case has the rule "auto", which is one of two rules.
+TEST(Registry, AParameterThatAReferenceReadsChangesIt) {
+  const auto reads = [](const char* rule, const RuleOption* option) {
+    const auto options = find_acceptance_rule(rule).options;
+    return std::ranges::find(options, option) != options.end();
+  };
+  for (const RuleOption* option : all_rule_options()) {
+    EXPECT_EQ(option->changes_reference, reads("rejection", option) || reads("coupled", option))
+        << option->name;
+  }
+}
+
+TEST(Registry, AParameterIsCopiedAlone) {
+  const RuleOptions from{.delta = .7, .streams = 3};
+  for (const RuleOption* option : all_rule_options()) {
+    RuleOptions to;
+    option->copy(from, to);
+    EXPECT_EQ(to.delta, option->name == "delta" ? .7 : RuleOptions{}.delta) << option->name;
+    EXPECT_EQ(to.streams, option->name == "streams" ? 3 : 1) << option->name;
+  }
+}
+
+TEST(Registry, RulesSayWhatIsSpecialAboutThem) {
+  const auto rules_that = [](bool AcceptanceRule::* property) {
+    std::vector<std::string_view> names;
+    for (const AcceptanceRule& rule : acceptance_rules()) {
+      if (rule.*property) names.push_back(rule.name);
+    }
+    return names;
+  };
+  EXPECT_THAT(rules_that(&AcceptanceRule::accepts_by_depth), testing::ElementsAre("minimum_block"));
+  EXPECT_THAT(rules_that(&AcceptanceRule::draws_until_accepted), testing::ElementsAre("iterative"));
+  EXPECT_THAT(rules_that(&AcceptanceRule::keeps_paths_by_rho), testing::ElementsAre("block", "traversal"));
+  std::map<ChainLaw, std::string_view> rule_of;
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    if (!rule.chain_law) continue;
+    EXPECT_TRUE(rule_of.emplace(*rule.chain_law, rule.name).second) << rule.name;
+  }
+  const std::map<ChainLaw, std::string_view> expected = {{ChainLaw::rejection, "rejection"},
+                                                         {ChainLaw::sample_match, "sample_match"},
+                                                         {ChainLaw::coupled, "coupled"},
+                                                         {ChainLaw::block, "block"}};
+  EXPECT_EQ(rule_of, expected);
 }
 
 TEST(Registry, AnUnknownRuleSuggestsTheNearestName) {

@@ -189,6 +189,28 @@ TEST(Iterative, EmitsTheTargetsLawToWithinTheMassThatWasCut) {
   EXPECT_LE(largest_error(world, {{1}}, Draws::iid, rule, 0, &pruned), 1e-12);
 }
 
+// A rule says whether it emits a copied token exactly when it accepts it. A replay of copied drafts needs it.
+TEST(CopiedChildren, ARuleSaysWhetherItAcceptsWhatItEmits) {
+  const RuleOptions loose{.lenience = .5, .b = .5, .epsilon = .5};
+  std::mt19937 random(47);
+  const World world = random_world(4, 2, Rows::generic, false, random);
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    const bool lossless = rule.loss(loose, {.temperature = 1}) == LossClass::l1;
+    if (!lossless || rule.test == nullptr || rule.coins != CoinUse::independent) {
+      EXPECT_FALSE(rule.accepts_what_it_emits) << rule.name << " is not one of the rules that can say so";
+      continue;
+    }
+    Step step;
+    double rejected_and_emitted = 0;
+    walk([&](const Coins& coins) { run_step(world, {{3}}, Draws::one_hot, rule, {}, coins, step); },
+         [&](double probability) {
+           const bool copied = step.emitted[0] < 3;  // the children are the tokens 0, 1 and 2
+           if (copied && step.acceptance.path.empty()) rejected_and_emitted += probability;
+         });
+    EXPECT_EQ(rule.accepts_what_it_emits, rejected_and_emitted < 1e-9) << rule.name;
+  }
+}
+
 // Options under which a rule claims to be token-identical to greedy decoding at temperature 0.
 std::vector<RuleOptions> greedy_options(const AcceptanceRule& rule) {
   std::vector<RuleOptions> out;

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "core/decoding/rules/accept.h"
 
 namespace speclab::case_names_test {
 namespace {
@@ -34,6 +37,20 @@ TEST(ShortNames, AreThoseOfThePages) {
       ElementsAre("autoregressive coins independent", "autoregressive coins gumbel",
                   "tree speculation + distilled coins independent",
                   "tree speculation + distilled coins gumbel", "a T 1 top beta 2", "a T 0 rejection"));
+}
+
+// Every parameter of a rule follows the name of the rule.
+TEST(ShortNames, TheValueOfAParameterFollowsTheRule) {
+  std::vector<std::string> ids = {"speculative_sampling/draft=a/rule=rejection"};
+  std::vector<std::string> names = {"a rejection"};
+  for (const RuleOption* option : all_rule_options()) {
+    ids.push_back("speculative_sampling/draft=a/rule=" + std::string(option->name) + "_rule/" +
+                  std::string(option->name) + "=2");
+    std::string rule = std::string(option->name) + " rule";
+    std::ranges::replace(rule, '_', ' ');
+    names.push_back("a " + rule + " 2");
+  }
+  EXPECT_EQ(short_names(cases_with(ids)), names);
 }
 
 TEST(ShortNames, SettingsThatDoNotDifferAreLeftOut) {

@@ -54,6 +54,7 @@ TEST_F(Speclab, SmallCommands) {
   }
   EXPECT_THAT(run({"describe", "lenience"}).out, HasSubstr("L2 or L3 at temperature 0, L1 or L3 at 1"))
       << "lossless only as its default is";
+  EXPECT_THAT(run({"describe", "distance"}).out, HasSubstr("L2 or L3 at temperature 0, L3 at 1"));
   EXPECT_THAT(run({"describe", "rejection"}).out, HasSubstr("L2 at temperature 0, L1 at 1"));
   EXPECT_EQ(json::parse(run({"model", "target", "--json"}).out)["layers"], 2);
   EXPECT_THAT(run({"model", "target", "--tensors"}).out, HasSubstr("layers.1.ffn_down"));

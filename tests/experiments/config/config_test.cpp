@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
+#include "core/decoding/rules/accept.h"
 #include "experiments/config/config_file.h"
 #include "experiments/run/run_plan.h"
 #include "experiments/config/settings.h"
@@ -190,6 +191,40 @@ TEST(Experiment, ARuleDoesNotChangeTheReference) {
   EXPECT_EQ(experiment.cases[0].generation.rule, "auto");
   EXPECT_EQ(experiment.cases[2].reference, "autoregressive");
   EXPECT_EQ(experiment.cases[2].loss_class(), LossClass::l3);
+}
+
+// A parameter that is shared by all cases does not reach the reference: its rule does not read it.
+TEST(Experiment, NoParameterOfARuleChangesTheReference) {
+  for (const AcceptanceRule& rule : acceptance_rules()) {
+    for (const RuleOption* option : rule.options) {
+      if (option->changes_reference) continue;
+      json config = base_config();
+      config["options"] = {{"rule", rule.name}};
+      config["options"][std::string(option->name)] =
+          option->number != nullptr ? json::array({.2, .4}) : json::array({2, 3});
+      SCOPED_TRACE(config["options"].dump());
+      const Experiment experiment = parse_experiment(config, "a.json");
+      ASSERT_EQ(experiment.cases.size(), 3u);
+      EXPECT_EQ(experiment.cases[0].id, "autoregressive");
+      EXPECT_EQ(experiment.cases[1].reference, "autoregressive");
+      EXPECT_EQ(experiment.cases[2].reference, "autoregressive");
+    }
+  }
+}
+
+TEST(Experiment, TheNumberOfNoiseStreamsChangesTheReference) {
+  json config = base_config();
+  config["options"] = {{"temperature", 1}, {"coins", "gumbel"}, {"streams", {1, 2}}};
+  for (const bool added : {false, true}) {
+    if (added) config["cases"].erase(0);
+    const Experiment experiment = parse_experiment(config, "a.json");
+    ASSERT_EQ(experiment.cases.size(), 4u);
+    EXPECT_EQ(experiment.cases[0].id, "autoregressive/streams=1");
+    EXPECT_EQ(experiment.cases[1].id, "autoregressive/streams=2");
+    EXPECT_EQ(experiment.cases[1].generation.rule_options.streams, 2);
+    EXPECT_EQ(experiment.cases[2].reference, "autoregressive/streams=1");
+    EXPECT_EQ(experiment.cases[3].reference, "autoregressive/streams=2");
+  }
 }
 
 TEST(Experiment, ARuleThatIsAlwaysGreedyHasAGreedyReference) {

@@ -140,6 +140,7 @@ TEST(SampledTrace, WhatNoReplayTellsHasAReason) {
   EXPECT_THAT(reason({{"strategy", "jacobi"}, {"loss_class", "L2"}}), HasSubstr("earlier steps"));
   EXPECT_THAT(reason({{"strategy", "ngram_model"}}), HasSubstr("not by a draft model alone"));
   EXPECT_EQ(reason({{"strategy", "prompt_lookup"}}, 1), "");
+  EXPECT_EQ(reason({{"strategy", "prompt_lookup"}, {"rule", "k_seq"}}, 1), "");
   EXPECT_THAT(reason({{"strategy", "prompt_lookup"}, {"rule", "non_iterative"}}, 1),
               HasSubstr("did not accept"));
   EXPECT_TRUE(read_traces(sampled_run(drawn_record({true}), {{"rule", "block"}})).empty());

@@ -1,0 +1,109 @@
+"""Core, experiments and the Python package ask no acceptance rule for its name, but for a property (AcceptanceRule).
+The list of rule parameters that the Python package has is that of the rules."""
+
+import ast
+import pathlib
+import re
+import sys
+import unittest
+
+from test_strategy_names import literals
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "python"))
+
+from speclab.record import RULE_PARAMETERS  # noqa: E402
+
+
+def rule_names():
+    """The names of all rules, from the list that a C++ test compares with the table of the rules."""
+    text = (ROOT / "tests/decoding/rules/accept_test.cpp").read_text(encoding="utf-8")
+    return re.findall(r'"(\w+)"', re.search(r"names,\s*testing::ElementsAre\((.*?)\)", text, re.S)[1])
+
+
+def rule_parameters():
+    """The names of the parameters that the rules declare."""
+    text = (ROOT / "core/decoding/rules/rules.h").read_text(encoding="utf-8")
+    return re.findall(r'RuleOption k\w+\{\s*\.name = "(\w+)"', text)
+
+
+def python_literals(text):
+    """The string literals of Python source."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def mentions(names):
+    """(file, literal) of each literal that is the name of a rule. Whoever compares a name needs such a literal."""
+    for top in ("core", "experiments", "python"):
+        for file in sorted((ROOT / top).rglob("*")):
+            path = file.relative_to(ROOT).as_posix()
+            if path.startswith("core/decoding/rules/") or file.suffix not in {".h", ".cpp", ".cu", ".py"}:
+                continue
+            found = python_literals if file.suffix == ".py" else literals
+            yield from ((path, literal) for literal in found(file.read_text(encoding="utf-8")) if literal in names)
+
+
+# These run one rule on purpose. The bound is that of the rule "block". The benchmark times the usual rule.
+RUNS_THE_RULE = {("core/theory/step_bounds.cpp", "block"), ("experiments/bench/trees.cpp", "rejection")}
+# The Python functions of closed forms take the name of a law. Their module contains no acceptance rules.
+NAMES_A_LAW = {
+    *(("python/bindings/bindings.h", name) for name in ("rejection", "sample_match", "coupled", "block")),
+    ("python/bindings/processes.cpp", "rejection"),
+    ("python/bindings/rows.cpp", "rejection"),
+}
+# Two parameters of rules have the name of the rule that reads them.
+NAMES_A_PARAMETER = {("python/speclab/record.py", "lenience"), ("python/speclab/record.py", "gap")}
+# Words that mean something else.
+OTHER_WORDS = {
+    ("core/measure/recorder.cpp", "rejection"),  # how a step ended
+    ("experiments/simulate/replay/certainty.cpp", "exact"),  # a kind of prediction
+    ("experiments/cli/command_audit.cpp", "exact"),  # what an audit found
+    # A setting of a schedule.
+    ("core/decoding/drafting/schedules/controller.cpp", "threshold"),
+    ("experiments/simulate/replay.cpp", "threshold"),
+    # The total variation of a lossy rule.
+    ("core/measure/run_result.cpp", "distance"),
+    ("experiments/metrics/metrics_text.cpp", "distance"),
+    ("experiments/analysis/table.cpp", "distance"),
+    ("python/speclab/frames.py", "distance"),
+    ("python/speclab/run.py", "distance"),
+    # A block of tokens of Jacobi decoding; the number of tokens of a head's block.
+    ("experiments/simulate/replay/laws/lookahead_kinds.cpp", "block"),
+    ("experiments/cli/predict/replay_laws_mode.cpp", "block"),
+    ("experiments/cli/predict/command_replay.cpp", "block"),
+    ("core/model/heads/falcon/falcon_form.cpp", "block"),
+}
+ALLOWED = RUNS_THE_RULE | NAMES_A_LAW | NAMES_A_PARAMETER | OTHER_WORDS
+
+
+class RuleNames(unittest.TestCase):
+    def test_every_rule_is_found(self):
+        names = rule_names()
+        self.assertEqual(len(names), len(set(names)))
+        tables = "".join(
+            file.read_text(encoding="utf-8") for file in sorted((ROOT / "core/decoding/rules").glob("rules_*.cpp"))
+        )
+        missing = [name for name in names if f'"{name}"' not in tables]
+        self.assertEqual(missing, [])
+        self.assertGreaterEqual(len(names), 28)
+
+    def test_a_comparison_is_found(self):
+        self.assertIn("iterative", set(literals('if (rule.name == "iterative") return;  // not "block"')))
+        self.assertNotIn("block", set(literals('if (rule.name == "iterative") return;  // not "block"')))
+        self.assertIn("typical", set(python_literals("if case.rule == 'typical':  # not 'block'\n    pass\n")))
+
+    def test_no_rule_is_asked_for_its_name(self):
+        found = set(mentions(set(rule_names())))
+        advice = "say it in AcceptanceRule (core/decoding/rules/accept.h) and ask that property"
+        self.assertEqual(found - ALLOWED, set(), advice)
+        self.assertEqual(ALLOWED - found, set(), "no longer needed")
+
+    def test_the_python_package_knows_every_parameter(self):
+        self.assertEqual(RULE_PARAMETERS, set(rule_parameters()))
+        self.assertGreaterEqual(len(RULE_PARAMETERS), 11)
+
+
+if __name__ == "__main__":
+    unittest.main()
