@@ -15,10 +15,18 @@ sys.path.insert(0, str(ROOT / "python"))
 from speclab.record import RULE_PARAMETERS  # noqa: E402
 
 
+def tables():
+    """The source of the tables of rules."""
+    files = sorted((ROOT / "core/decoding/rules").glob("rules_*.cpp"))
+    return "".join(file.read_text(encoding="utf-8") for file in files)
+
+
 def rule_names():
-    """The names of all rules, from the list that a C++ test compares with the table of the rules."""
-    text = (ROOT / "tests/decoding/rules/accept_test.cpp").read_text(encoding="utf-8")
-    return re.findall(r'"(\w+)"', re.search(r"names,\s*testing::ElementsAre\((.*?)\)", text, re.S)[1])
+    """The names of all rules: in the tables, and of rules that are made from another one."""
+    entries = re.findall(r'^ {4}\{(?:\.name = )?"(\w+)"', tables(), re.M)
+    made = re.findall(r'rule\.name = "(\w+)"', tables())
+    longest = re.findall(r'longest<\w+, \w+>\(\s*"\w+",\s*"(\w+)"', tables())
+    return [*entries, *made, *longest]
 
 
 def rule_parameters():
@@ -82,11 +90,6 @@ class RuleNames(unittest.TestCase):
     def test_every_rule_is_found(self):
         names = rule_names()
         self.assertEqual(len(names), len(set(names)))
-        tables = "".join(
-            file.read_text(encoding="utf-8") for file in sorted((ROOT / "core/decoding/rules").glob("rules_*.cpp"))
-        )
-        missing = [name for name in names if f'"{name}"' not in tables]
-        self.assertEqual(missing, [])
         self.assertGreaterEqual(len(names), 28)
 
     def test_a_comparison_is_found(self):
