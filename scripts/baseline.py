@@ -31,6 +31,7 @@ import textwrap
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "../python")]
 
+import calibration_goal
 import history
 import lookahead_page
 import report
@@ -204,7 +205,8 @@ def results_page(root):
     found = runs(root)
     gpu = "" if any(device_of(run) == "GPU" for run in found) else "\nGPU: not run on a GPU yet.\n"
     body = "\n".join(section(run, root, "##") for run in found) if found else NONE_YET + "\n"
-    return f"{RESULTS_HEAD}{gpu}\n{body}"
+    goal = calibration_goal.section(found)
+    return f"{RESULTS_HEAD}{gpu}\n{goal}{body}"
 
 
 def unexplained_range(found):
