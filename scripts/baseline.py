@@ -31,6 +31,7 @@ import textwrap
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parent / folder) for folder in ("", "pages", "../python")]
 
+import calibration_goal
 import history
 import lookahead_page
 import report
@@ -204,17 +205,22 @@ def results_page(root):
     found = runs(root)
     gpu = "" if any(device_of(run) == "GPU" for run in found) else "\nGPU: not run on a GPU yet.\n"
     body = "\n".join(section(run, root, "##") for run in found) if found else NONE_YET + "\n"
-    return f"{RESULTS_HEAD}{gpu}\n{body}"
+    goal = calibration_goal.section(found)
+    return f"{RESULTS_HEAD}{gpu}\n{goal}{body}"
 
 
 def unexplained_range(found):
-    """A sentence on how much of a step the calibrations leave unexplained, over all records whose times are not doubtful."""
-    shares = [share[0] for run in found if not run.busy for share in map(report.unexplained_share, run.cases) if share]
-    if not shares:
+    """A sentence on how much of a step the calibrations leave unexplained, over all records whose times are not doubtful: as
+    calibrated, and without what machine drift explains."""
+    cases = [case for run in found if not run.busy for case in run.cases if report.unexplained_share(case)]
+    if not cases:
         return ""
+    as_calibrated = [report.unexplained_share(case)[0] for case in cases]
+    without_drift = [case.waterfall[-1]["residual_share"] for case in cases]
+    range_of = lambda shares: f"{100 * min(shares):.1f} to {100 * max(shares):.1f} %"
     return (
-        f"The calibration leaves {100 * min(shares):.1f} to {100 * max(shares):.1f} % of a step's time unexplained, "
-        f"over the {len(shares)} cases with a waterfall in all committed records of idle machines."
+        f"The calibration leaves {range_of(as_calibrated)} of a step's time unexplained ({range_of(without_drift)} without machine drift), "
+        f"over the {len(cases)} cases with a waterfall in all committed records of idle machines."
     )
 
 

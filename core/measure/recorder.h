@@ -67,6 +67,9 @@ struct DraftedToken {
   /// Total variation distance between p and the distribution of the token that the rule emits after the
   /// parent. Only for lossy rules, and only at the first tested child of a parent; otherwise -1.
   double distance = -1;
+  /// KL divergence of the same distribution, the law, from p: sum of law(x) log(law(x) / p(x)) in nats.
+  /// Infinite if the law emits a token whose p is 0. -1 where `distance` is -1.
+  double kl = -1;
 };
 
 /// A probe or a relay (NodeKind): a node that was fed to the target but cannot be accepted.

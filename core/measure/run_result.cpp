@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <string_view>
@@ -91,6 +92,7 @@ json to_json(const DraftedToken& token, int node) {
   if (token.predicted >= 0) value["predicted"] = shortened(token.predicted);
   if (token.tested) value["expected"] = shortened(token.expected);
   if (token.distance >= 0) value["distance"] = shortened(token.distance);
+  if (token.kl >= 0) value["kl"] = std::isfinite(token.kl) ? json(shortened(token.kl)) : json(nullptr);
   return value;
 }
 
@@ -109,6 +111,8 @@ DraftedToken drafted_from_json(const json& value, int node) {
   token.predicted = value.value("predicted", -1.0f);
   token.expected = value.value("expected", -1.0);
   token.distance = value.value("distance", -1.0);
+  if (const auto kl = value.find("kl"); kl != value.end())
+    token.kl = kl->is_null() ? std::numeric_limits<double>::infinity() : kl->get<double>();
   return token;
 }
 

@@ -271,6 +271,8 @@ Table summary_table(const json& summary) {
       {"copied", "copied_4grams", false, 2},
       {"ops", "ops_factor", false, 3},
       {"distance", "distance", false, 2},
+      {"KL", "kl", false, 2},
+      {"KL inf.", "kl_infinite", false, 1},
   };
   Table table;
   table.header = {"case", "class"};
@@ -279,7 +281,8 @@ Table summary_table(const json& summary) {
     table.header[0] += " on " + target.get<std::string>();
   table.right = {false, false};
   table.expendable = {"ms/token",  "copied",   "ops", "alpha_min",         "class", "bound",   "rule",
-                      "predicted", "distance", "c",   "over chain [95 %]", "alpha", "tokens/s"};
+                      "predicted", "KL inf.",  "KL",  "distance",          "c",     "over chain [95 %]",
+                      "alpha",     "tokens/s"};
   std::vector<Column> used;
   for (const Column& column : kColumns) {
     const bool any = std::any_of(summary.at("cases").begin(), summary.at("cases").end(),

@@ -37,6 +37,7 @@ inline constexpr std::string_view kProduct = "product of proportions";
 inline constexpr std::string_view kBins = "means of bins";
 inline constexpr std::string_view kTrimmedMean = "trimmed mean over calibration rounds";
 inline constexpr std::string_view kTrimmedRatio = "ratio of trimmed means over calibration rounds";
+inline constexpr std::string_view kRatioOfLimits = "ratio of two limits of the machine";
 inline constexpr std::string_view kZTest = "two-sided z test";
 inline constexpr std::string_view kG2Test = "likelihood-ratio test (G2)";
 }  // namespace estimator

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -127,20 +129,41 @@ MetricValue first_divergence(const CaseData& data) {
   return {least, nullptr};
 }
 
-MetricValue distance(const CaseData& data) {
-  std::vector<double> sum(data.lines.size(), 0.0), count = sum;
+/// Calls visit(index of the prompt, value) for each drafted token of repeat 0 for which the record has this
+/// value. A value below 0 means that it does not.
+template <class Visit>
+void for_each_known(const CaseData& data, double DraftedToken::* value, Visit visit) {
   for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {
     for (const GenerationRecord& turn : line.turns) {
       for (const StepRecord& step : turn.steps) {
         for (const DraftedToken& token : step.drafted) {
-          if (token.distance < 0) continue;
-          sum[prompt] += token.distance;
-          ++count[prompt];
+          if (token.*value >= 0) visit(prompt, token.*value);
         }
       }
     }
   });
+}
+
+/// The mean of the finite values.
+template <double DraftedToken::* value>
+MetricValue mean_of_known(const CaseData& data) {
+  std::vector<double> sum(data.lines.size(), 0.0), count = sum;
+  for_each_known(data, value, [&](std::size_t prompt, double one) {
+    if (!std::isfinite(one)) return;
+    sum[prompt] += one;
+    ++count[prompt];
+  });
   return ratio_of_sums(data, sum, count);
+}
+
+MetricValue kl_infinite(const CaseData& data) {
+  std::int64_t all = 0, infinite = 0;
+  for_each_known(data, &DraftedToken::kl, [&](std::size_t, double kl) {
+    ++all;
+    infinite += std::isfinite(kl) ? 0 : 1;
+  });
+  if (all == 0) return {};
+  return {infinite, nullptr};
 }
 
 /// Compares the text with the reference's text token by token, up to the end of the shorter text. Null for
@@ -161,6 +184,15 @@ MetricValue token_disagreement(const CaseData& data) {
 }
 
 MetricValue target_nll(const CaseData& data) { return mean_of_prompts(data, data.nll); }
+
+MetricValue perplexity(const CaseData& data) {
+  const auto exponential = [](const json& nats) { return json(std::exp(nats.get<double>())); };
+  const MetricValue nll = target_nll(data);
+  if (nll.value.is_null()) return {};
+  MetricValue result{exponential(nll.value), nullptr};
+  for (const json& end : nll.ci95) result.ci95.push_back(exponential(end));
+  return result;
+}
 
 const std::array kTextMetrics = {
     Metric{"tokens", "tokens", "emitted tokens without the first one of each turn, from prefill; one repeat",
@@ -187,7 +219,14 @@ const std::array kTextMetrics = {
            estimator::kComparison, kNone, false, first_divergence},
     Metric{"distance", "",
            "lossy rules: mean total variation between p and the output law of the rule, at tested positions",
-           estimator::kMeanOverTests, Better::lower, false, distance},
+           estimator::kMeanOverTests, Better::lower, false, mean_of_known<&DraftedToken::distance>},
+    Metric{"kl", "nats",
+           "lossy rules: mean KL(law || p) of the output law of the rule, at the tested positions where it "
+           "is finite",
+           estimator::kMeanOverTests, Better::lower, false, mean_of_known<&DraftedToken::kl>},
+    Metric{"kl_infinite", "positions",
+           "lossy rules: tested positions left out of kl, because the output law emits a token whose p is 0",
+           estimator::kCount, Better::lower, false, kl_infinite},
     Metric{"token_disagreement", "",
            "lossy rules, greedy or coupled: share of tokens that differ from the reference text at the same "
            "index",
@@ -196,6 +235,8 @@ const std::array kTextMetrics = {
         "target_nll", "nats/token",
         "mean -log p of the emitted text under the target at temperature 1; lossy cases and their references",
         estimator::kMeanOverTokens, Better::lower, false, target_nll},
+    Metric{"perplexity", "", "exp(target_nll): perplexity of the emitted text under the target",
+           estimator::kMeanOverTokens, Better::lower, false, perplexity},
 };
 
 }  // namespace

@@ -1,10 +1,15 @@
 // Metrics of work: calls, rows, operations and bytes, calibrated times of forwards, and drafts made ahead.
 #include <array>
+#include <cmath>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/theory/cost.h"
+#include "core/theory/explained/resampled_values.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -93,43 +98,110 @@ MetricValue ops_factor(const CaseData& data) {
           nullptr};
 }
 
-/// The calibration of the case's draft model; null when there is none.
-json draft_calibration(const CaseData& data) {
-  if (!has_draft_model(data) || data.calibration.is_null()) return nullptr;
-  return data.calibration.at("drafts").value(data.config["draft"].get<std::string>(), json());
+/// Bytes that the forwards move: weights, and the KV cache read and written.
+double bytes_of(const Work& work) { return work.weight_bytes + work.kv_bytes; }
+
+MetricValue arithmetic_intensity(const CaseData& data) {
+  const Work target = target_work(data), draft = draft_work(data);
+  const double bytes = bytes_of(target) + bytes_of(draft);
+  if (bytes <= 0) return {};
+  return {(target.flops + draft.flops) / bytes, nullptr};
+}
+
+MetricValue ridge_point(const CaseData& data) {
+  const double bandwidth = data.environment.value("read_bandwidth_bytes_per_second", 0.0);
+  const double peak = data.environment.value("peak_flops", 0.0);
+  if (bandwidth <= 0 || peak <= 0) return {};
+  return {peak / bandwidth, nullptr};
+}
+
+/// Numbers that a calibration table gives, by name.
+using Numbers = std::map<std::string, double>;
+
+/// A metric that is a map of numbers from the calibration, with the interval of each number over the
+/// resampled calibrations (bootstrap over rounds). Null without a calibration or without numbers. An interval
+/// is null if more than half of the resamples lack the number. There are no intervals with fewer than two
+/// rounds.
+MetricValue from_calibration(const CaseData& data,
+                             const std::function<Numbers(const json& table)>& numbers_of) {
+  if (data.calibration.is_null()) return {};
+  const Numbers numbers = numbers_of(data.calibration);
+  if (numbers.empty()) return {};
+  MetricValue result{json(numbers), nullptr};
+  if (!data.intervals || !data.resampled_calibrations || data.resampled_calibrations->empty()) return result;
+  theory::ResampledValues resampled;
+  for (const json& table : *data.resampled_calibrations) resampled.add(numbers_of(table));
+  result.ci95 = json::object();
+  for (const auto& [name, number] : numbers)
+    result.ci95[name] = interval_json(resampled.interval(name, std::nan("")));
+  return result;
+}
+
+/// The same for a metric that is one number.
+MetricValue number_from_calibration(
+    const CaseData& data, const std::function<std::optional<double>(const json& table)>& number_of) {
+  const std::string name = "number";
+  MetricValue result = from_calibration(data, [&](const json& table) {
+    const std::optional<double> number = number_of(table);
+    return number ? Numbers{{name, *number}} : Numbers();
+  });
+  if (!result.value.is_null()) result.value = json(result.value.at(name));
+  if (!result.ci95.is_null()) result.ci95 = json(result.ci95.at(name));
+  return result;
+}
+
+/// The entry of a draft model in a calibration table; null if the table does not have it.
+json draft_entry(const json& table, const std::string& draft) {
+  return table.at("drafts").value(draft, json());
+}
+
+/// c of a draft model; absent if the table does not have the model.
+std::optional<double> c_of_draft(const json& table, const std::string& draft) {
+  const json entry = draft_entry(table, draft);
+  if (entry.is_null()) return std::nullopt;
+  return entry.at("c").get<double>();
 }
 
 MetricValue c(const CaseData& data) {
   if (drafts_on_target(data) || (!has_draft_model(data) && draft_work(data).calls > 0)) {
-    const auto cost = cost_of_drafting(data.calibration, data.id());
-    return {cost ? json(*cost) : json(nullptr), nullptr};
+    return number_from_calibration(data,
+                                   [&](const json& table) { return cost_of_drafting(table, data.id()); });
   }
-  const json draft = draft_calibration(data);
-  return {draft.is_null() ? json(nullptr) : draft.at("c"), nullptr};
+  if (!has_draft_model(data)) return {};
+  const auto draft = data.config["draft"].get<std::string>();
+  return number_from_calibration(data, [&](const json& table) { return c_of_draft(table, draft); });
 }
 
 /// Calibrated time of a target forward of one row, in ms.
 MetricValue t_target(const CaseData& data) {
-  if (data.calibration.is_null()) return {};
-  return {data.calibration.at("t_n_ns").at("1").get<double>() * 1e-6, nullptr};
+  return number_from_calibration(data, [](const json& table) -> std::optional<double> {
+    return table.at("t_n_ns").at("1").get<double>() * 1e-6;
+  });
 }
 
 MetricValue t_draft(const CaseData& data) {
-  const json draft = draft_calibration(data);
-  if (draft.is_null()) return {};
-  return {draft.at("n_ns").at("1").get<double>() * 1e-6, nullptr};
+  if (!has_draft_model(data)) return {};
+  const auto draft = data.config["draft"].get<std::string>();
+  return number_from_calibration(data, [&](const json& table) -> std::optional<double> {
+    const json entry = draft_entry(table, draft);
+    if (entry.is_null()) return std::nullopt;
+    return entry.at("n_ns").at("1").get<double>() * 1e-6;
+  });
 }
 
-/// c of each draft model of a case with several.
+/// c of each draft model of a case with several; null for a model that was not calibrated.
 MetricValue c_by_draft(const CaseData& data) {
   const std::vector<std::string> names = draft_names(data.config);
   if (names.size() < 2 || data.calibration.is_null()) return {};
-  json out = json::object();
-  for (const std::string& name : names) {
-    const json draft = data.calibration.at("drafts").value(name, json());
-    out[name] = draft.is_null() ? json(nullptr) : draft.at("c");
-  }
-  return {out, nullptr};
+  MetricValue result = from_calibration(data, [&](const json& table) {
+    Numbers numbers;
+    for (const std::string& name : names) {
+      if (const auto number = c_of_draft(table, name)) numbers[name] = *number;
+    }
+    return numbers;
+  });
+  for (const std::string& name : names) result.value.emplace(name, nullptr);
+  return result;
 }
 
 /// draft_calls of each draft model of a case with several. The calls of equal names are added up.
@@ -154,7 +226,7 @@ MetricValue c_hat(const CaseData& data) {
 }
 
 MetricValue t_n(const CaseData& data) {
-  return {data.calibration.is_null() ? json(nullptr) : data.calibration.at("t_n"), nullptr};
+  return from_calibration(data, [](const json& table) { return table.at("t_n").get<Numbers>(); });
 }
 
 const std::array kWorkMetrics = {
@@ -193,6 +265,12 @@ const std::array kWorkMetrics = {
            estimator::kRatioOfCounts, kLow, false, weight_bytes},
     Metric{"kv_bytes", "B/token", "KV cache read and written per emitted token", estimator::kRatioOfCounts,
            kNone, false, kv_bytes},
+    Metric{"arithmetic_intensity", "flop/B",
+           "operations of target and draft / bytes of weights and KV cache that their forwards move; below "
+           "ridge_point the machine's bandwidth limits the forwards, above it the machine's peak does",
+           estimator::kRatioOfCounts, kNone, false, arithmetic_intensity},
+    Metric{"ridge_point", "flop/B", "measured peak / measured read bandwidth of the machine",
+           estimator::kRatioOfLimits, kNone, false, ridge_point},
     Metric{"ops_factor", "ratio", "operations per token / operations per token of the reference",
            estimator::kRatioOfCounts, kLow, false, ops_factor},
 };

@@ -1,5 +1,6 @@
 """Makes frames from the parts of a record. results/SCHEMA.md describes the fields."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,9 +25,9 @@ STEPS = (
 )
 DRAFTED = (
     *(*KEY, "turn", "step", "node", "parent", "depth", "id", "p", "q", "rank", "tested", "accepted"),
-    *("confidence", "entropy", "expected", "distance"),
+    *("confidence", "entropy", "expected", "distance", "kl"),
 )
-OFTEN_UNKNOWN = ("p", "q", "rank", "confidence", "entropy", "expected", "distance")  # of a drafted token
+OFTEN_UNKNOWN = ("p", "q", "rank", "confidence", "entropy", "expected", "distance", "kl")  # of a drafted token
 PREDICTIONS = (
     *("case", "name", "kind", "quantity", "value", "value_lo", "value_hi", "change", "measured", "error"),
     *("equation", "assumptions"),
@@ -199,12 +200,15 @@ def step_row(key: dict[str, Any], step: dict[str, Any]) -> dict[str, Any]:
 
 
 def drafted_rows(key: dict[str, Any], step: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a step's drafted tokens. The record writes an unknown number as -1; here it is None."""
+    """The rows of a step's drafted tokens. The record writes an unknown number as -1; here it is None. It writes an infinite `kl` as null;
+    here it is math.inf."""
     rows: list[dict[str, Any]] = []
     for node, token in enumerate(step.get("tokens", []), 1):
         parent = token.get("parent", node - 1)
         depth = 1 if parent == 0 else rows[parent - 1]["depth"] + 1
         numbers = {name: token.get(name, -1) for name in OFTEN_UNKNOWN}
+        if numbers["kl"] is None:
+            numbers["kl"] = math.inf
         known = {name: None if value == -1 else value for name, value in numbers.items()}
         rows.append({**token, **known, **key, "node": node, "parent": parent, "depth": depth})
     return rows

@@ -213,7 +213,7 @@ class Run:
         a trace for all drafted tokens; `expected` is known for tested tokens only."""
         rows = self._rows(lambda case: [row for one in self._steps(case) for row in frames.drafted_rows(*one)])
         table = frames.frame(rows, frames.DRAFTED, metrics=False)
-        for name in ("p", "q", "confidence", "entropy", "expected", "distance"):
+        for name in ("p", "q", "confidence", "entropy", "expected", "distance", "kl"):
             table[name] = table[name].astype("float64")
         table["rank"] = table["rank"].astype("Int64")
         table.attrs["units"] = {}  # "accepted" is a verdict here, not a number of tokens

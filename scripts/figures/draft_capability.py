@@ -4,11 +4,40 @@ from figures import Figure, style
 from figures.record import NotApplicable
 
 
+FORMULA = "leviathan_3_8"
+
+
+def drafting_cases(run):
+    """The cases with a draft model and all numbers that the figure needs."""
+    return [
+        case
+        for case in run.speculative
+        if case.draft is not None and None not in (case.metric("alpha"), case.metric("c"), case.metric("speedup"))
+    ]
+
+
+def best_sizes(run):
+    """A sentence that names the draft with the largest speedup, as measured and as predicted, over all draft lengths."""
+    cases = drafting_cases(run)
+    size = lambda case: f"{case.draft} with γ {case.gamma}"
+    measured = lambda case: case.metric("speedup")
+    fastest = max(cases, key=measured)
+    words = f"The best size measured is {size(fastest)} (speedup {measured(fastest):.2f})"
+    predicted = lambda case: case.predicted(FORMULA)
+    promised = max((case for case in cases if predicted(case) is not None), key=predicted, default=None)
+    if promised is None:
+        return f"{words}; no case has a prediction by Theorem 3.8."
+    if promised is fastest:
+        return f"{words}, and Theorem 3.8 names the same one (predicted {predicted(promised):.2f})."
+    return (
+        f"{words}; the best size by Theorem 3.8 is {size(promised)} "
+        f"(predicted {predicted(promised):.2f}, measured {measured(promised):.2f})."
+    )
+
+
 def draw(run):
     best = {}
-    for case in run.speculative:
-        if case.draft is None or None in (case.metric("alpha"), case.metric("c"), case.metric("speedup")):
-            continue
+    for case in drafting_cases(run):
         if case.draft not in best or case.metric("speedup") > best[case.draft].metric("speedup"):
             best[case.draft] = case
     if len(best) < 3:
@@ -31,9 +60,7 @@ def draw(run):
         handles.append(style.error_bars(bottom, x, members, "speedup", **style.curve_style(index)))
         labels.append(f"{kind}, measured")
         points = [
-            (case.metric("c"), case.predicted("leviathan_3_8"))
-            for case in members
-            if case.predicted("leviathan_3_8") is not None
+            (case.metric("c"), case.predicted(FORMULA)) for case in members if case.predicted(FORMULA) is not None
         ]
         if points:
             handles += bottom.plot(*zip(*points), **style.curve_style(index) | {"linestyle": ":", "marker": "none"})
@@ -62,5 +89,6 @@ FIGURES = [
         "Each draft in the case with its largest measured speedup, against its cost c (logarithmic). Dotted: the speedup "
         "by Leviathan et al., Theorem 3.8.",
         draw,
+        best_sizes,
     )
 ]

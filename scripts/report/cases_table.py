@@ -32,7 +32,10 @@ COLUMNS = [
     ("ops_factor", "operations", "{:.2f}", "operations per emitted token, case / autoregressive reference"),
     (PROMPTS, "prompts", "{}", "number of prompts behind the intervals; with fewer than ten they are too narrow"),
     ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
+    ("kl", "KL", "{:.3f}", "lossy rules: mean KL divergence from the target's law in nats, at the positions where it is finite"),
+    ("kl_infinite", "KL infinite", "{}", "lossy rules: positions where that divergence is infinite, not counted in KL"),
 ]
+INTERVAL_OVER_ROUNDS = {"c"}  # metrics whose interval is not over prompts; the table shows them without it
 EQUAL = "ids and logits rows equal those of autoregressive decoding; 'same law' if sampling gives another text with the same law"
 
 
@@ -68,7 +71,8 @@ def cell(case, name, pattern):
         return Cell("")
     if name in (RULE, VERDICT):
         return Cell(value, value, f"verdict {value.partition(':')[0]}" if name == VERDICT else "words")
-    text = values.shown(value, pattern) + values.span_text(case.metric(f"{name}_ci95"), pattern)
+    span = None if name in INTERVAL_OVER_ROUNDS else case.metric(f"{name}_ci95")
+    text = values.shown(value, pattern) + values.span_text(span, pattern)
     return Cell(text + (values.OTHER_TEXTS if name == "speedup" and values.of_other_texts(case) else ""), value)
 
 

@@ -10,6 +10,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <limits>
 #include <set>
 
 #include "core/base/error.h"
@@ -91,6 +92,23 @@ LineRecord example() {
   line.matches_reference = false;
   line.first_divergence = 3;
   return line;
+}
+
+TEST_F(RunResult, AnInfiniteDivergenceComesBack) {
+  LineRecord line = example();
+  std::vector<DraftedToken>& drafted = line.turns[0].steps[0].drafted;
+  drafted[0].kl = .25;
+  drafted[1].kl = std::numeric_limits<double>::infinity();
+  const nlohmann::json json = to_json(line), &tokens = json["steps"][0]["tokens"];
+  EXPECT_EQ(tokens[0]["kl"], .25);
+  EXPECT_TRUE(tokens[1].contains("kl"));
+  EXPECT_TRUE(tokens[1]["kl"].is_null());
+  EXPECT_FALSE(json["steps"][1]["tokens"][0].contains("kl"));
+  const LineRecord back = line_from_json(json, "x");
+  EXPECT_EQ(back.turns[0].steps[0].drafted[0].kl, .25);
+  EXPECT_EQ(back.turns[0].steps[0].drafted[1].kl, std::numeric_limits<double>::infinity());
+  EXPECT_EQ(back.turns[1].steps[0].drafted[0].kl, -1);
+  EXPECT_EQ(to_json(back), json);
 }
 
 TEST_F(RunResult, ALineComesBackAsItWas) {

@@ -41,7 +41,7 @@ struct LoopOptions {
   /// size of their drafts.
   std::shared_ptr<const StepCosts> costs = nullptr;
   bool hash_rows = true;  ///< fill GenerationRecord::row_hashes
-  bool details = true;    ///< fill expected, rank and distance of tested tokens
+  bool details = true;    ///< fill expected, rank, distance and kl of tested tokens
   /// Also fill GenerationRecord::row_entropies, and p, q and rank of the drafted tokens that the rule did not
   /// test. It costs a pass over the row of each emitted and of each untested token, outside the clock. Not
   /// with device_loop.

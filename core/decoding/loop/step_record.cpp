@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/base/error.h"
 
@@ -59,6 +60,23 @@ void record_row_details(RunningSequence& sequence, StepRecord& step) {
     token.q = q != nullptr ? q->prob(token.id) : 1;
     token.rank = rank_in(sequence.row(parent), token.id);
   }
+}
+
+double total_variation(std::span<const double> law, std::span<const double> p) {
+  double sum = 0;
+  for (std::size_t x = 0; x < law.size(); ++x) sum += std::abs(law[x] - p[x]);
+  return sum / 2;
+}
+
+// KL(law || p) in nats; infinite where p is 0 and the law is not.
+double kl_divergence(std::span<const double> law, std::span<const double> p) {
+  double sum = 0;
+  for (std::size_t x = 0; x < law.size(); ++x) {
+    if (!(law[x] > 0)) continue;
+    if (!(p[x] > 0)) return std::numeric_limits<double>::infinity();
+    sum += law[x] * std::log(law[x] / p[x]);
+  }
+  return std::max(sum, 0.0);  // equal laws may give a tiny negative value by rounding
 }
 
 }  // namespace
@@ -168,9 +186,8 @@ void look_closer(RunningSequence& sequence, int index, const LoopOptions& option
       here.min_block = std::max(1, here.min_block - tree.depth(parent));  // the option counts from node 0
       sequence.rule->output_law(row, sequence.draft.q_at(tested.node), token.id, here, law);
       row.p->probabilities(law_of_target);
-      double distance = 0;
-      for (std::size_t x = 0; x < law.size(); ++x) distance += std::abs(law[x] - law_of_target[x]);
-      token.distance = distance / 2;
+      token.distance = total_variation(law, law_of_target);
+      token.kl = kl_divergence(law, law_of_target);
     }
   }
   if (options.row_details) record_row_details(sequence, step);

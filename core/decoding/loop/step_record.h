@@ -13,8 +13,8 @@ namespace speclab {
 void record_step(RunningSequence& sequence);
 
 /// Adds to the record of step `index` what costs passes over the vocabulary: the probes of the first steps,
-/// and, if `options` ask for them, row hashes, expected acceptance, ranks, distances and row details. Needs
-/// the rows of the step on the host. Runs outside the clock.
+/// and, if `options` ask for them, row hashes, expected acceptance, ranks, distances, KL divergences and
+/// row details. Needs the rows of the step on the host. Runs outside the clock.
 void look_closer(RunningSequence& sequence, int index, const LoopOptions& options);
 
 /// The entropy in nats of a row of logits at temperature 1, without top-k and top-p. So entropies can be

@@ -429,7 +429,10 @@ TEST_F(DecodeLoopTest, LossyRulesGetTheirDistance) {
                 .strategy = choose("speculative_sampling"),
                 .options = {{"max_tokens", 30}, {"temperature", 1}}};
   for (const StepRecord& step : decode.run().steps) {
-    for (const DraftedToken& token : step.drafted) EXPECT_EQ(token.distance, -1);
+    for (const DraftedToken& token : step.drafted) {
+      EXPECT_EQ(token.distance, -1);
+      EXPECT_EQ(token.kl, -1);
+    }
   }
   decode.options["rule"] = "lenience";
   decode.options["lenience"] = .3;
@@ -437,6 +440,10 @@ TEST_F(DecodeLoopTest, LossyRulesGetTheirDistance) {
   for (const StepRecord& step : decode.run().steps) {
     for (const DraftedToken& token : step.drafted) {
       EXPECT_EQ(token.distance >= 0, token.tested);
+      EXPECT_EQ(token.kl >= 0, token.tested);
+      if (token.tested) {
+        EXPECT_GE(token.kl + 1e-6, 2 * token.distance * token.distance) << "Pinsker's inequality";
+      }
       measured += token.distance > .01 ? 1 : 0;
     }
   }
@@ -466,16 +473,45 @@ TEST_F(DecodeLoopTest, TheDistanceOfMinimumBlockDependsOnTheDepth) {
   const double sum = std::exp(2.) + 3, often = std::exp(2.) / sum, seldom = 1 / sum;
   const double untested = often - seldom;                            // TV(p, q)
   const double as_top_beta = seldom + (1 - seldom) * often - often;  // what the best token gains
+  const double kl_untested = (often - seldom) * 2;  // KL(q || p), because log(often / seldom) = 2
+  const double best = seldom + (1 - seldom) * often;
+  const double kl_as_top_beta = best * std::log(best / often) + (1 - best) * std::log(1 - seldom);
   int first = 0, later = 0;
   for (const StepRecord& step : decode.run().steps) {
     for (std::size_t i = 0; i < step.drafted.size(); ++i) {
       if (step.drafted[i].distance < 0) continue;
       EXPECT_NEAR(step.drafted[i].distance, i == 0 ? untested : as_top_beta, 1e-5);
+      EXPECT_NEAR(step.drafted[i].kl, i == 0 ? kl_untested : kl_as_top_beta, 1e-5);
       ++(i == 0 ? first : later);
     }
   }
   EXPECT_GT(first, 0);
   EXPECT_GT(later, 0);
+}
+
+// At temperature 0 the target emits token 0 alone and the draft proposes token 1, which the rule accepts.
+TEST_F(DecodeLoopTest, ALawThatEmitsAnImpossibleTokenHasAnInfiniteDivergence) {
+  const auto table = [](const std::vector<float>& row) {
+    std::vector<float> rows;
+    for (int i = 0; i < 4; ++i) rows.insert(rows.end(), row.begin(), row.end());
+    return markov_table(4, rows);
+  };
+  const ModelPtr p = load_tiny(table({2, 0, 0, 0})), q = load_tiny(table({0, 2, 0, 0}), p);
+  const Decode decode{.target = p,
+                      .draft = q,
+                      .strategy = choose("speculative_sampling", {{"gamma", 3}, {"budget", "fixed"}}),
+                      .options = {{"max_tokens", 20}, {"rule", "top_beta"}, {"beta", 4}},
+                      .prompt = {0}};
+  int tested = 0;
+  for (const StepRecord& step : decode.run().steps) {
+    for (const DraftedToken& token : step.drafted) {
+      if (!token.tested) continue;
+      ++tested;
+      EXPECT_EQ(token.distance, 1);
+      EXPECT_EQ(token.kl, std::numeric_limits<double>::infinity());
+    }
+  }
+  EXPECT_GT(tested, 0);
 }
 
 TEST_F(DecodeLoopTest, NanLogitsAreAnErrorAndLeaveTheLoopUsable) {

@@ -72,6 +72,7 @@ inline void expect_equal(const GenerationRecord& planned, const GenerationRecord
       EXPECT_EQ(x.expected, y.expected);
       EXPECT_EQ(x.rank, y.rank);
       EXPECT_EQ(x.distance, y.distance);
+      EXPECT_EQ(x.kl, y.kl);
     }
   }
   expect_equal(planned.target, host.target, "target");

@@ -4,6 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/measure/run_result.h"
@@ -77,6 +82,71 @@ TEST_F(Record, MetricsOfAHandMadeRun) {
       << "the identity holds exactly without cuts";
   EXPECT_DOUBLE_EQ(summary["cases"][1]["categories"]["b"]["metrics"]["tau"], 2.0);
   EXPECT_NEAR(summary["noise_floor"].get<double>(), 0, 1e-12);
+}
+
+TEST_F(Record, IntensityIsOperationsPerByteBesideTheRidgePointOfTheMachine) {
+  const auto path = write_run("run", 1'600'000);
+  const auto of_both = [&](const std::filesystem::path& run) {
+    const RunData data = load_run(run);
+    return json{compute_metrics(*data.cases[0], {"arithmetic_intensity", "ridge_point"}),
+                compute_metrics(*data.cases[1], {"arithmetic_intensity", "ridge_point"})};
+  };
+  const json weights = of_both(path);
+  EXPECT_DOUBLE_EQ(weights[0]["arithmetic_intensity"], 600. / 600);
+  EXPECT_DOUBLE_EQ(weights[1]["arithmetic_intensity"], (900. + 60) / (300 + 60));
+  EXPECT_DOUBLE_EQ(weights[1]["ridge_point"], 1e6 / 1e9);
+  rewrite(path / "cases" / "spec.jsonl", [](LineRecord& line) {
+    line.turns[0].target.kv_bytes = 100;
+    line.turns[0].draft.kv_bytes = 20;
+  });
+  EXPECT_DOUBLE_EQ(of_both(path)[1]["arithmetic_intensity"], 960. / 480) << "the cache counts";
+  environment_.erase("peak_flops");
+  const json unknown = of_both(write_run("unknown", 1'600'000));
+  EXPECT_TRUE(unknown[1]["ridge_point"].is_null());
+  EXPECT_DOUBLE_EQ(unknown[0]["arithmetic_intensity"], 1) << "it needs no measured speed";
+}
+
+// In each text one position has an infinite divergence, and two have .2 and .4.
+TEST_F(Record, InfiniteDivergencesAreCountedApart) {
+  const auto path = write_run("run", 1'600'000);
+  const json before = summarise_run(path)["cases"][1]["metrics"];
+  for (const char* name : {"distance", "kl", "kl_infinite", "perplexity"})
+    EXPECT_TRUE(before[name].is_null()) << name;
+  const std::vector<double> distances = {.1, 1, .3}, divergences = {.2, HUGE_VAL, .4};
+  rewrite(path / "cases" / "spec.jsonl", [&](LineRecord& line) {
+    for (std::size_t i = 0; i < 3; ++i) {
+      line.turns[0].steps[i].drafted[0].distance = distances[i];
+      line.turns[0].steps[i].drafted[0].kl = divergences[i];
+    }
+  });
+  const json summary = summarise_run(path);
+  const json& m = summary["cases"][1]["metrics"];
+  EXPECT_NEAR(m["distance"].get<double>(), 1.4 / 3, 1e-12);
+  EXPECT_NEAR(m["kl"].get<double>(), .3, 1e-12);
+  EXPECT_EQ(m["kl_infinite"], 3) << "one in each of three texts";
+  EXPECT_TRUE(m["kl_ci95"].is_array());
+  const Table table = summary_table(summary);
+  const auto cell = [&](const std::string& title) {
+    const auto column = std::ranges::find(table.header, title) - table.header.begin();
+    return table.rows.at(1).at(static_cast<std::size_t>(column));
+  };
+  EXPECT_EQ(cell("KL"), "0.30");
+  EXPECT_EQ(cell("KL inf."), "3");
+}
+
+TEST_F(Record, PerplexityIsTheExponentialOfTheNegativeLogLikelihood) {
+  const auto path = write_run("run", 1'600'000);
+  for (const auto& [prompt, nats] : {std::pair{"0", 2.}, std::pair{"1", 4.}}) {
+    json line = {{"kind", "nll"}, {"case", "spec"}, {"prompt", prompt}, {"seed", 1}};
+    line["sum"] = nats, line["tokens"] = 4;
+    JsonLinesWriter(path / "teacher.jsonl").append(line);
+  }
+  const json m = summarise_run(path)["cases"][1]["metrics"];
+  EXPECT_NEAR(m["perplexity"].get<double>(), std::exp(6. / 8), 1e-12);
+  for (const std::size_t end : {0u, 1u}) {
+    EXPECT_NEAR(m["perplexity_ci95"][end].get<double>(), std::exp(m["target_nll_ci95"][end].get<double>()),
+                1e-12);
+  }
 }
 
 TEST_F(Record, ConfidenceIsComparedWithAcceptance) {

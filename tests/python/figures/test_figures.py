@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import json
+import math
 import pathlib
 import shutil
 import sys
@@ -20,6 +21,7 @@ import matplotlib.pyplot as plt
 import matplotlib.text
 import report
 import synthetic_run
+from report.drawn import caption_of
 
 import figures
 from figures import confidence, generated_text, lookahead, record, scale_ladder, style, theory
@@ -148,6 +150,23 @@ class Drawing(unittest.TestCase):
                 self.assertGreater(axes.get_window_extent().height / drawn.dpi, 1.3, "room for the data")
                 plt.close(drawn)
 
+    def test_an_infinite_divergence_is_not_drawn_and_old_records_have_a_perplexity(self):
+        run = record.Run(RUN)
+        lossy = [case for case in run.cases if case.lossy]
+        for case in run.cases:
+            case.data["metrics"]["target_nll"] = 0.5
+        lossy[0].data["metrics"].update(kl=0.0, kl_infinite=7)
+        drawn = by_name("quality_tradeoff").draw(run)
+        by_label = {axes.get_xlabel(): axes for axes in drawn.axes}
+        rules = {case.rule.replace("_", " ") for case in lossy}
+        count = lambda axes: sum(len(line.get_xdata()) for line in axes.get_lines() if line.get_label() in rules)
+        divergence = by_label["KL divergence from the target's law, nats"]
+        self.assertEqual(count(divergence), count(by_label["total variation from the target's law"]) - 1)
+        *curves, _ = by_label["perplexity of the text under the target"].get_lines()  # the last one is the line at speedup 1
+        drawn_at = {round(float(x), 6) for curve in curves for x in curve.get_xdata()}
+        self.assertEqual(drawn_at, {round(math.exp(0.5), 6)})
+        plt.close(drawn)
+
     def test_only_the_fastest_sweeps_are_drawn(self):
         run = record.Run(RUN)
         cases = [case for case in run.speculative if case.draft == "distilled" and not case.lossy]
@@ -175,6 +194,17 @@ class Drawing(unittest.TestCase):
             for draft, c, speedup in [("small", 0.02, 1.2), ("large", 0.05, 1.3), ("keep5", 0.2, 0.9)]
             + [("keep20", 0.7, 0.6), ("keep20", 0.7, 0.5)]
         ]
+        for one, predicted in zip(run.speculative, (1.4, 1.1, 0.9, 0.7, 0.8), strict=True):
+            one.data["predictions"]["leviathan_3_8"]["value"] = predicted
+        finding = by_name("draft_capability").finding
+        self.assertEqual(
+            finding(run),
+            f"The best size measured is large with γ {case.gamma} (speedup 1.30); the best size by Theorem 3.8 is small "
+            f"with γ {case.gamma} (predicted 1.40, measured 1.20).",
+        )
+        run.cases[2].data["predictions"]["leviathan_3_8"]["value"] = 1.5
+        self.assertIn("and Theorem 3.8 names the same one (predicted 1.50).", finding(run))
+        self.assertTrue(caption_of(by_name("draft_capability"), run).endswith(finding(run)))
         drawn = by_name("draft_capability").draw(run)
         top, bottom = drawn.axes
         self.assertEqual(sorted(text.get_text() for text in top.texts), ["keep20", "keep5", "large", "small"])

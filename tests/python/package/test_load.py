@@ -17,7 +17,7 @@ import pandas as pd
 import synthetic_run
 
 import speclab
-from speclab import kept_lines, theory
+from speclab import frames, kept_lines, theory
 
 SUMMARY_ONLY = installed.BASELINES / "lookahead-wng-epyc-avx2-2cores"
 SLIM = installed.BASELINES / "epyc-avx512-2cores/budget"
@@ -220,6 +220,28 @@ class RunFolder(unittest.TestCase):
         self.assertEqual(run.waterfall.attrs["units"]["speedup_lo"], "ratio")
         row = run.predictions.set_index(["case", "name"]).loc[case["id"], "what_if_flat_t"]
         self.assertEqual((row.kind, row.value_lo, row.value_hi, row.change), ("what_if", 1.9, 2.1, 0.25))
+
+    def test_intervals_of_calibrated_costs_and_records_without_them(self):
+        file = self.folder / "summary.json"
+        summary = json.loads(file.read_text())
+        old, new = [case for case in summary["cases"] if case["metrics"]["c"]][:2]
+        for case in summary["cases"]:
+            self.assertNotIn("c_ci95", case["metrics"])
+        new["metrics"] |= {"c_ci95": [0.1, 0.2], "t_draft": 1.5, "t_draft_ci95": [1.4, 1.6]}
+        new["metrics"] |= {"t_n": {"1": 1, "8": 1.5}, "t_n_ci95": {"1": [1, 1], "8": None}}
+        file.write_text(json.dumps(summary))
+        run = speclab.load(self.folder)
+        self.assertEqual(list(run.cases.loc[new["id"], ["c_lo", "c_hi", "t_draft_lo", "t_draft_hi"]]), [0.1, 0.2, 1.4, 1.6])
+        self.assertTrue(math.isnan(run.cases.loc[old["id"], "c_lo"]))
+        self.assertNotIn("t_n_ci95", run.cases.columns)
+        self.assertEqual(run.cases.attrs["units"]["t_draft_lo"], "ms")
+        by_id = {case.id: case for case in run.record.cases}
+        self.assertEqual(by_id[new["id"]].interval("c"), [0.1, 0.2])
+        self.assertEqual(by_id[old["id"]].interval("c"), [old["metrics"]["c"]] * 2)
+
+    def test_an_infinite_divergence_is_not_an_unknown_one(self):
+        rows = frames.drafted_rows({}, {"tokens": [{"kl": None}, {"kl": 0.5}, {}]})
+        self.assertEqual([row["kl"] for row in rows], [math.inf, 0.5, None])
 
     def test_packed_lines_are_the_same_lines(self):
         run = speclab.load(self.folder)

@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("scripts", "tests/python/runs"
 
 import report
 import synthetic_run
-from report import page, sentences, texts, values
+from report import cases_table, page, sentences, texts, values
 
 import figures
 from figures import record
@@ -357,6 +357,14 @@ class Sentences(Scratch):
         run = record.Run(self.folder)
         with unittest.mock.patch.object(record.Case, "label", lambda *_, **__: "<i>"):
             self.assertIn("<b>&lt;i&gt;</b>", str(sentences.of_run(run)[0]))
+
+
+class CasesTable(Scratch):
+    def test_only_intervals_over_prompts_are_in_brackets(self):
+        case = record.Run(self.folder).speculative[0]
+        case.metrics.update(c=0.125, c_ci95=[0.12, 0.13], tau=2.0, tau_ci95=[1.9, 2.1])
+        self.assertEqual(cases_table.cell(case, "c", "{:.3f}").text, "0.125", "its interval is over calibration rounds")
+        self.assertEqual(cases_table.cell(case, "tau", "{:.2f}").text, "2.00 [1.90, 2.10]")
 
 
 class Verdicts(Scratch):

@@ -184,6 +184,8 @@ def case_entry(
         "time_accept": split[2],
         "time_other": split[3],
         "distance": distance,
+        "kl": None if distance is None else 2 * distance**2,
+        "kl_infinite": None if distance is None else 0,
         "matches_reference": None if lossy else True,
         "texts_equal": not lossy if base_ms else None,
         "draft_utilization": (measured_tau - 1) / gamma if gamma else None,

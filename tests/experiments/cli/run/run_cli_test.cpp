@@ -216,6 +216,7 @@ TEST_F(Speclab, SampledRunsRecordTheirPromise) {
   EXPECT_NE(coupled["reference"], exact["reference"]);
   EXPECT_TRUE(lossy["lossy"].get<bool>());
   EXPECT_TRUE(lossy["metrics"]["distance"].is_number());
+  EXPECT_TRUE(lossy["metrics"]["kl_infinite"].is_number());
   EXPECT_TRUE(lossy["metrics"]["target_nll"].is_number());
 }
 
