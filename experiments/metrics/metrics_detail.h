@@ -38,6 +38,7 @@ inline constexpr std::string_view kTrimmedMean = "trimmed mean over calibration 
 inline constexpr std::string_view kTrimmedRatio = "ratio of trimmed means over calibration rounds";
 inline constexpr std::string_view kZTest = "two-sided z test";
 inline constexpr std::string_view kG2Test = "likelihood-ratio test (G2)";
+inline constexpr std::string_view kChi2Test = "chi-squared test within prompts";
 }  // namespace estimator
 
 std::span<const Metric> text_metrics();
