@@ -12,6 +12,7 @@
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/analysis/layer_choice.h"
+#include "experiments/analysis/trees/device_times.h"
 #include "experiments/analysis/trees/mixture_choice.h"
 #include "experiments/analysis/trees/tree_choice.h"
 #include "experiments/cli/command.h"
@@ -82,6 +83,8 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
     wish.c = values["c"].as<double>();
     if (!(*wish.c >= 0 && *wish.c <= 1000)) throw Error({"--c", fmt::format("{}", *wish.c), "0 to 1000", ""});
   }
+  if (values.count("for-device") > 0)
+    refuse_options(values, "speclab optimize tree with --for-device", {"t", "c"});
   if (values.count("by-confidence") > 0) wish.by_confidence = whole_number(values, "by-confidence", 2, 16);
   const bool measured = path_exists(source / "config.json");
   if (measured)
@@ -94,6 +97,14 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
     if (const int code = measure(values, source, folder, backend, wish); code != kOk) return code;
   }
   const RunData run = load_run(folder);
+  if (values.count("for-device") > 0) {
+    const auto device = values["for-device"].as<std::string>();
+    const DeviceTimes times = device_times(run, wish, device);
+    wish.target = times.target, wish.c = times.c, wish.machine = times.machine;
+    for (const std::string& note : times.notes) print_status("{}: {}\n", device, note);
+    if (values.count("json") == 0)
+      fmt::print("{}: acceptance as measured in the run, t(n) and c of the device.\n", times.machine);
+  }
   const json grid = tree_grid_of(run, wish), tree = best_tree_of(grid);
   const bool several = wish.by_confidence > 0;
   const json file = several ? best_mixture_of(run, wish, tree) : tree;
@@ -252,6 +263,9 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "16")("c", po::value<double>(),
             "choose for a machine with this ratio: time of a draft forward / time of a target forward, one "
             "row each")(
+      "for-device", po::value<std::string>(),
+      "choose for this simulated device, which gives t(n) and c: a name in configs/devices, a device file, "
+      "or the folder of a run")(
       "grid", po::value<std::string>(),
       "also write the best tree of every size and depth to this file, with its predicted speedup")(
       "run", po::value<std::string>(), "folder for the runs that measure; default FILE.run")(
@@ -280,8 +294,8 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   if (what != "config") refuse(*values, what, {"longest", "lookahead-rows", "repeats"});
   if (what == "layers") {
     refuse(*values, what,
-           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c", "grid",
-            "run", "set"});
+           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c",
+            "for-device", "grid", "run", "set"});
     return optimize_layers(*values, command, out, backend);
   }
   refuse(*values, what,
@@ -289,7 +303,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
           "seed", "per-layer"});
   const fs::path source = required(*values, "SOURCE", command);
   if (what == "config") {
-    refuse(*values, what, {"draft", "measured-depth", "by-confidence", "c", "grid", "t"});
+    refuse(*values, what, {"draft", "measured-depth", "by-confidence", "c", "for-device", "grid", "t"});
     const OptimizeConfigWords words = words_of_config(*values, source, out, backend);
     return reading_records(command, [&] { return optimize_config(words); });
   }
