@@ -14,18 +14,13 @@ refused.
 --keep NAME writes results/devices/NAME.json, which scripts/pages/devices_page.py shows. --json prints the same JSON
 in place of the section.
 
-These runs test the claim that every kind of machine predicts every other one:
+The claim that every kind of machine predicts every other one is tested by the kinds in KINDS: 1 and 2 threads, and a
+model and its twins, each with every arithmetic. results/devices.md lists the kinds, and for those that no committed
+validation covers the commands that measure and keep one. This one compares two classes on one processor:
 
-    build/release/speclab run configs/gamma_sweep.json --numerics f32-kv16 --threads 1 --out results/runs/f32-1t
-    build/release/speclab run configs/gamma_sweep.json --numerics f32-kv16 --threads 2 --out results/runs/f32-2t
-    build/release/speclab run configs/gamma_sweep.json --numerics avx512-bf16 --threads 1 --out results/runs/bf16-1t
-    build/release/speclab run configs/gamma_sweep.json --numerics avx512-bf16 --threads 2 --out results/runs/bf16-2t
-    build/release/speclab run configs/scale_ladder.json --out results/runs/ladder
-    .venv/bin/python scripts/validate_devices.py results/runs/f32-1t results/runs/f32-2t --keep f32-kv16-1t-2t
-    .venv/bin/python scripts/validate_devices.py results/runs/bf16-1t results/runs/bf16-2t --keep avx512-bf16-1t-2t
-    .venv/bin/python scripts/validate_devices.py results/runs/f32-2t results/runs/bf16-2t --keep f32-kv16-avx512-bf16
-    .venv/bin/python scripts/validate_devices.py results/runs/ladder/135M results/runs/ladder/500M --keep 135M-500M
-    .venv/bin/python scripts/validate_devices.py results/runs/ladder/135M results/runs/ladder/1B --keep 135M-1B
+    build/release/speclab run configs/gamma_sweep.json --numerics f32-kv16 --threads 2 --out results/runs/f32-kv16-2t
+    build/release/speclab run configs/gamma_sweep.json --numerics avx512-bf16 --threads 2 --out results/runs/avx512-bf16-2t
+    .venv/bin/python scripts/validate_devices.py results/runs/f32-kv16-2t results/runs/avx512-bf16-2t --keep f32-kv16-avx512-bf16
 
 Uses the binary SPECLAB_BINARY (default: build/release/speclab) and the standard library only.
 """
@@ -47,6 +42,12 @@ from speclab.record import BadRun, Run
 
 KEPT = pathlib.Path("results/devices")  # folder of results, below the root
 LIMIT = 0.05
+# The kinds of arithmetic, each with its numerics class. "AVX2 alone" is a processor without AVX-512.
+AVX2_ALONE = "AVX2 alone"
+NUMERICS = {AVX2_ALONE: "f32-kv16", "AVX-512 bf16": "avx512-bf16", "AMX": "amx-bf16"}
+THREADS, TWINS = "1 and 2 threads", "SmolLM2-135M and its twins"
+# What shall be validated, one validation each: two runs with one arithmetic that differ in one thing.
+KINDS = [(arithmetic, pair) for arithmetic in NUMERICS for pair in (THREADS, TWINS)]
 
 
 def call(*words):
@@ -79,6 +80,50 @@ def shape(run):
     """The shape of the target as a text; "" for a model that is not inflated."""
     inflated = run.environment.get("models", {}).get("target", {}).get("inflated")
     return "" if not inflated else f", inflated to hidden size {inflated['to'].get('hidden')}"
+
+
+def arithmetic(run):
+    """A key of NUMERICS, or "" for any other arithmetic, such as class f32-kv16 on a processor with AVX-512."""
+    numerics = run.environment.get("numerics")
+    for name, its_class in NUMERICS.items():
+        if numerics == its_class:
+            wide = "avx512f" in run.environment.get("cpu", {}).get("flags", [])
+            return "" if name == AVX2_ALONE and wide else name
+    return ""
+
+
+def kind_of(result):
+    """The entry of KINDS that a result covers, or None."""
+    first, second = result["runs"]
+    if first["arithmetic"] != second["arithmetic"] or not first["arithmetic"]:
+        return None
+    inflated, threads = (first["inflated"], second["inflated"]), (first["threads"], second["threads"])
+    if sorted(inflated) == [False, True] and threads[0] == threads[1]:
+        return first["arithmetic"], TWINS
+    if not any(inflated) and sorted(threads) == [1, 2]:
+        return first["arithmetic"], THREADS
+    return None
+
+
+def commands_of(kind):
+    """The commands that measure and keep the validations of an entry of KINDS, on a processor that has its arithmetic."""
+    name, pair = kind
+    numerics = NUMERICS[name]
+    keep = ".venv/bin/python scripts/validate_devices.py"
+    if pair == THREADS:
+        folders = {threads: f"results/runs/{numerics}-{threads}t" for threads in (1, 2)}
+        return [
+            *(
+                f"build/release/speclab run configs/gamma_sweep.json --numerics {numerics} --threads {threads} --out {folder}"
+                for threads, folder in folders.items()
+            ),
+            f"{keep} {folders[1]} {folders[2]} --keep {numerics}-1t-2t",
+        ]
+    ladder = f"results/runs/{numerics}-ladder"
+    return [
+        f"build/release/speclab run configs/scale_ladder.json --numerics {numerics} --out {ladder}",
+        *(f"{keep} {ladder}/135M {ladder}/{twin} --keep {numerics}-135M-{twin}" for twin in ("500M", "1B")),
+    ]
 
 
 def config(run):
@@ -163,6 +208,9 @@ def validate(folders, limit):
         {
             "folder": run.folder.name,
             "machine": machine(run) + shape(run),
+            "arithmetic": arithmetic(run),
+            "threads": run.environment.get("threads"),
+            "inflated": bool(shape(run)),
             "config": run.summary["name"],
             "commit": run.environment.get("commit", "")[:10],
             "date": run.environment.get("date", "")[:10],

@@ -308,10 +308,18 @@ class Backend {
 
 struct CpuBackendOptions {
   int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
-  std::string numerics =
-      "auto";  ///< "auto" (avx512-bf16 on AMD processors that have it, otherwise f32-kv16), one of
-               ///< cpu_numerics_classes(), "avx512-bf16-emulated" or "amx-bf16-emulated"
+  std::string numerics = "auto";  ///< "auto" (auto_cpu_numerics()), one of cpu_numerics_classes(),
+                                  ///< "avx512-bf16-emulated" or "amx-bf16-emulated"
 };
+/// The numerics class that "auto" stands for on this CPU.
+struct AutoNumerics {
+  std::string numerics;  ///< "amx-bf16", "avx512-bf16" or "f32-kv16"
+  /// For people: which of the classes with a bf16 unit this CPU has, and how their self-tests ended
+  /// (core/backend/cpu/unit_choice.h).
+  std::string reason;
+};
+/// The first call runs the self-tests of the bf16 units that this CPU has. This takes at most about 20 ms.
+const AutoNumerics& auto_cpu_numerics();
 /// The numerics classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();
 /// Makes the CPU backend. Throws Error for a CPU without AVX2 and FMA, for a thread count out of range, and

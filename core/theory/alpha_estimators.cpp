@@ -288,6 +288,44 @@ std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags) {
   return out;
 }
 
+std::optional<AlphaDrift> alpha_drift(RunRounds run) {
+  constexpr std::size_t kThirds = 3;
+  std::array<double, kThirds> accepted = {}, tests = {};  // over all prompts
+  std::array<double, 2> excess = {};                      // of the first two thirds; the third follows
+  double variance[2] = {}, covariance = 0;
+  for (const PromptRounds& prompt : run) {
+    std::array<double, kThirds> passed = {}, tested = {};
+    for (std::size_t i = 0; i < prompt.size(); ++i) {
+      require_round(prompt[i]);
+      const std::size_t third = kThirds * i / prompt.size();
+      passed[third] += prompt[i].accepted;
+      tested[third] += prompt[i].tests();
+    }
+    double all_passed = 0, all = 0;
+    for (std::size_t t = 0; t < kThirds; ++t) {
+      accepted[t] += passed[t], tests[t] += tested[t];
+      all_passed += passed[t], all += tested[t];
+    }
+    if (all < 2) continue;
+    const double alpha = all_passed / all, spread = alpha * (1 - alpha) * all / (all - 1);
+    for (std::size_t t = 0; t < 2; ++t) {
+      excess[t] += passed[t] - tested[t] * alpha;
+      variance[t] += spread * tested[t] * (1 - tested[t] / all);
+    }
+    covariance -= spread * tested[0] * tested[1] / all;
+  }
+  const double product = variance[0] * variance[1], determinant = product - covariance * covariance;
+  if (!(determinant > 1e-9 * product)) return std::nullopt;  // 0 up to rounding
+  AlphaDrift out;
+  for (std::size_t t = 0; t < kThirds; ++t) out.alpha[t] = accepted[t] / tests[t];
+  out.chi2.degrees = 2;
+  out.chi2.statistic = (excess[0] * excess[0] * variance[1] - 2 * excess[0] * excess[1] * covariance +
+                        excess[1] * excess[1] * variance[0]) /
+                       determinant;
+  out.chi2.p_value = chi2_tail(out.chi2.statistic, out.chi2.degrees);
+  return out;
+}
+
 std::optional<Dispersion> prompt_dispersion(RunRounds run) {
   const std::vector<Sums> sums = sums_by_prompt(run);
   const Sums all = total(sums);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -114,6 +115,22 @@ struct SerialCorrelation {
   Test ljung_box;
 };
 std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags = 5);
+
+/// Tests whether alpha is the same along a text: in the first, the middle and the last third of the steps of
+/// each prompt. Only comparisons within a prompt count, so easy and hard prompts do not look like a drift.
+/// Prompt p has n_pt tested tokens in third t, and a_pt of them are accepted; n_p and a_p are the sums over
+/// the thirds. D_t = sum_p (a_pt - n_pt a_p / n_p) adds up over prompts what third t has too much. If within
+/// each prompt the acceptances are spread at random, D has mean 0 and the covariance of hypergeometric draws,
+/// sum_p n_p / (n_p - 1) (a_p / n_p) (1 - a_p / n_p) n_pt ([t = u] - n_pu / n_p). Then D' (covariance)^-1 D
+/// of two thirds is ~ chi2 with 2 degrees (the test of Cochran, Mantel and Haenszel, prompts as strata).
+/// The test finds a drift that most prompts share. Drifts that go up in one prompt and down in another
+/// cancel. Absent if a third has no tested tokens beside tested tokens of other thirds of its prompt, and if
+/// within each prompt all tested tokens are accepted or all are rejected.
+struct AlphaDrift {
+  std::array<double, 3> alpha = {};  ///< accepted / tested tokens in each third, over all prompts
+  Test chi2;
+};
+std::optional<AlphaDrift> alpha_drift(RunRounds run);
 
 /// Tests whether prompts differ in alpha by more than chance: chi2 = sum over prompts of (A_p - n_p a)^2 /
 /// (n_p a (1 - a)) with (prompts - 1) degrees. Prompt p has n_p tested tokens, A_p of them accepted; a is

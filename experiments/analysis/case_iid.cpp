@@ -17,6 +17,8 @@ json iid_tests(const CaseData& data) {
   if (const auto test = theory::iid_position_test(run)) out["positions"] = {{"p_value", test->p_value}};
   if (const auto prompts = theory::prompt_dispersion(run))
     out["prompts"] = {{"dispersion", prompts->factor}, {"p_value", prompts->chi2.p_value}};
+  if (const auto drift = theory::alpha_drift(run))
+    out["thirds"] = {{"alpha", drift->alpha}, {"p_value", drift->chi2.p_value}};
   if (constant_gamma(data, theory::draft_length_counts(run))) {
     if (const auto steps = theory::serial_correlation(run)) {
       out["steps"] = {
@@ -34,6 +36,12 @@ std::string iid_text(const json& tests) {
   if (tests.contains("prompts")) {
     text += fmt::format(" Prompts: dispersion {:.2f} (1 = chance), p = {:.3g}.",
                         number("prompts", "dispersion"), number("prompts", "p_value"));
+  }
+  if (tests.contains("thirds")) {
+    const json& alpha = tests["thirds"]["alpha"];
+    text += fmt::format(" Thirds of the texts: alpha {:.3f}, {:.3f}, {:.3f}, p = {:.3g}.",
+                        alpha[0].get<double>(), alpha[1].get<double>(), alpha[2].get<double>(),
+                        number("thirds", "p_value"));
   }
   if (tests.contains("steps")) {
     text += fmt::format(" Neighbouring steps: correlation {:+.3f}, p = {:.3g} (Ljung-Box, {:.0f} lags).",

@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#include "core/backend/backend.h"
 #include "core/base/error.h"
 #include "experiments/cli/command.h"
+#include "experiments/run/device/open_backend.h"
 #include "experiments/run/conversation.h"
 #include "experiments/run/model_set.h"
 #include "experiments/run/numerics_check.h"
@@ -71,6 +73,7 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
   source.limit = limit;
   for (const PromptSpec& prompt : load_prompts(source))
     contexts.push_back(Conversation(exact, prompt, "").tokens());
+  const AutoNumerics& automatic = auto_cpu_numerics();
   json out = json::array();
   Table table{
       .header = {"class", "prompts", "positions", "KL mean", "KL max", "same top token", "logits within"},
@@ -88,6 +91,7 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
                    {"kl_max", found.kl_max},
                    {"top1_agreement", found.top1},
                    {"logit_difference", found.logit_difference}});
+    if (name == automatic.numerics) out.back()["auto_reason"] = automatic.reason;
     table.rows.push_back({found.numerics, std::to_string(found.prompts), std::to_string(found.positions),
                           fmt::format("{:.2e}", found.kl_mean), fmt::format("{:.2e}", found.kl_max),
                           fmt::format("{:.2f} %", 100 * found.top1),
@@ -100,8 +104,9 @@ int run_numerics(const Command& command, const std::vector<std::string>& argumen
   fmt::print(
       "{}Compared with class f32 on texts that f32 decodes greedily. KL(p_f32 || p_class) in nats at "
       "temperature 1.\n"
-      "logits within: largest difference of a logit, divided by the largest |logit| of its row.\n",
-      to_text(table));
+      "logits within: largest difference of a logit, divided by the largest |logit| of its row.\n"
+      "{}.\n",
+      to_text(table), auto_numerics_text(automatic));
   return kOk;
 }
 

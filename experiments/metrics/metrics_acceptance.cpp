@@ -189,6 +189,11 @@ MetricValue iid_p_value(const CaseData& data) {
   return {test ? json(test->p_value) : json(nullptr), nullptr};
 }
 
+MetricValue alpha_drift_p(const CaseData& data) {
+  const auto test = theory::alpha_drift(rounds_of_draws(data));
+  return {test ? json(test->chi2.p_value) : json(nullptr), nullptr};
+}
+
 /// True if a draft model or the target itself drafts. Otherwise the confidence of a token is no probability,
 /// but the share of the copies found that contain the token.
 bool drafts_by_model(const CaseData& data) {
@@ -327,6 +332,9 @@ const std::array kAcceptanceMetrics = {
            estimator::kRatioOfCounts, kHigh, false, r_prime},
     Metric{"iid_p_value", "", "p-value of the G2 test that all positions have the same alpha",
            estimator::kG2Test, kNone, false, iid_p_value},
+    Metric{"alpha_drift_p", "",
+           "p-value of the chi-squared test that alpha is the same in all thirds of a text, within prompts",
+           estimator::kChi2Test, kNone, false, alpha_drift_p},
     Metric{"tau_over_eq1", "ratio",
            "measured tau / the tau of Leviathan et al. 2023, Eq. 1, at the measured alpha",
            estimator::kRatioOfSums, kNone, false, tau_over_eq1},

@@ -40,6 +40,7 @@ inline constexpr std::string_view kTrimmedRatio = "ratio of trimmed means over c
 inline constexpr std::string_view kRatioOfLimits = "ratio of two limits of the machine";
 inline constexpr std::string_view kZTest = "two-sided z test";
 inline constexpr std::string_view kG2Test = "likelihood-ratio test (G2)";
+inline constexpr std::string_view kChi2Test = "chi-squared test within prompts";
 }  // namespace estimator
 
 std::span<const Metric> text_metrics();

@@ -41,6 +41,8 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   environment["backend"] = backend.name();
   environment["device"] = backend.device_name();
   environment["numerics"] = backend.numerics_class();
+  if (request.backend.numerics == "auto" && is_cpu_backend(backend.name()))
+    environment["numerics_reason"] = auto_cpu_numerics().reason;
   environment["threads"] = backend.threads();
   if (is_device(request.backend)) {
     environment["kernels"] = name_of(request.backend.kernels);

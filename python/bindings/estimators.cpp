@@ -64,6 +64,14 @@ void bind_results(nb::module_& module) {
               "autocorrelation of the number of accepted tokens in neighbouring steps")
       .def_ro("ljung_box", &theory::SerialCorrelation::ljung_box,
               "test of the autocorrelations at lags 1 to `lags` (Ljung and Box 1978)");
+  nb::class_<theory::AlphaDrift>(module, "AlphaDrift", "Whether alpha is the same along the texts.")
+      .def_prop_ro(
+          "alpha",
+          [](const theory::AlphaDrift& one) {
+            return std::vector<double>(one.alpha.begin(), one.alpha.end());
+          },
+          "accepted / tested tokens in the first, middle and last third of the steps of each prompt")
+      .def_ro("chi2", &theory::AlphaDrift::chi2, "test within prompts, 2 degrees of freedom");
   nb::class_<theory::Dispersion>(module, "Dispersion", "Whether prompts differ in alpha by more than chance.")
       .def_ro("factor", &theory::Dispersion::factor, "about 1 if prompts differ by chance alone")
       .def_ro("chi2", &theory::Dispersion::chi2);
@@ -124,6 +132,11 @@ interval. None if no token was tested.)");
       "lags"_a = 5,
       "Tests whether neighbouring steps resemble each other. Use it for runs with one gamma. None if no "
       "prompt has more than `lags` steps, or if all steps of each prompt accept the same number of tokens.");
+  module.def(
+      "alpha_drift", [](const Run& rounds) { return theory::alpha_drift(rounds); }, "rounds"_a,
+      "Tests whether alpha is the same in the first, middle and last third of the steps of each prompt. "
+      "Differences between prompts do not count (Cochran, Mantel and Haenszel). None if there is nothing "
+      "to compare within prompts.");
   module.def(
       "prompt_dispersion", [](const Run& rounds) { return theory::prompt_dispersion(rounds); }, "rounds"_a,
       "Tests whether prompts differ in alpha by more than chance. None if alpha is 0 or 1, or if fewer "

@@ -22,7 +22,8 @@ speedups must agree within 1 %.
 
 A run on a busy machine is moved aside and measured again, at most twice. Let nothing else run on the machine.
 Exit code 1: a fault was not found or not attributed, a case without the fault was called slower, equal runs raised an
-alarm or got no verdict, or the speedups of --second do not agree.
+alarm or got no verdict, the ratio of paired steps of a case with a draft has more than a quarter of the variance of the unpaired
+ratio, or the speedups of --second do not agree.
 Uses the standard library only.
 """
 

@@ -1,5 +1,6 @@
 """Judges the comparisons of scripts/studies/compare_proof.py: whether each planted fault was found and attributed to the part
-of a step that it slows, and how many comparisons of equal runs raised an alarm. Writes the page about it.
+of a step that it slows, how many comparisons of equal runs raised an alarm, and how much less a ratio of paired steps varies than
+an unpaired one. Writes the page about it.
 
 A comparison is the output of `speclab compare --json` (results/SCHEMA.md, "Comparison"). If the command refused the runs, it is
 {"error": message}.
@@ -13,6 +14,7 @@ PARTS = (
 )  # the parts of a change of speedup, without that of the baseline
 PART_OF = {"draft": "draft", "verification": "verification", "bookkeeping": "overhead", "acceptance": "acceptance"}
 WITHIN = 0.01  # how close two runs of one program, at least an hour apart, shall be
+LARGEST_VARIANCE = 0.25  # of a paired ratio, as a share of the variance of the unpaired ratio
 BUSY = "unclear: busy machine"
 
 
@@ -54,7 +56,8 @@ def judged_pair(comparison):
     """What a comparison says of two runs of the same program.
 
     alarms: a text "id: failures" for each case with a failure. judged: the comparison gave a verdict on the times of
-    every case, so a slow case would have raised an alarm.
+    every case, so a slow case would have raised an alarm. variances: by case, the variances of the logarithms of the paired and
+    of the unpaired ratio of times, where both are known.
     """
     if "error" in comparison:
         return {"judged": False, "alarms": [], "verdicts": {}, **comparison}
@@ -67,9 +70,33 @@ def judged_pair(comparison):
         "verdicts": {case["id"]: case["verdict"] for case in cases},
         "ratios": {case["id"]: case["ratio"] for case in cases},
         "speedup_ratios": {case["id"]: case["change"]["ratio"] for case in cases if has_reference(case)},
+        "variances": {case["id"]: found for case in cases if (found := variances_of(case)) is not None},
         "noise": comparison["noise"],
         "speedup_noise": comparison["speedup_noise"],
     }
+
+
+def variances_of(case):
+    """The variances of a case of a comparison, or None if one of them is not known."""
+    steps = case.get("paired_steps") or {}
+    found = {name: steps.get(f"variance_{name}") for name in ("paired", "unpaired")}
+    return None if None in found.values() else found
+
+
+def mean_variances(pairs):
+    """By case, the means of the two variances over the comparisons of equal runs: [(case, has a draft, variances)].
+
+    variances is None if no comparison knows them. within: the paired one is at most a quarter of the unpaired one.
+    """
+    found = []
+    for case in dict.fromkeys(case for pair in pairs for case in pair["verdicts"]):
+        known = [pair["variances"][case] for pair in pairs if case in pair.get("variances", {})]
+        drafts = any(case in pair.get("speedup_ratios", {}) for pair in pairs)
+        means = {name: sum(one[name] for one in known) / len(known) for name in known[0]} if known else None
+        if means:
+            means["within"] = means["paired"] <= LARGEST_VARIANCE * means["unpaired"]
+        found.append((case, drafts, means))
+    return found
 
 
 def judged_second(comparison, hours):
@@ -85,8 +112,13 @@ def judged_second(comparison, hours):
 
 
 def summary_of(proof):
-    """The verdict. passed: False as soon as something failed; otherwise None while a part is missing."""
+    """The verdict. passed: False as soon as something failed; otherwise None while a part is missing.
+
+    drafting: cases with a draft in the comparisons of equal runs. paired: those whose paired ratio has at most a quarter of the
+    variance of the unpaired one.
+    """
     planted, pairs, second = proof["planted"], proof["pairs"], proof["second"]
+    drafting = [variances for _, drafts, variances in mean_variances(pairs) if drafts]
     found = {
         "found": sum(one["found"] for one in planted),
         "attributed": sum(one["attributed"] for one in planted),
@@ -95,12 +127,15 @@ def summary_of(proof):
         "pairs": len(pairs),
         "judged": sum(pair["judged"] for pair in pairs),
         "alarms": sum(bool(pair["alarms"]) for pair in pairs),
+        "drafting": len(drafting),
+        "paired": sum(variances is not None and variances["within"] for variances in drafting),
     }
     failed = (
         found["attributed"] < found["faults"]
         or found["wrong"] > 0
         or found["alarms"] > 0
         or found["judged"] < found["pairs"]
+        or found["paired"] < found["drafting"]
         or (second is not None and not (second["judged"] and second["speedups_within"]))
     )
     whole = found["faults"] == len(PART_OF) and found["pairs"] == proof["planned_pairs"] and second is not None
@@ -144,6 +179,16 @@ def planted_rows(planted):
             )
 
 
+def variance_rows(pairs):
+    for case, drafts, variances in mean_variances(pairs):
+        if variances is None:
+            yield f"| {case} | not known | not known |  | {'no' if drafts else ''} |"
+            continue
+        share = f"{variances['paired'] / variances['unpaired']:.3f}" if variances["unpaired"] else ""
+        within = ("yes" if variances["within"] else "no") if drafts else ""
+        yield f"| {case} | {variances['paired']:.3g} | {variances['unpaired']:.3g} | {share} | {within} |"
+
+
 def verdict_text(summary, proof):
     """The sentences that a reader needs first."""
     text = (
@@ -155,6 +200,11 @@ def verdict_text(summary, proof):
     unjudged = summary["pairs"] - summary["judged"]
     if unjudged:
         text += f" {unjudged} comparisons of equal runs gave no verdict on the times of at least one case, so they do not show that this case raises no alarm."
+    if summary["drafting"]:
+        text += (
+            f" In {summary['paired']} of {summary['drafting']} cases with a draft, the variance of the paired ratio is at most a "
+            "quarter of that of the unpaired one."
+        )
     second = proof["second"]
     if second is None:
         return text + " Two runs at least an hour apart have not been compared yet (`--second`)."
@@ -211,6 +261,17 @@ def page(proof):
         ]
         lines += [f"- Alarm in comparison {number}: {alarm}" for number, alarm in alarms_of(pairs)]
         lines += [f"- Comparison {place}: {pair['error']}" for place, pair in enumerate(pairs, 1) if "error" in pair]
+        lines += [
+            "",
+            "Steps that did the same work in both runs are compared in pairs. The variances are those of the logarithm of the ratio of "
+            "times per token, by a bootstrap over prompts, and here means over these comparisons. Paired: a drawn prompt brings the "
+            "steps of both runs. Unpaired: each run draws prompts of its own. With a draft, the paired variance must be at most a "
+            "quarter of the unpaired one. Without a draft, all prompts take nearly the same time per token, so pairing gains little.",
+            "",
+            "| case | paired variance | unpaired variance | paired / unpaired | at most 1/4 |",
+            "|---|---|---|---|---|",
+            *variance_rows(pairs),
+        ]
     else:
         lines.append("Not measured yet.")
     lines += ["", "## An hour apart", ""]

@@ -203,11 +203,67 @@ double rejections(const AcceptanceProcess& process, PValue&& p_value) {
 double positions_p(const std::vector<PromptRounds>& run) { return iid_position_test(run)->p_value; }
 double serial_p(const std::vector<PromptRounds>& run) { return serial_correlation(run)->ljung_box.p_value; }
 double prompts_p(const std::vector<PromptRounds>& run) { return prompt_dispersion(run)->chi2.p_value; }
+double drift_p(const std::vector<PromptRounds>& run) { return alpha_drift(run)->chi2.p_value; }
+
+/// 20 prompts of 39 steps. `alpha_of(prompt, third)` is the acceptance in a third of a prompt's steps.
+template <typename Alpha>
+std::vector<PromptRounds> run_with_thirds(Alpha&& alpha_of, int trial) {
+  std::vector<PromptRounds> run(20);
+  for (int prompt = 0; prompt < 20; ++prompt) {
+    for (int third = 0; third < 3; ++third) {
+      const PromptRounds part =
+          simulate_rounds(iid_process(alpha_of(prompt, third)), 4, 13, 1000 * trial + 3 * prompt + third);
+      run[prompt].insert(run[prompt].end(), part.begin(), part.end());
+    }
+  }
+  return run;
+}
+
+/// Share of such runs in which the test of a drift rejects at 5 %.
+template <typename Alpha>
+double drifts_found(Alpha&& alpha_of) {
+  int found = 0;
+  for (int trial = 0; trial < 400; ++trial) found += drift_p(run_with_thirds(alpha_of, trial)) < 0.05;
+  return found / 400.0;
+}
 
 TEST(IidTests, HoldTheirLevelOnIidRounds) {
   EXPECT_NEAR(rejections(iid_process(.7), positions_p), 0.05, 0.035);
   EXPECT_NEAR(rejections(iid_process(.7), serial_p), 0.05, 0.035);
   EXPECT_NEAR(rejections(iid_process(.7), prompts_p), 0.05, 0.035);
+  EXPECT_NEAR(rejections(iid_process(.7), drift_p), 0.05, 0.035);
+}
+
+TEST(IidTests, ADriftWithinTextsIsFoundAndDifferencesBetweenPromptsAreNot) {
+  EXPECT_GT(drifts_found([](int, int third) { return .77 - .07 * third; }), 0.9) << "alpha falls";
+  EXPECT_GT(drifts_found([](int, int third) { return third == 1 ? .6 : .75; }), 0.9) << "falls and rises";
+  EXPECT_NEAR(drifts_found([](int prompt, int) { return prompt % 2 ? .9 : .4; }), 0.05, 0.035);
+  const auto drift = alpha_drift(run_with_thirds([](int, int third) { return .8 - .2 * third; }, 1));
+  EXPECT_NEAR(drift->alpha[0], .8, .06);
+  EXPECT_NEAR(drift->alpha[2], .4, .08);
+}
+
+TEST(IidTests, DriftByHand) {
+  const auto prompt_of = [](std::vector<int> accepted) {
+    PromptRounds prompt;
+    for (const int one : accepted)
+      prompt.push_back({.drafted = 1, .accepted = one, .rejected = one == 0, .emitted = 1 + one});
+    return prompt;
+  };
+  // 3, 2 and 1 of 3: Pearson's chi2 of the table is 3, and (n - 1) / n of it counts.
+  std::vector<PromptRounds> run = {prompt_of({1, 1, 1, 1, 0, 1, 0, 1, 0})};
+  const auto drift = alpha_drift(run);
+  EXPECT_DOUBLE_EQ(drift->alpha[1], 2 / 3.0);
+  EXPECT_EQ(drift->chi2.degrees, 2);
+  EXPECT_NEAR(drift->chi2.statistic, 3 * 8 / 9.0, 1e-12);
+  EXPECT_NEAR(drift->chi2.p_value, std::exp(-3 * 4 / 9.0), 1e-12);
+  // A prompt that accepts everything has no drift, and an opposite drift cancels.
+  run.push_back(prompt_of({1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  EXPECT_NEAR(alpha_drift(run)->chi2.statistic, 3 * 8 / 9.0, 1e-12);
+  run.push_back(prompt_of({0, 1, 0, 1, 0, 1, 1, 1, 1}));
+  EXPECT_NEAR(alpha_drift(run)->chi2.statistic, 0, 1e-12);
+  // Two steps lie in two of the thirds.
+  EXPECT_FALSE(alpha_drift(std::vector<PromptRounds>{prompt_of({1, 0}), prompt_of({0, 1})}));
 }
 
 TEST(IidTests, FindTheDeviationsThatTheyTest) {
@@ -273,6 +329,7 @@ TEST(Estimators, NothingDraftedIsAbsentNotZero) {
     EXPECT_FALSE(iid_position_test(run));
     EXPECT_FALSE(serial_correlation(run));
     EXPECT_FALSE(prompt_dispersion(run));
+    EXPECT_FALSE(alpha_drift(run));
     EXPECT_TRUE(acceptance_by_position(run).empty());
   }
   // If everything is accepted, alpha is exactly 1, and there is nothing to test.
@@ -281,6 +338,7 @@ TEST(Estimators, NothingDraftedIsAbsentNotZero) {
   EXPECT_EQ(tokens_over_eq1(perfect)->value, 1);
   EXPECT_EQ(iid_position_test(perfect)->statistic, 0);
   EXPECT_FALSE(prompt_dispersion(perfect));
+  EXPECT_FALSE(alpha_drift(perfect));
 }
 
 TEST(Estimators, ImpossibleRoundsThrow) {
@@ -290,6 +348,7 @@ TEST(Estimators, ImpossibleRoundsThrow) {
         Round{.drafted = 2, .accepted = 1, .emitted = 2, .expected_sum = 1.5}}) {
     const std::vector<PromptRounds> run = {{bad}};
     EXPECT_THROW(alpha_mle(run), Error);
+    EXPECT_THROW(alpha_drift(run), Error);
     EXPECT_THROW(acceptance_by_position(run), Error);
   }
   EXPECT_THROW(serial_correlation(small_run(), 0), Error);

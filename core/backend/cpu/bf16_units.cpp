@@ -51,13 +51,6 @@ bool supported(Bf16Unit unit) {
   return unit == Bf16Unit::kAvx512 ? avx512 : amx;
 }
 
-std::optional<Bf16Unit> preferred_bf16_unit() {
-  unsigned a, vendor[3];
-  if (!supported(Bf16Unit::kAvx512) || !__get_cpuid(0, &a, &vendor[0], &vendor[2], &vendor[1])) return {};
-  return std::memcmp(vendor, "AuthenticAMD", sizeof(vendor)) == 0 ? std::optional(Bf16Unit::kAvx512)
-                                                                  : std::nullopt;
-}
-
 void round_group(const float* x, int rows, int in, Bf16* out) {
   const int length = bf16_row_length(in);
   if (rows == 1) {

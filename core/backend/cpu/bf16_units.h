@@ -1,6 +1,6 @@
 #pragma once
 
-#include <optional>
+#include <cstdint>
 #include <string_view>
 
 #include "core/backend/cpu/kernels.h"
@@ -23,7 +23,8 @@
 //
 // The order does not depend on other rows or outputs, so the bits of a row do not depend on the number of
 // rows. The emulations use the same order. On Zen 5, VDPBF16PS gives the same bits as its emulation. The AMX
-// instructions have not been run yet, because no machine with AMX was available.
+// instructions have not been run yet, because no machine with AMX was available. Numerics class "auto" takes
+// a unit only after a self-test (unit_choice.h).
 
 namespace speclab::cpu {
 
@@ -36,10 +37,6 @@ constexpr std::string_view name_of(Bf16Unit unit) {
 /// True if this processor has the instructions and the system permits them. The first call asks
 /// the system for permission to use AMX.
 bool supported(Bf16Unit unit);
-/// The unit that "auto" chooses, if any. This is AVX-512 on AMD processors, where VDPBF16PS is as fast as a
-/// fused multiply-add and does twice as many operations. On Intel processors VDPBF16PS is slower. AMX is
-/// never chosen, because it has not been run on a real machine.
-std::optional<Bf16Unit> preferred_bf16_unit();
 
 /// Divides n rows of activations into groups. AVX-512 reads the rows of a group interleaved:
 /// [group][bf16_row_length(in)/2][rows of the group][2]. AMX loads its tiles from rows that are not

@@ -23,6 +23,7 @@
 #include "core/backend/cpu/kernels.h"
 #include "core/backend/cpu/listed_keys.h"
 #include "core/backend/cpu/row_operations.h"
+#include "core/backend/cpu/unit_choice.h"
 #include "core/base/thread_pool.h"
 #include "core/base/error.h"
 #include "core/measure/environment.h"
@@ -541,6 +542,16 @@ std::vector<std::string> cpu_numerics_classes() {
   return classes;
 }
 
+const AutoNumerics& auto_cpu_numerics() {
+  // Without a bf16 unit, "auto" still uses a 16-bit KV cache. Such a cache needs half the bytes per cached
+  // key, and other engines use one by default, too.
+  static const AutoNumerics taken = [] {
+    const cpu::UnitChoice& choice = cpu::chosen_unit();
+    return AutoNumerics{choice.unit ? std::string(cpu::name_of(*choice.unit)) : "f32-kv16", choice.reason};
+  }();
+  return taken;
+}
+
 std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   if (!cpu::kernels_supported()) {
     throw Error({"this CPU", "no AVX2 with fused multiply-add", "an x86-64 CPU with AVX2 and FMA",
@@ -553,12 +564,7 @@ std::shared_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
   }
   const int threads = options.threads == 0 ? usable_threads() : options.threads;
   if (options.numerics == "f32") return std::make_shared<cpu::CpuBackend<float>>(threads, "f32");
-  // "auto" uses a 16-bit KV cache. Such a cache needs half the bytes per cached key, and other engines use
-  // one by default, too.
-  const auto preferred = cpu::preferred_bf16_unit();
-  const std::string numerics = options.numerics != "auto" ? options.numerics
-                               : preferred                ? std::string(cpu::name_of(*preferred))
-                                                          : "f32-kv16";
+  const std::string numerics = options.numerics == "auto" ? auto_cpu_numerics().numerics : options.numerics;
   if (numerics == "f32-kv16") return std::make_shared<cpu::CpuBackend<Bf16>>(threads, "f32-kv16");
   for (const cpu::Bf16Unit unit : kUnits) {
     const std::string name(cpu::name_of(unit));

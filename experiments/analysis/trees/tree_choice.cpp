@@ -163,7 +163,7 @@ json tree_grid_of(const RunData& run, const TreeWish& wish) {
           {"costs", in.costs ? to_json(*in.costs, in.nodes) : json()},
           {"target", models.value("target", json())},
           {"draft", models.value(first.config["draft"].get<std::string>(), json())},
-          {"device", wish.target ? json("times of --t") : run.environment.value("device", json())},
+          {"device", wish.target ? json(wish.machine) : run.environment.value("device", json())},
           {"numerics", run.environment.value("numerics", json())},
           {"draws", draws_of(first)},
           {"run", run.config.value("name", json())},

@@ -23,6 +23,7 @@ struct TreeWish {
   /// t(n) and c of another machine; absent: those of the run's calibration.
   std::optional<theory::RowTimes> target = std::nullopt;
   std::optional<double> c = std::nullopt;
+  std::string machine = "times of --t";  ///< for people: where `target` comes from
 };
 
 /// Makes the config of a run that measures acceptance by rank and depth, t(n) and c, from a config with a

@@ -14,11 +14,9 @@
 #include "experiments/metrics/calibration_costs.h"
 
 namespace speclab {
-namespace {
 
 using nlohmann::json;
 
-/// The cases of the run whose children are counted.
 std::vector<const CaseData*> tree_cases(const RunData& run, const TreeWish& wish) {
   std::vector<const CaseData*> out;
   for (const auto& data : run.cases) {
@@ -42,8 +40,6 @@ std::vector<const CaseData*> tree_cases(const RunData& run, const TreeWish& wish
   }
   return out;
 }
-
-}  // namespace
 
 json draws_of(const CaseData& data) {
   json out = {{"draft", data.config["draft"]}, {"rule", data.config["rule"]}};

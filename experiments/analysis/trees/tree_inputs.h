@@ -22,6 +22,10 @@ struct TreeInputs {
   int nodes = 1;  ///< largest number of rows that the wish, a tree and the known times all allow
 };
 
+/// The cases of a run whose children are counted. Throws Error if there are none, and if they draw or judge
+/// children in different ways.
+std::vector<const CaseData*> tree_cases(const RunData& run, const TreeWish& wish);
+
 /// Reads these inputs from a run. The times of `wish`, if it has any, replace those of the run. Cases that
 /// draft one of several trees are left out, because the steps with one of these trees are not like the other
 /// steps. Throws Error as tree_grid_of() does. The result must not outlive the run.

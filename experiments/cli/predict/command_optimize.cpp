@@ -13,6 +13,7 @@
 #include "core/base/standard_streams.h"
 #include "core/measure/run_result.h"
 #include "experiments/analysis/layer_choice.h"
+#include "experiments/analysis/trees/device_times.h"
 #include "experiments/analysis/trees/mixture_choice.h"
 #include "experiments/analysis/trees/tree_choice.h"
 #include "experiments/cli/command.h"
@@ -91,6 +92,8 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
     wish.c = values["c"].as<double>();
     if (!(*wish.c >= 0 && *wish.c <= 1000)) throw Error({"--c", fmt::format("{}", *wish.c), "0 to 1000", ""});
   }
+  if (values.count("for-device") > 0)
+    refuse_options(values, "speclab optimize tree with --for-device", {"t", "c"});
   if (values.count("by-confidence") > 0) wish.by_confidence = whole_number(values, "by-confidence", 2, 16);
   const bool measured = path_exists(source / "config.json");
   if (measured)
@@ -103,6 +106,14 @@ int optimize_tree(const po::variables_map& values, const fs::path& source, const
     if (const int code = measure(values, source, folder, backend, wish); code != kOk) return code;
   }
   const RunData run = load_run(folder);
+  if (values.count("for-device") > 0) {
+    const auto device = values["for-device"].as<std::string>();
+    const DeviceTimes times = device_times(run, wish, device);
+    wish.target = times.target, wish.c = times.c, wish.machine = times.machine;
+    for (const std::string& note : times.notes) print_status("{}: {}\n", device, note);
+    if (values.count("json") == 0)
+      fmt::print("{}: acceptance as measured in the run, t(n) and c of the device.\n", times.machine);
+  }
   const json grid = tree_grid_of(run, wish), tree = best_tree_of(grid);
   const bool several = wish.by_confidence > 0;
   const json file = several ? best_mixture_of(run, wish, tree) : tree;
@@ -259,6 +270,9 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
       "16")("c", po::value<double>(),
             "choose for a machine with this ratio: time of a draft forward / time of a target forward, one "
             "row each")(
+      "for-device", po::value<std::string>(),
+      "choose for this simulated device, which gives t(n) and c: a name in configs/devices, a device file, "
+      "or the folder of a run")(
       "grid", po::value<std::string>(),
       "also write the best tree of every size and depth to this file, with its predicted speedup")(
       "run", po::value<std::string>(), "folder for the runs that measure; default FILE.run")(
@@ -283,7 +297,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   if (what != Optimized::config) refuse(*values, word, {"longest", "lookahead-rows", "repeats"});
   if (what == Optimized::layers) {
     refuse(*values, word,
-           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c", "grid",
+           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c", "for-device", "grid",
             "run", "set"});
     return optimize_layers(*values, command, out, backend);
   }
@@ -292,7 +306,7 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
           "seed", "per-layer"});
   const fs::path source = required(*values, "SOURCE", command);
   if (what == Optimized::config) {
-    refuse(*values, word, {"draft", "measured-depth", "by-confidence", "c", "grid", "t"});
+    refuse(*values, word, {"draft", "measured-depth", "by-confidence", "c", "for-device", "grid", "t"});
     const OptimizeConfigWords words = words_of_config(*values, source, out, backend);
     return reading_records(command, [&] { return optimize_config(words); });
   }

@@ -45,6 +45,10 @@ std::string chosen_gpu_text(const std::string& device, bool gpu_record) {
                                   "(results/gpu holds no record)");
 }
 
+std::string auto_numerics_text(const AutoNumerics& taken) {
+  return fmt::format("--numerics auto takes {} ({})", taken.numerics, taken.reason);
+}
+
 void require_passed(const SelfTestResult& result, const std::string& device) {
   if (result.problem.empty()) return;
   throw Error({.what = "self-test of " + device,
@@ -66,6 +70,7 @@ std::shared_ptr<Backend> open_backend(const BackendChoice& choice, const SayLine
   std::shared_ptr<Backend> backend = make_backend(choice);
   if (choice.backend == BackendKind::kAuto && kind != BackendKind::kCpu)
     say(chosen_gpu_text(std::string(backend->device_name()), build_info().gpu_record));
+  if (kind == BackendKind::kCpu && choice.numerics == "auto") say(auto_numerics_text(auto_cpu_numerics()));
   if (needs_self_test(choice, kind)) test_once(backend, choice, say);
   return backend;
 }

@@ -146,12 +146,6 @@ TEST(Bf16Groups, CoverAllRowsWithinWhatTheKernelsTake) {
   }
 }
 
-TEST(Bf16Units, AutoTakesTheUnitThatIsPreferred) {
-  const auto unit = cpu::preferred_bf16_unit();
-  EXPECT_EQ(make_cpu_backend({1, "auto"})->numerics_class(), unit ? cpu::name_of(*unit) : "f32-kv16");
-  EXPECT_TRUE(!unit || cpu::supported(*unit));
-}
-
 TEST(Bf16Units, TheirPeakIsMeasured) {
   for (const Bf16Unit unit : {Bf16Unit::kAvx512, Bf16Unit::kAmx}) {
     if (!cpu::supported(unit)) continue;

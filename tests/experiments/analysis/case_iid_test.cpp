@@ -49,6 +49,11 @@ TEST_F(CaseIid, ByHand) {
                          6 * std::log(.5 / .4));
   EXPECT_NEAR(tests["positions"]["p_value"].get<double>(), std::erfc(std::sqrt(g2 / 2)), 1e-12);
 
+  // Each prompt accepts 3 of 4, 2 of 3 and 1 of 3 tokens in its thirds, so 6 of 10. D = 3 (.6, .2), and its
+  // covariance is 3 (.8 / 3) [2.4, -1.2; -1.2, 2.1].
+  EXPECT_EQ(tests["thirds"]["alpha"], json({3 / 4., 2 / 3., 1 / 3.}));
+  EXPECT_NEAR(tests["thirds"]["p_value"].get<double>(), std::exp(-3 * 1.14 / .96 / 2), 1e-12);
+
   const json few = iid_tests(drafting([](int, LineRecord&) {}));
   EXPECT_TRUE(few.contains("positions"));
   EXPECT_FALSE(few.contains("steps")) << "three steps of a prompt have no pair at lag 5";
@@ -78,6 +83,7 @@ TEST_F(CaseIid, IsALineOfText) {
   const std::string text = iid_text(iid_tests(drafting([](int, LineRecord& line) { twice(line); })));
   EXPECT_THAT(text, AllOf(HasSubstr("Prompts: dispersion 0.00 (1 = chance), p = 1."),
                           HasSubstr("Neighbouring steps: correlation -0.083, p = "),
+                          HasSubstr("Thirds of the texts: alpha 0.750, 0.667, 0.333, p = 0.168."),
                           HasSubstr("(Ljung-Box, 5 lags)"), HasSubstr("Positions in the draft: p = 0.")));
   EXPECT_THAT(iid_text(iid_tests(drafting([](int, LineRecord&) {}))), testing::Not(HasSubstr("steps")));
 }

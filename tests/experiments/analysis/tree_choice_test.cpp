@@ -161,6 +161,57 @@ TEST_F(Optimize, WritesThePredictionsOfTheWholeGrid) {
   EXPECT_TRUE(other["cells"][0]["step_speedup"].is_null());
 }
 
+// The times of a device file are those that --t and --c would give by hand.
+TEST_F(Optimize, TakesTheTimesOfADevice) {
+  const json table = {{"name", "a table"},
+                      {"kind", "table"},
+                      {"source", "made up"},
+                      {"error", "made up"},
+                      {"context", 8},
+                      {"target_us", {{"1", 1000}, {"9", 1016}}},
+                      {"drafts_us", {{"skip", {{"1", 20}}}}}};
+  write_json_file(dir() / "table.json", table);
+  const std::vector<std::string> measured = {"--draft", "skip", "--width", "3", "--measured-depth", "2"};
+  std::vector<std::string> words = measured;
+  for (const char* word : {"--nodes", "12", "--for-device", "table.json", "--out", "tree.json", "--json"})
+    words.emplace_back(word);
+  const Result first = optimize("a.json", words);
+  ASSERT_EQ(first.code, 0) << first.err;
+  const json found = json::parse(first.out);
+  EXPECT_EQ(found["device"], "a table (simulated)");
+  EXPECT_NEAR(found["c"].get<double>(), .02, 1e-12);
+  EXPECT_NEAR(found["t"]["5"].get<double>(), 1.008, 1e-12);
+  EXPECT_LE(found["nodes"], 9) << "the table has no times of more rows";
+  EXPECT_FALSE(found["t"].contains("16"));
+  EXPECT_EQ(found["predicted"]["chosen_by"], "speedup");
+  EXPECT_THAT(first.err, HasSubstr("table.json: "));  // no times between 1 and 9 rows
+  const Result by_hand = optimize("tree.json.run", {"--draft", "skip", "--nodes", "9", "--t", "1:1000,9:1016",
+                                                    "--c", ".02", "--out", "hand.json", "--json"});
+  ASSERT_EQ(by_hand.code, 0) << by_hand.err;
+  EXPECT_EQ(json::parse(by_hand.out)["parents"], found["parents"]);
+
+  const std::string h100 = (fs::path(SPECLAB_SOURCE_DIR) / "configs/devices/h100.json").string();
+  const Result listed =
+      optimize("tree.json.run", {"--draft", "skip", "--for-device", h100, "--out", "h100.json"});
+  ASSERT_THAT(listed.code, ::testing::AnyOf(0, 1)) << listed.err;
+  EXPECT_THAT(listed.out, ::testing::StartsWith("H100 SXM 80 GB (simulated): acceptance as measured"));
+
+  const auto with_device = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--draft", "skip", "--out", "t.json", "--for-device"});
+    return optimize("tree.json.run", more);
+  };
+  expect_error(with_device({"table.json", "--c", ".1"}), {"optimize tree with --for-device", "--c"});
+  expect_error(with_device({"no_such_device"}), {"no_such_device"});
+  json one_row = table;
+  one_row["target_us"] = {{"1", 100}};
+  write_json_file(dir() / "one_row.json", one_row);
+  expect_error(with_device({"one_row.json"}), {"--for-device", "one_row.json", "one row only"});
+  json other_draft = table;
+  other_draft["drafts_us"] = {{"other", {{"1", 2}}}};
+  write_json_file(dir() / "other.json", other_draft);
+  expect_error(with_device({"other.json"}), {"no times of the draft skip"});
+}
+
 // Each strategy whose drafts are trees gets its predictions from acceptance by rank and depth.
 TEST_F(Optimize, EveryStrategyThatDraftsTreesHasItsPredictions) {
   json drafted = config();

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+
 #include "experiments/run/engine_times.h"
 #include "experiments/run/model_set.h"
 #include "experiments/run/prompt_times.h"
@@ -92,6 +94,11 @@ TEST_F(Speclab, SmallCommands) {
       run({"numerics", "--model", "target", "--prompts", "p.jsonl", "--tokens", "5", "--json"}).out);
   EXPECT_EQ(numerics[0]["numerics"], "f32-kv16");
   EXPECT_EQ(numerics[0]["positions"], 5);
+  EXPECT_EQ(std::count_if(numerics.begin(), numerics.end(),
+                          [](const json& each) { return each.contains("auto_reason"); }),
+            1);
+  EXPECT_THAT(run({"numerics", "--model", "target", "--prompts", "p.jsonl", "--tokens", "5"}).out,
+              AllOf(HasSubstr("--numerics auto takes "), HasSubstr("(amx-bf16: ")));
   const auto device = [&](std::vector<std::string> more) {
     std::vector<std::string> words = {"numerics", "--model", "target",    "--prompts", "p.jsonl",
                                       "--tokens", "5",       "--backend", "host-simt"};

@@ -317,7 +317,8 @@ TEST_F(Record, ARuleOverWholePathsHasNoAlpha) {
   config["cases"][1]["rule"] = "block";
   write_json_file(path / "config.json", config);
   const json summary = summarise_run(path), block = summary["cases"][1];
-  for (const char* name : {"alpha", "alpha_min", "alpha_agreement_p", "iid_p_value", "tau_over_eq1"}) {
+  for (const char* name :
+       {"alpha", "alpha_min", "alpha_agreement_p", "iid_p_value", "alpha_drift_p", "tau_over_eq1"}) {
     EXPECT_TRUE(block["metrics"].at(name).is_null()) << name;
     EXPECT_FALSE(block["metrics"].contains(std::string(name) + "_ci95")) << name;
   }

@@ -167,6 +167,9 @@ class Estimators(unittest.TestCase):
             self.assertEqual(found.terms, sum(one.tests for prompt in run for one in prompt))
             self.assertEqual(found.value, accepted / found.terms)
             self.assertGreater(theory.iid_position_test(run).p_value, 1e-4)
+            drift = theory.alpha_drift(run)
+            self.assertGreater(drift.chi2.p_value, 1e-4)
+            self.assertEqual((len(drift.alpha), drift.chi2.degrees), (3, 2))
             self.assertAlmostEqual(theory.tokens_over_eq1(run).value, 1, delta=0.05)
             self.assertEqual(sum(theory.accepted_histogram(run)), 2000)
             self.assertEqual(theory.draft_length_counts(run)[gamma], 2000)
@@ -175,6 +178,7 @@ class Estimators(unittest.TestCase):
         nothing = [[theory.Round(0, 0, False, 1)]]
         self.assertIsNone(theory.alpha_mle(nothing))
         self.assertIsNone(theory.iid_position_test(nothing))
+        self.assertIsNone(theory.alpha_drift(nothing))
         self.assertIsNone(theory.wilson_interval(0, 0))
 
     def test_a_cut_step_is_censored(self):

@@ -106,12 +106,16 @@ class Made(unittest.TestCase):
                 self.assertIn(shown, text)
 
     def test_validations_that_were_kept(self):
-        self.assertIn("No validation has been committed yet", self.page()[1])
+        text = self.page()[1]
+        self.assertIn("No validation has been committed yet", text)
+        self.assertEqual(text.count("| **open** |"), len(devices_page.validate_devices.KINDS))
+        self.assertIn("Frontier, a simulator of serving, states errors of less than 4 %", text)
         case = {"case": "c", "label": "c", "problem": None, "predicted": 1.5, "measured": 1.4, "measured_ci95": None}
         case |= {"error": 0.0714, "within": "no", "measured_with_the_counts": 1.1, "tau_counted": 2, "tau_measured": 2}
         runs = [
             {"folder": name, "machine": f"machine {name}", "config": "x", "commit": "1", "date": "d", "busy": ""}
-            for name in "AB"
+            | {"arithmetic": "AVX2 alone", "threads": threads, "inflated": False}
+            for name, threads in (("A", 1), ("B", 2))
         ]
         ways = [{"counts": 0, "times": 1, "cases": [case]}]
         ways.append({"counts": 1, "times": 0, "cases": [case | {"error": 0.01, "within": "yes"}]})
@@ -120,7 +124,14 @@ class Made(unittest.TestCase):
         content = {"schema_version": 1, "limit": 0.05, "runs": runs, "ways": ways}
         (folder / "a-b.json").write_text(json.dumps(content))
         text = self.page()[1]
-        self.assertIn("Open (some case is off by more): machine B from the acceptance of machine A.", text)
+        self.assertIn("Some case is off by more: machine B from the acceptance of machine A.", text)
+        # One kind is covered; the others stay open, each with its commands.
+        self.assertIn("| AVX2 alone | 1 and 2 threads | a-b (does not hold) |", text)
+        self.assertEqual(text.count("| **open** |"), len(devices_page.validate_devices.KINDS) - 1)
+        self.assertNotIn("--numerics f32-kv16 --threads 1", text)
+        self.assertIn("run configs/scale_ladder.json --numerics f32-kv16 --out results/runs/f32-kv16-ladder", text)
+        self.assertIn("run configs/gamma_sweep.json --numerics amx-bf16 --threads 2", text)
+        self.assertIn("results/runs/amx-bf16-ladder/1B --keep amx-bf16-135M-1B", text)
         self.assertIn("**0 of 1 cases are within 5 %**", text)
         self.assertIn("| c | 2.00 | 2.00 | 1.50 | 1.40 | +7.1 % | no | 1.10 |", text)
 

@@ -135,6 +135,38 @@ class Validation(unittest.TestCase):
         self.assertEqual(out.count("Not priced: "), 2)
         self.assertIn("no times of the draft", out)
 
+    def test_the_kind_that_a_validation_covers(self):
+        def run(numerics="avx512-bf16", threads=2, flags=("avx2",), inflated=None):
+            environment = {"numerics": numerics, "threads": threads, "cpu": {"flags": list(flags)}}
+            environment["models"] = {"target": {"inflated": inflated} if inflated else {}}
+            made = unittest.mock.Mock(environment=environment)
+            return {
+                "arithmetic": validate_devices.arithmetic(made),
+                "threads": threads,
+                "inflated": bool(validate_devices.shape(made)),
+            }
+
+        kind = lambda first, second: validate_devices.kind_of({"runs": [first, second]})
+        twin = {"to": {"hidden": 896}}
+        self.assertEqual(kind(run(threads=2), run(threads=1)), ("AVX-512 bf16", "1 and 2 threads"))
+        self.assertEqual(kind(run(inflated=twin), run()), ("AVX-512 bf16", "SmolLM2-135M and its twins"))
+        self.assertEqual(kind(run("amx-bf16"), run("amx-bf16", 1)), ("AMX", "1 and 2 threads"))
+        self.assertEqual(kind(run("f32-kv16"), run("f32-kv16", 1)), ("AVX2 alone", "1 and 2 threads"))
+        wide = ("avx2", "avx512f")
+        for first, second in (
+            (run(), run("f32-kv16")),  # two kinds of arithmetic
+            (run(), run()),  # two machines
+            (run(threads=4), run(threads=1)),
+            (run(inflated=twin), run(threads=1)),  # differs in two things
+            (run("f32-kv16", flags=wide), run("f32-kv16", 1, wide)),  # AVX2 is not all that it has
+            (run("f32"), run("f32", 1)),
+        ):
+            self.assertIsNone(kind(first, second), (first, second))
+        status, out, _ = self.call("--json")
+        self.assertEqual(status, 0)
+        described = json.loads(out)["runs"]
+        self.assertEqual([(one["arithmetic"], one["threads"], one["inflated"]) for one in described][1], ("", 1, False))
+
     def test_a_kept_result_holds_no_private_path(self):
         self.assertEqual(self.call("--keep", "1t-2t")[0], 0)
         text = (self.root / "results/devices/1t-2t.json").read_text()

@@ -65,6 +65,8 @@ def compare():
     for name, entry in (("alarm", drafted), ("alarm_of_reference", plain)):
         if new == knobs.get(name):
             entry["verdict"], entry["failures"], found["failed"] = "slower", ["slower"], True
+    if new == knobs.get("varies"):
+        drafted["paired_steps"]["variance_paired"] = 1e-4
     if new == "second":
         drafted["change"]["ratio"] = knobs.get("second", 1.004)
     print(json.dumps(found))
@@ -85,6 +87,7 @@ def case(name, verdict, ratio, speedup=None, parts=None):
         "parts": named,
     }
     entry = {"id": name, "verdict": verdict, "ratio": ratio, "ratio_ci95": change["ratio_ci95"], "change": change}
+    entry["paired_steps"] = {"variance_paired": 1e-6, "variance_unpaired": 2e-6 if speedup is None else 1e-5}
     return entry | {"failures": ["slower"] if verdict == "slower" else [], "again": None}
 
 
@@ -166,6 +169,9 @@ class Study(unittest.TestCase):
         self.assertIn(f"| bookkeeping | 3.10 % | {SPEC} | yes | yes | -3.00 [-3.50, -2.50] | -3.00 % |", page)
         self.assertIn(f"| acceptance | alpha 0.500 to 0.480 | {SPEC} | yes | yes |", page)
         self.assertIn("Changes of the speed: -0.30 % to +0.20 %.", page)
+        self.assertIn(f"| {SPEC} | 1e-06 | 1e-05 | 0.100 | yes |", page)
+        self.assertIn(f"| {PLAIN} | 1e-06 | 2e-06 | 0.500 |  |", page)
+        self.assertIn("In 1 of 1 cases with a draft, the variance of the paired ratio is at most a quarter", page)
 
         before = self.calls()
         self.assertEqual(self.call(pairs=None)[0], 0)
@@ -198,6 +204,14 @@ class Study(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("1 comparisons of equal runs gave no verdict", out)
         self.assertIn("got a run on a busy machine", (self.folder / "proof.md").read_text())
+
+    def test_pairs_that_vary_too_much(self):
+        # The paired variances of the two comparisons are 1e-6 and 1e-4, the unpaired ones 1e-5.
+        self.knobs(varies="03-new")
+        code, out, _ = self.call(pairs=2)
+        self.assertEqual(code, 1)
+        self.assertIn("In 0 of 1 cases with a draft, the variance of the paired ratio", out)
+        self.assertIn(f"| {SPEC} | 5.05e-05 | 1e-05 | 5.050 | no |", (self.folder / "proof.md").read_text())
 
     def test_a_busy_run_is_measured_again(self):
         self.knobs(busy="02-base")
@@ -277,6 +291,21 @@ class Judgement(unittest.TestCase):
         busy = judge.judged_pair(comparison(case(SPEC, judge.BUSY, 1, 1)))
         self.assertEqual((busy["judged"], busy["alarms"]), (False, []))
 
+    def test_a_quarter_of_the_variance_is_the_limit(self):
+        def summary(paired, speedup=1.0):
+            one = case(SPEC, "same", 1, speedup)
+            one["paired_steps"] = {"variance_paired": paired, "variance_unpaired": 4e-6}
+            pairs = [judge.judged_pair(comparison(one))]
+            return judge.summary_of({"planted": [], "pairs": pairs, "second": None, "planned_pairs": 1})
+
+        self.assertEqual((summary(1e-6)["paired"], summary(1e-6)["passed"]), (1, None))
+        for paired in (1.01e-6, None):  # too much, or not known
+            found = summary(paired)
+            self.assertEqual((found["paired"], found["drafting"], found["passed"]), (0, 1, False))
+        self.assertEqual(summary(4e-6, speedup=None)["drafting"], 0, "without a draft the rule does not apply")
+        lost = {**case(SPEC, "same", 1, 1.0), "paired_steps": None}
+        self.assertEqual(judge.judged_pair(comparison(lost))["variances"], {})
+
     def test_the_order_spreads_the_faults(self):
         order = compare_proof.order_of(20)
         self.assertEqual(order.count(None), 20)
@@ -290,7 +319,8 @@ class Judgement(unittest.TestCase):
         self.assertIn("**not complete.**", text)
 
     def test_a_refused_comparison_of_two_runs_says_neither_within_nor_not_within(self):
-        summary = {"found": 0, "faults": 0, "attributed": 0, "alarms": 0, "pairs": 0, "wrong": 0, "judged": 0}
+        names = ("found", "faults", "attributed", "alarms", "pairs", "wrong", "judged", "drafting", "paired")
+        summary = dict.fromkeys(names, 0)
         text = judge.verdict_text(summary, {"second": {"error": "another config", "hours": 1.5}})
         self.assertIn("was refused", text)
         self.assertNotIn("within 1 %", text)

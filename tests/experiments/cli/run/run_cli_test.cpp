@@ -329,6 +329,23 @@ TEST_F(Speclab, GammaPastTheContextEndIsCut) {
   }
 }
 
+TEST_F(Speclab, ARunSaysWhichNumericsClassAutoTookAndWhy) {
+  const auto made = [&](const std::string& numerics) {
+    const Result result =
+        run({"run", "a.json", "--backend", "cpu", "--numerics", numerics, "--filter", "autoregressive",
+             "--set", "calibration=false", "--out", numerics});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
+  };
+  const std::string automatic = made("auto"), named = made("f32");
+  const json environment = read_json_file(dir() / "auto" / "environment.json");
+  EXPECT_THAT(automatic, HasSubstr("--numerics auto takes " + environment["numerics"].get<std::string>() +
+                                   " (" + environment["numerics_reason"].get<std::string>() + ")\n"));
+  EXPECT_THAT(automatic, HasSubstr("(amx-bf16: "));
+  EXPECT_THAT(named, Not(HasSubstr("--numerics auto")));
+  EXPECT_FALSE(read_json_file(dir() / "f32" / "environment.json").contains("numerics_reason"));
+}
+
 TEST_F(Speclab, TheSpeedOfTheDeviceIsMeasuredOrGiven) {
   const std::string words =
       "exec $SPECLAB run a.json -q --set calibration=false --filter autoregressive --out ";
