@@ -34,12 +34,13 @@ TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
   }
   EXPECT_EQ(read, fields);
   EXPECT_THAT(
-      names, testing::ElementsAre("block", "coupled", "distance", "distillspec_exp", "distillspec_lin",
-                                  "distillspec_sq", "exact", "gap", "gap_longest", "iterative", "k_seq",
-                                  "lenience", "minimum_block", "multi_path_block", "non_iterative",
-                                  "one_hot_rejection", "rejection", "rejection_any_order", "sample_match",
-                                  "specdec", "threshold", "threshold_longest", "top_beta", "top_beta_longest",
-                                  "traversal", "typical", "typical_longest", "uniform_b"));
+      names, testing::ElementsAre("block", "coupled", "distance", "distance_longest", "distillspec_exp",
+                                  "distillspec_lin", "distillspec_sq", "exact", "gap", "gap_longest",
+                                  "iterative", "k_seq", "lenience", "minimum_block", "multi_path_block",
+                                  "non_iterative", "one_hot_rejection", "rejection", "rejection_any_order",
+                                  "sample_match", "specdec", "specdec_longest", "threshold",
+                                  "threshold_longest", "top_beta", "top_beta_longest", "traversal", "typical",
+                                  "typical_longest", "uniform_b"));
 }
 
 TEST(Registry, AnUnknownRuleSuggestsTheNearestName) {
@@ -80,8 +81,11 @@ TEST(Registry, LossClassesFollowTemperatureAndParameters) {
   EXPECT_EQ(loss("specdec", {.beta = 1, .gap = 2}, 0), LossClass::l2);
   EXPECT_EQ(loss("specdec", {.beta = 3, .gap = 2}, 0), LossClass::l3);
   EXPECT_EQ(loss("specdec", {}, 1), LossClass::l3);
+  EXPECT_EQ(loss("specdec_longest", {.beta = 3, .gap = 0}, 0), LossClass::l2);
+  EXPECT_EQ(loss("specdec_longest", {.beta = 3, .gap = 2}, 0), LossClass::l3);
   EXPECT_EQ(loss("distance", {}, 0), LossClass::l2);
   EXPECT_EQ(loss("distance", {.distance = 1}, 0), LossClass::l3);
+  EXPECT_EQ(loss("distance_longest", {.distance = 1}, 0), LossClass::l3);
   EXPECT_EQ(loss("minimum_block", {}, 0), LossClass::l2);
   EXPECT_EQ(loss("minimum_block", {.beta = 2}, 0), LossClass::l3);
   EXPECT_EQ(loss("minimum_block", {.min_block = 2}, 0), LossClass::l3);
