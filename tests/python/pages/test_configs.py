@@ -112,7 +112,14 @@ class Configs(unittest.TestCase):
 
     def test_studies_of_sampled_drafts_compute_bounds(self):
         """The table of such a study shows how far its rule is from the best one."""
-        names = {"acceptance_rules", "chen_k_sweep", "draft_capability", "gamma_sweep", "merged_trees", "sampling_small"}
+        names = {
+            "acceptance_rules",
+            "chen_k_sweep",
+            "draft_capability",
+            "gamma_sweep",
+            "merged_trees",
+            "sampling_small",
+        }
         names |= {"specinfer_table1", "spectr", "temperature_sweep", "verifiers"}
         without = [
             file.stem
