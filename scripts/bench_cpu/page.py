@@ -177,9 +177,14 @@ def copies(record):
 def trees(record):
     """A section with two tables: steps with trees, and the time of judging one node, each by rule. "" if the record has none."""
     results = Results(record["classes"]["auto"])
+
+    def shown(name, start):
+        name = name.removeprefix(start)
+        return name if name.startswith("rule:") else f"rule:rejection/{name}"  # older records measure this rule only
+
     steps = [
         [
-            name.removeprefix("trees/step/"),
+            shown(name, "trees/step/"),
             number(results.us(name) * 1e-3),
             *microseconds(results.median[name], "accept_us", "other_us"),
             f"{number(100 * results.median[name]['overhead'])} %",
@@ -188,7 +193,7 @@ def trees(record):
     ]
     judged = [
         [
-            name.removeprefix("trees/judge/"),
+            shown(name, "trees/judge/"),
             number(results.us(name)),
             number(results.median[name]["tested"]),
             number(results.median[name]["passes"]),

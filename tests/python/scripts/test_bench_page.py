@@ -112,6 +112,8 @@ class Page(unittest.TestCase):
         self.assertIn("| rule:k_seq/nodes:64/temperature:1 | 1.5 | 1230 | 56 | 7.89 % |", text)
         self.assertIn("| rule:rejection/children:4/temperature:1 | 30 | 3.9 | 3 |\n| rule:traversal/", text)
         self.assertTrue(text.endswith("\n\n"), "the next section follows")
+        run["benchmarks"] = aggregate("trees/judge/children:2/temperature:0", "us", 5, 0, tested=2, passes=1)
+        self.assertIn("| rule:rejection/children:2/temperature:0 |", page.trees({"classes": {"auto": run}}))
 
     def test_no_home_in_the_record(self):
         record = {"context": {"host_name": "me", "executable": "/home/me/bench", "caches": [{"size": 1}]}}
