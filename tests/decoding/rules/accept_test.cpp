@@ -33,14 +33,13 @@ TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
     EXPECT_EQ(&find_acceptance_rule(rule.name), &rule);
   }
   EXPECT_EQ(read, fields);
-  EXPECT_THAT(
-      names, testing::ElementsAre("block", "coupled", "distance", "distance_longest", "distillspec_exp",
-                                  "distillspec_lin", "distillspec_sq", "exact", "gap", "gap_longest",
-                                  "iterative", "k_seq", "lenience", "minimum_block", "multi_path_block",
-                                  "non_iterative", "one_hot_rejection", "rejection", "rejection_any_order",
-                                  "sample_match", "specdec", "specdec_longest", "threshold",
-                                  "threshold_longest", "top_beta", "top_beta_longest", "traversal", "typical",
-                                  "typical_longest", "uniform_b"));
+  EXPECT_THAT(names, testing::ElementsAre(
+                         "block", "coupled", "distance", "distance_longest", "distillspec_exp",
+                         "distillspec_lin", "distillspec_sq", "exact", "gap", "gap_longest", "iterative",
+                         "k_seq", "lenience", "minimum_block", "multi_path_block", "non_iterative",
+                         "one_hot_rejection", "rejection", "rejection_any_order", "sample_match", "specdec",
+                         "specdec_longest", "threshold", "threshold_longest", "top_beta", "top_beta_longest",
+                         "traversal", "typical", "typical_longest", "uniform_b"));
 }
 
 TEST(Registry, AnUnknownRuleSuggestsTheNearestName) {
