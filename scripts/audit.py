@@ -11,9 +11,11 @@ its usual places. CALLABLE is a function
         return accepted, next_token
 
 It must take every random decision from coins: coins.bernoulli(probability), coins.categorical(weights), or
-coins.uniform(), a number that may only be compared (u < x). The audit runs the function on small tables of p and q
-(a fixed one and random ones), for every draft and every outcome of the coins. It compares the exact law (the probabilities) of the emitted tokens
-with the law of the target, for the first token alone and for all gamma + 1 tokens together.
+coins.uniform(), a number that may only be compared (u < x). If each run takes the same number of coins, verify.coins may
+declare this number, or a function of gamma that returns it. The audit then reports a run that takes another number.
+The audit runs the function on small tables of p and q (a fixed one and random ones), for every draft and every outcome
+of the coins. It compares the exact law (the probabilities) of the emitted tokens with the law of the target, for the
+first token alone and for all gamma + 1 tokens together.
 docs/audit.md explains the output. Exit codes: 0 exact, 1 wrong, 2 the audit could not start.
 """
 

@@ -138,6 +138,7 @@ def config_of(grid, config, trees, arguments):
         **{key: config[key] for key in ("seed", "seeds", "warmup") if key in config},
         "repeats": arguments.repeats,
         "teacher_forced": False,
+        "bounds": True,
         "options": options,
         "calibration": {
             "rows": max(cell["nodes"] for cell in grid["cells"]),

@@ -9,7 +9,7 @@
 // second one cannot be accepted once the first was rejected, but its q changes the residual. What was drafted
 // below both hangs below the first. A copied token was not drawn, so its q is one-hot. Beside an equal child
 // it is left out: the equal child is tested before it, and once that child is rejected, no exact rule accepts
-// the copy. At temperature 0 equal tokens are one node.
+// the copy. Draft::copied_too names the child. At temperature 0 equal tokens are one node.
 //
 // The tree has at most `nodes` drafted tokens. The weight of a node is the trust in its source times the
 // probability that this source gives the node's path (for a copy: `trust_in_copies` to the power of the
@@ -440,6 +440,7 @@ class MergedTrees final : public Strategy {
   void merge(const Sequence& sequence, Draft& draft) {
     Slot& slot = slot_of(sequence);
     weights_.assign(1, 0);
+    draft.copies_ignore_draws = true;
     const auto credit = [&](int first, std::string_view name) {
       if (draft.tree.drafted() >= first) draft.contributions.push_back({first, name});
     };
@@ -484,7 +485,10 @@ class MergedTrees final : public Strategy {
     if (known > 0) {
       double& best = weights_[static_cast<std::size_t>(known)];
       best = std::max(best, weight);
-      if (q == Draft::kOneHot) return known;  // a second one-hot child with this token changes nothing
+      if (q == Draft::kOneHot) {  // a second one-hot child with this token changes nothing
+        if (draft.q_of[static_cast<std::size_t>(known)] != Draft::kOneHot) draft.copied_too.push_back(known);
+        return known;
+      }
     }
     const int node = draft.add(token, below, q, confidence);
     weights_.push_back(weight);
@@ -499,7 +503,10 @@ class MergedTrees final : public Strategy {
       if (copy.taken == length) return;
       weight *= options_.trust_in_copies;
       const bool full = drawn(draft) && draft.tree.drafted() >= options_.nodes;
-      if (full && draft.tree.child(place_.back(), node.token) == 0) return;
+      if (full && draft.tree.child(place_.back(), node.token) == 0) {
+        draft.copies_ignore_draws = false;  // the size of the tree depends on which tokens were drawn
+        return;
+      }
       place_.push_back(
           add(draft, node.token, static_cast<int>(place_.size()) - 1, Draft::kOneHot, -1, weight));
       ++copy.taken;

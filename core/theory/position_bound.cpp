@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -24,17 +25,6 @@ std::vector<TokenMass> by_ratio(const Distribution& p, const Distribution& q) {
   }
   std::ranges::sort(parts, [](const TokenMass& a, const TokenMass& b) { return a.p * b.q < b.p * a.q; });
   return parts;
-}
-
-/// 1 + min over prefixes H of (p(H) - q(H)^k).
-double bound_iid(const std::vector<TokenMass>& parts, int k) {
-  double least = 0, p = 0, q = 0;
-  for (const TokenMass& part : parts) {
-    p += part.p;
-    q += part.q;
-    least = std::min(least, p - std::pow(std::min(1.0, q), k));
-  }
-  return 1 + least;
 }
 
 /// Joins neighbours of small q if there are many parts.
@@ -117,35 +107,133 @@ double bound_without_replacement(const std::vector<TokenMass>& tokens, int k) {
   return 1 + least;
 }
 
+/// A row from which some of the children were drawn, and how many of them.
+struct DrawnRow {
+  const Distribution* q;
+  int children;
+};
+
+std::vector<DrawnRow> drawn_rows(std::span<const NodeTest::Child> children) {
+  std::vector<DrawnRow> rows;
+  for (const NodeTest::Child& child : children) {
+    if (is_copied(child)) continue;
+    const auto known =
+        std::ranges::find_if(rows, [&](const DrawnRow& row) { return rules::same_row(*row.q, *child.q); });
+    if (known != rows.end()) ++known->children;
+    else rows.push_back({child.q, 1});
+  }
+  return rows;
+}
+
+std::set<Token> copied_tokens(std::span<const NodeTest::Child> children) {
+  std::set<Token> tokens;
+  for (const NodeTest::Child& child : children) {
+    if (is_copied(child)) tokens.insert(child.q == nullptr ? child.token : child.q->argmax());
+  }
+  return tokens;
+}
+
+/// The sets H of independent draws, see position_bound().
+class IndependentDraws {
+ public:
+  IndependentDraws(const Distribution& p, std::span<const NodeTest::Child> children)
+      : p_(&p), rows_(drawn_rows(children)), within_(rows_.size(), 0.0) {
+    const std::set<Token> copied = copied_tokens(children);
+    for (Token x = 0; x < p.vocab(); ++x) {
+      if (copied.contains(x) || !(p.prob(x) > 0)) add(x);
+      else rest_.push_back(x);
+    }
+    least_ = std::min(0.0, value());
+  }
+  double bound() {
+    for (const DrawnRow& row : rows_) try_in_order([&](Token x) { return row.q->prob(x); });
+    if (rows_.size() > 1) {
+      try_in_order([&](Token x) {
+        double sum = 0;
+        for (const DrawnRow& row : rows_) sum += row.q->prob(x);
+        return sum;
+      });
+    }
+    return std::min(1.0, 1 + least_);
+  }
+
+ private:
+  void add(Token x) {
+    of_p_ += p_->prob(x);
+    for (std::size_t j = 0; j < rows_.size(); ++j) within_[j] += rows_[j].q->prob(x);
+  }
+  /// p(H) - P(all children in H).
+  double value() const {
+    double all = 1;
+    for (std::size_t j = 0; j < rows_.size(); ++j)
+      all *= std::pow(std::min(1.0, within_[j]), rows_[j].children);
+    return of_p_ - all;
+  }
+  /// Tries the sets of the first tokens by ascending p/q. Afterwards H is again what it was before.
+  template <class Q>
+  void try_in_order(const Q& q) {
+    ordered_.clear();
+    for (const Token x : rest_) {
+      if (const double of_q = q(x); of_q > 0) ordered_.push_back({p_->prob(x) / of_q, x});
+    }
+    std::ranges::sort(ordered_, {}, &Ordered::ratio);
+    const double of_p = of_p_;
+    const std::vector<double> within = within_;
+    for (const Ordered& entry : ordered_) {
+      add(entry.token);
+      least_ = std::min(least_, value());
+    }
+    of_p_ = of_p;
+    within_ = within;
+  }
+
+  struct Ordered {
+    double ratio;
+    Token token;
+  };
+  const Distribution* p_;
+  std::vector<DrawnRow> rows_;
+  double of_p_ = 0;             // p(H)
+  std::vector<double> within_;  // [rows]: q_j(H)
+  double least_ = 0;
+  std::vector<Token> rest_;  // tokens that are not in every H
+  std::vector<Ordered> ordered_;
+};
+
 }  // namespace
 
 ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children) {
-  const auto is_copied = [](const NodeTest::Child& child) {
-    return child.q == nullptr || child.q->one_hot();
-  };
-  if (std::ranges::all_of(children, is_copied)) return ChildrenDrawn::copied;
-  if (std::ranges::any_of(children, is_copied)) return ChildrenDrawn::mixed;
+  std::vector<NodeTest::Child> drawn;
+  std::ranges::remove_copy_if(children, std::back_inserter(drawn), is_copied);
+  if (drawn.empty()) return ChildrenDrawn::copied;
   bool same = true, without = true;
-  for (std::size_t i = 1; i < children.size(); ++i) {
-    same = same && rules::same_row(*children[0].q, *children[i].q);
-    without = without && rules::drawn_without(*children[i - 1].q, children[i - 1].token, *children[i].q);
+  for (std::size_t i = 1; i < drawn.size(); ++i) {
+    same = same && rules::same_row(*drawn[0].q, *drawn[i].q);
+    without = without && rules::drawn_without(*drawn[i - 1].q, drawn[i - 1].token, *drawn[i].q);
   }
-  return same ? ChildrenDrawn::iid : without ? ChildrenDrawn::without_replacement : ChildrenDrawn::mixed;
+  const bool copies = drawn.size() < children.size();
+  if (same) return copies ? ChildrenDrawn::independent : ChildrenDrawn::iid;
+  if (without) return copies ? ChildrenDrawn::mixed : ChildrenDrawn::without_replacement;
+  for (std::size_t j = 1; j < drawn.size(); ++j) {
+    for (std::size_t i = 0; i < j; ++i) {
+      if (rules::drawn_without(*drawn[i].q, drawn[i].token, *drawn[j].q)) return ChildrenDrawn::mixed;
+    }
+  }
+  return ChildrenDrawn::independent;
 }
 
 std::optional<double> position_bound(const Distribution& p, std::span<const NodeTest::Child> children) {
   const auto k = static_cast<int>(children.size());
   switch (how_drawn(children)) {
     case ChildrenDrawn::copied: {
-      std::set<Token> tokens;
-      for (const auto& [token, q] : children) tokens.insert(q == nullptr ? token : q->argmax());
       double mass = 0;
-      for (const Token token : tokens) mass += p.prob(token);
+      for (const Token token : copied_tokens(children)) mass += p.prob(token);
       return std::min(1.0, mass);
     }
     case ChildrenDrawn::iid:
-      return k == 1 ? overlap(p, *children[0].q) : bound_iid(by_ratio(p, *children[0].q), k);
+      return k == 1 ? overlap(p, *children[0].q) : IndependentDraws(p, children).bound();
     case ChildrenDrawn::without_replacement: return bound_without_replacement(by_ratio(p, *children[0].q), k);
+    case ChildrenDrawn::independent: return IndependentDraws(p, children).bound();
     case ChildrenDrawn::mixed: return std::nullopt;
   }
   return std::nullopt;

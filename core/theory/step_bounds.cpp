@@ -120,6 +120,20 @@ void traverse(const Judged& judged, int node, double rho, double& alive, std::ve
   alive -= ends_here;
 }
 
+/// The bound at a node with these children.
+std::optional<double> best_at(const Draft& draft, const Distribution& p, std::span<const int> nodes) {
+  std::vector<NodeTest::Child> children;
+  for (const int node : nodes) {
+    children.push_back({draft.tree.token(node), draft.q_at(node)});
+    if (std::ranges::find(draft.copied_too, node) != draft.copied_too.end())
+      children.push_back({draft.tree.token(node), nullptr});
+  }
+  if (how_drawn(children) == ChildrenDrawn::independent && !draft.copies_ignore_draws &&
+      std::ranges::any_of(children, is_copied))
+    return std::nullopt;
+  return position_bound(p, children);
+}
+
 bool is_chain(const TokenTree& tree) {
   for (int node = 1; node <= tree.drafted(); ++node) {
     if (tree.parent(node) != node - 1) return false;
@@ -175,15 +189,12 @@ StepBounds step_bounds(const Draft& draft, const TargetRows& rows, std::span<con
     }
   }
   std::vector<int> nodes;
-  std::vector<NodeTest::Child> children;
   for (std::size_t i = 0; i <= accepted.size(); ++i) {
     const int node = i == 0 ? 0 : accepted[i - 1];
     if (judged.counts[static_cast<std::size_t>(node)] == 0) break;
     tree.children(node, nodes);
     if (nodes.empty()) break;
-    children.clear();
-    for (const int child : nodes) children.push_back({tree.token(child), draft.q_at(child)});
-    out.best.push_back(position_bound(*rows(node).p, children));
+    out.best.push_back(best_at(draft, *rows(node).p, nodes));
   }
   return out;
 }

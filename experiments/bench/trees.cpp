@@ -6,6 +6,7 @@
 // Without --draft there is only trees/judge.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -25,16 +26,33 @@ namespace {
 
 using nlohmann::json;
 
-/// Decodes with trees of 64 nodes: 9 + 18 + 36 drafted tokens and the pending one. `overhead` is the share of
+/// A rule, and drafts of the kind that it is meant for.
+struct JudgedRule {
+  const char* name;
+  /// The children of a node are drawn independently; else without replacement. At temperature 0 independent
+  /// children are all equal, so such a rule is measured at temperature 1 only.
+  bool independent;
+  const char* tree;  ///< options of a tree of 63 drafted tokens
+};
+constexpr JudgedRule kJudgedRules[] = {
+    {"rejection", false, R"({"widths": [9, 2, 2]})"},
+    {"traversal", false, R"({"widths": [9, 2, 2]})"},
+    {"k_seq", true, R"({"widths": [9, 2, 2], "children": "independent"})"},
+    {"multi_path_block", true, R"({"sequences": 9, "length": 7})"},
+};
+
+/// Decodes with trees of 64 nodes: 63 drafted tokens and the pending one. `overhead` is the share of
 /// a step that is neither drafting nor the target's forward: `accept_us` (rows of logits into distributions,
 /// the rule) and `other_us` (trees, masks, commit, record). All are medians over the steps.
-void add_tree_steps(const Setting& setting, double temperature) {
+void add_tree_steps(const Setting& setting, const JudgedRule& rule, double temperature) {
   add(
-      fmt::format("trees/step/nodes:64/temperature:{:.0f}", temperature),
+      fmt::format("trees/step/rule:{}/nodes:64/temperature:{:.0f}", rule.name, temperature),
       [=](benchmark::State& state) {
         constexpr int kPrompt = 128, kTokens = 64;
         StrategyChoice choice(tree_strategy());
-        parse_options(choice.fields(), json({{"widths", {9, 2, 2}}, {"budget", "fixed"}}), "trees/step");
+        json tree = json::parse(rule.tree);
+        tree["budget"] = "fixed";
+        parse_options(choice.fields(), tree, "trees/step");
         const auto target = setting.models->target();
         DecodeLoop loop(target, setting.models->draft("draft"), choice,
                         {.capacity = kPrompt + kTokens + 1, .hash_rows = false, .details = false});
@@ -44,6 +62,7 @@ void add_tree_steps(const Setting& setting, double temperature) {
         request.options.max_tokens = kTokens;
         request.options.ignore_eos = true;
         request.options.sampling.temperature = temperature;
+        request.options.rule = rule.name;
         for (auto _ : state) {
           const GenerationRecord record = loop.run(request);
           std::vector<double> accept, other, share, step_time;
@@ -69,12 +88,12 @@ void add_tree_steps(const Setting& setting, double temperature) {
       ->Iterations(1);
 }
 
-/// Times what one visited node with this many children costs: its row of logits becomes a distribution, and
-/// the rule "rejection" tests its children. The draft is so bad that nearly every child is rejected.
-/// `passes` is this time in units of one sum over the row.
-void add_judging(const Setting& setting, int children, double temperature) {
+/// Times what one visited node with this many children costs: the rows of logits that the rule asks for
+/// become distributions, and the rule judges the children. The draft is so bad that nearly every child is
+/// rejected. `passes` is this time in units of one sum over a row.
+void add_judging(const Setting& setting, const JudgedRule& judge, int children, double temperature) {
   add(
-      fmt::format("trees/judge/children:{}/temperature:{:.0f}", children, temperature),
+      fmt::format("trees/judge/rule:{}/children:{}/temperature:{:.0f}", judge.name, children, temperature),
       [=](benchmark::State& state) {
         const int vocab = setting.models->target()->config().vocab;
         std::mt19937 random(1);
@@ -85,21 +104,33 @@ void add_judging(const Setting& setting, int children, double temperature) {
         const Coins coins(1, 1);
         Draft draft;
         draft.reset(0);
-        SiblingDraw siblings;
-        siblings.add(draft, 0, children, drafted, sampling, {}, vocab, [&](const Distribution& q) {
+        const auto draw = [&](const Distribution& q) {
           return q.sample(coins, {0, Purpose::draft, static_cast<std::uint32_t>(draft.tree.size())});
-        });
-        const AcceptanceRule& rule = find_acceptance_rule("rejection");
-        Distribution p;
+        };
+        if (judge.independent) {
+          int index = -1;
+          Distribution& q = draft.new_q(&index);
+          q.assign_logits(drafted, sampling, {}, vocab);
+          for (int i = 0; i < children; ++i) draft.add(draw(q), 0, index);
+        } else {
+          SiblingDraw().add(draft, 0, children, drafted, sampling, {}, vocab, draw);
+        }
+        const AcceptanceRule& rule = find_acceptance_rule(judge.name);
+        // As in decoding, a row becomes a distribution when the rule first asks for it, once in a step.
+        std::vector<Distribution> p(static_cast<std::size_t>(draft.tree.size()));
+        std::vector<char> known(p.size());
         Acceptance acceptance;
         acceptance.want_expected = false;
-        const TargetRows rows = [&](int) -> TargetRow {
-          p.assign_logits(judged, sampling, {}, vocab);
-          return {&p, &p};
+        const TargetRows rows = [&](int node) -> TargetRow {
+          const auto at = static_cast<std::size_t>(node);
+          if (known[at] == 0) p[at].assign_logits(judged, sampling, {}, vocab);
+          known[at] = 1;
+          return {&p[at], &p[at]};
         };
         std::int64_t position = 0;
         double tested = 0, judging_ns = 0, sum_ns = 0;
         for (auto _ : state) {
+          std::ranges::fill(known, 0);
           const std::int64_t begin = wall_now_ns();
           accept(rule, {}, draft, rows, coins, ++position, acceptance);
           const std::int64_t end = wall_now_ns();
@@ -117,9 +148,12 @@ void add_judging(const Setting& setting, int children, double temperature) {
 }  // namespace
 
 void add_trees(const Setting& setting) {
-  for (const double temperature : {0., 1.}) {
-    if (setting.has_draft) add_tree_steps(setting, temperature);
-    for (const int children : {1, 2, 4, 8}) add_judging(setting, children, temperature);
+  for (const JudgedRule& rule : kJudgedRules) {
+    for (const double temperature : {0., 1.}) {
+      if (rule.independent && !(temperature > 0)) continue;
+      if (setting.has_draft) add_tree_steps(setting, rule, temperature);
+      for (const int children : {1, 2, 4, 8}) add_judging(setting, rule, children, temperature);
+    }
   }
 }
 

@@ -31,9 +31,9 @@ std::vector<StepAgainstBound> tokens_against_expectation(const CaseData& data);
 /// known.
 std::vector<StepAgainstBound> first_tokens_against_bound(const CaseData& data);
 
-/// The mean of reached - bound. For a lossless rule, the expected difference of a step, given the steps
-/// before it, is at most 0. If it is 0, the differences of the steps are uncorrelated, so the standard error
-/// needs no model of the text.
+/// The mean of reached - bound. The bound may also be an expectation of what is reached. For a lossless rule,
+/// the expected difference of a step, given the steps before it, is at most 0. If it is 0, the differences of
+/// the steps are uncorrelated, so the standard error needs no model of the text.
 struct Excess {
   double mean = 0, standard_error = 0;
   double deviations() const { return standard_error > 0 ? mean / standard_error : 0; }

@@ -2,6 +2,7 @@
 // verifiers keep of the same drafts on average. The metrics exist for configs with "bounds": true.
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -138,15 +139,38 @@ MetricValue path_gain_at(const CaseData& data) {
   return out;
 }
 
-MetricValue path_gain_drawn(const CaseData& data) {
-  if (!data.bounds || !drafts_something(data)) return {};
+/// True if every step of the case has the drawn numbers of both rules.
+bool has_drawn_gains(const CaseData& data) {
+  if (!data.bounds || !drafts_something(data)) return false;
   for (const auto& [prompt, steps] : *data.bounds) {
     if (!std::ranges::all_of(steps, [](const RecordedStep& step) { return step.paired.has_value(); }))
-      return {};
+      return false;
   }
-  return mean_over_steps(data, [](const RecordedStep& step) {
-    return std::pair(static_cast<double>(step.paired->by_path - step.paired->by_token), 1.0);
-  });
+  return true;
+}
+
+double drawn_gain(const RecordedStep& step) {
+  return static_cast<double>(step.paired->by_path - step.paired->by_token);
+}
+
+MetricValue path_gain_drawn(const CaseData& data) {
+  if (!has_drawn_gains(data)) return {};
+  return mean_over_steps(data, [](const RecordedStep& step) { return std::pair(drawn_gain(step), 1.0); });
+}
+
+MetricValue path_gain_z(const CaseData& data) {
+  if (!has_drawn_gains(data)) return {};
+  std::vector<StepAgainstBound> steps;
+  for (std::size_t i = 0; i < data.prompts.size(); ++i) {
+    const auto found = data.bounds->find(data.prompts[i]);
+    if (found == data.bounds->end()) continue;
+    for (const RecordedStep& step : found->second)
+      steps.push_back({i, drawn_gain(step), gain(step, SIZE_MAX)});
+  }
+  const auto difference = excess_over_bound(steps);
+  if (!difference) return {};
+  constexpr double kRounding = 1e-5;  // the record has seven digits
+  return {std::abs(difference->mean) > kRounding ? difference->deviations() : 0.0, nullptr};
 }
 
 const std::array kBoundMetrics = {
@@ -180,6 +204,11 @@ const std::array kBoundMetrics = {
         "chains: tokens that \"block\" keeps minus tokens that \"rejection\" keeps, of the same drafts with "
         "the same coins; path_gain has the same expectation, over the coins and the draws of the drafts",
         estimator::kPairedSteps, kHigh, false, path_gain_drawn},
+    Metric{
+        "path_gain_z", "standard errors",
+        "chains: (path_gain_drawn - path_gain) / the standard error of this difference over steps; far from "
+        "0: the drawn numbers are not those of the two rules",
+        estimator::kZTest, kNone, false, path_gain_z},
     Metric{"path_gain_at", "tokens/step",
            "chains: [i]: path_gain if only the first i + 1 tokens of each draft are verified",
            estimator::kPairedSteps, kHigh, false, path_gain_at},

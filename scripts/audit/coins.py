@@ -53,13 +53,15 @@ class Uniform:
 
 
 class Coins:
-    """What a verifier gets. Each call is one random decision, independent of all others."""
+    """What a verifier gets. Each call is one random decision, independent of all others. `taken` is the number of calls.
+    It counts decisions with a single possible outcome too, and counts a uniform number once."""
 
     def __init__(self, path):
-        self._path, self._used, self.probability = path, 0, 1.0
+        self._path, self._used, self.probability, self.taken = path, 0, 1.0, 0
 
     def bernoulli(self, probability):
         """True with this probability: always for 1 or more, never for 0 or less."""
+        self.taken += 1
         p = _number(probability, "the probability of coins.bernoulli()")
         if p >= 1 or p <= 0:
             return p >= 1
@@ -67,6 +69,7 @@ class Coins:
 
     def categorical(self, weights):
         """Index i with probability weights[i] / sum(weights)."""
+        self.taken += 1
         values = [_number(w, "a weight of coins.categorical()") for w in weights]
         if not values or min(values) < 0 or not 0 < sum(values) < math.inf:
             raise Misuse(
@@ -76,6 +79,7 @@ class Coins:
 
     def uniform(self):
         """A number u, uniform in [0, 1), that may be compared with numbers (see Uniform)."""
+        self.taken += 1
         return Uniform(self)
 
     def replay(self):

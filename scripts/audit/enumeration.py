@@ -5,6 +5,9 @@ A verifier is a function
     verify(p, q, draft, coins) -> (accepted, next_token)
 
 of the target's rows p [gamma + 1, vocab], the draft's rows q [gamma, vocab], the drafted tokens and the coins (coins.py).
+It may declare the number of coins that each of its runs takes: verify.coins is this number, or a function of gamma. A run
+that takes another number is an error.
+
 It emits the first `accepted` tokens of the draft and then next_token. A step that emits fewer than gamma + 1 tokens is
 completed with tokens of the target, because that is what the later steps of a lossless verifier draw.
 """
@@ -101,11 +104,14 @@ def _row(values):
 def _runs(verify, table, gamma, draft):
     p = np.array([table.p[draft[:i]] for i in range(gamma + 1)])
     q = np.array([table.q[draft[:i]] for i in range(gamma)]).reshape(gamma, table.vocab)
-    last = []
+    last, declared = [], _declared_coins(verify, gamma, draft)
 
     def program(coins):
         last[:] = [coins]
-        return _emitted(verify(p.copy(), q.copy(), draft, coins), draft, table.vocab)
+        emitted = _emitted(verify(p.copy(), q.copy(), draft, coins), draft, table.vocab)
+        if declared is not None and coins.taken != declared:
+            raise coins_module.Misuse(f"the number of coins was {coins.taken}; verify.coins declares {declared}")
+        return emitted
 
     def twice(coins):
         """Calls the program twice with the same outcomes, which shows randomness that does not come from the coins."""
@@ -134,6 +140,18 @@ def _runs(verify, table, gamma, draft):
         if entry is None:
             return
         yield entry
+
+
+def _declared_coins(verify, gamma, draft):
+    """The number of coins that the verifier says it takes for a draft of gamma tokens. None: it does not say."""
+    declared = getattr(verify, "coins", None)
+    try:
+        number = declared(gamma) if callable(declared) else declared
+        return None if declared is None else operator.index(number)
+    except Exception as error:  # whatever a foreign function raises
+        raise Nonsense(
+            draft, [], f"verify.coins is {declared!r}; expected a whole number, or a function of gamma that returns one"
+        ) from error
 
 
 def _emitted(result, draft, vocab):

@@ -174,6 +174,48 @@ def copies(record):
     )
 
 
+def trees(record):
+    """A section with two tables: steps with trees, and the time of judging one node, each by rule. "" if the record has none."""
+    results = Results(record["classes"]["auto"])
+
+    def shown(name, start):
+        name = name.removeprefix(start)
+        return name if name.startswith("rule:") else f"rule:rejection/{name}"  # older records measure this rule only
+
+    steps = [
+        [
+            shown(name, "trees/step/"),
+            number(results.us(name) * 1e-3),
+            *microseconds(results.median[name], "accept_us", "other_us"),
+            f"{number(100 * results.median[name]['overhead'])} %",
+        ]
+        for name in results.names("trees/step/")
+    ]
+    judged = [
+        [
+            shown(name, "trees/judge/"),
+            number(results.us(name)),
+            number(results.median[name]["tested"]),
+            number(results.median[name]["passes"]),
+        ]
+        for name in results.names("trees/judge/")
+    ]
+    if not steps and not judged:
+        return ""
+    parts = ["## What trees cost beside their forwards"]
+    if steps:
+        parts += [
+            "Real decoding with trees of 64 nodes, medians over steps: judging (rows of logits into distributions, the rule), then trees, masks, commit and record.",
+            table(["step", "ms", "judging, us", "other, us", "both, share of the step"], steps),
+        ]
+    if judged:
+        parts += [
+            "Judging the children of one node. Nearly all of them are rejected.",
+            table(["node", "us", "children tested", "passes over a row of logits"], judged),
+        ]
+    return "\n\n".join(parts) + "\n\n"
+
+
 TAKEN_CORE = {  # run in the record -> its label
     "one_thread": "one thread",
     "all_threads": "all threads",
@@ -235,7 +277,7 @@ the bandwidth above 100 % means that a cache held the data.
 
 {copies(record)}
 
-## Beside another process
+{trees(record)}## Beside another process
 
 Greedy steps with one thread, with all threads, and with all threads while another process keeps one of the cores busy.
 

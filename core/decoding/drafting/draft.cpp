@@ -10,6 +10,7 @@ namespace {
 
 constexpr std::size_t kMostSources = 6;  // memory is reserved for this many sources of one tree and for as
                                          // many reviews, so that steps do not allocate
+constexpr std::size_t kMostCopiedToo = 128;  // the same for Draft::copied_too
 
 }  // namespace
 
@@ -38,6 +39,9 @@ void Draft::reset(Token pending) {
   tree_number = -1;
   evidence = 0;
   must_keep = 0;
+  copies_ignore_draws = false;
+  copied_too.clear();
+  copied_too.reserve(kMostCopiedToo);
   ahead.reset();
 }
 
@@ -60,6 +64,8 @@ void Draft::swap(Draft& other) {
   predicted.swap(other.predicted);
   std::swap(evidence, other.evidence);
   std::swap(must_keep, other.must_keep);
+  std::swap(copies_ignore_draws, other.copies_ignore_draws);
+  copied_too.swap(other.copied_too);
   std::swap(ahead, other.ahead);
   rests_.swap(other.rests_);
   taken_.swap(other.taken_);
@@ -142,6 +148,8 @@ void Draft::keep(std::span<const char> keep) {
         (left == 0 || contributions[left - 1].source != contributions[next].source))
       contributions[left++] = {moved_[node], contributions[next].source};  // left <= next
   }
+  for (int& node : copied_too) node = moved_[static_cast<std::size_t>(node)];
+  std::erase(copied_too, 0);
   q_of.resize(static_cast<std::size_t>(tree.size()));
   confidence.resize(static_cast<std::size_t>(tree.size()));
   entropy.resize(static_cast<std::size_t>(tree.size()));

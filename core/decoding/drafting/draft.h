@@ -72,6 +72,12 @@ struct Draft {
   /// tokens, because they may have been drawn at random. In lookahead decoding with "accept_window" these are
   /// the tokens that come from the window.
   int must_keep = 0;
+  /// True: which tokens are copied does not depend on the tokens that were drawn for this draft, and
+  /// `copied_too` is complete. The bounds of nodes with drawn and copied children need this
+  /// (core/theory/step_bounds.h).
+  bool copies_ignore_draws = false;
+  /// Drawn nodes whose tokens were copied, too. Such a copy has no node of its own, see TokenTree::child().
+  std::vector<int> copied_too;
   /// What the strategy drafted for the next step while this draft was verified, for the record. Strategies
   /// that draft ahead set it in observe().
   std::optional<AheadWork> ahead;

@@ -296,14 +296,18 @@ CriterionForm near_argmax_form(const RuleOptions& o) { return {.of_best = o.leni
 std::span<const AcceptanceRule> criterion() { return kRules; }
 
 std::span<const AcceptanceRule> longest_path() {
-  static const std::array<AcceptanceRule, 4> rules = {
+  static const std::array<AcceptanceRule, 6> rules = {
       longest<top_beta, top_beta_form>("top_beta", "top_beta_longest",
                                        "top_beta; on trees the longest accepted path"),
       longest<gap, gap_form>("gap", "gap_longest", "gap; on trees the longest accepted path"),
       longest<typical, typical_form>("typical", "typical_longest",
                                      "typical; on trees the longest accepted path"),
       longest<threshold, threshold_form>("threshold", "threshold_longest",
-                                         "threshold; on trees the longest accepted path")};
+                                         "threshold; on trees the longest accepted path"),
+      longest<specdec, specdec_form>("specdec", "specdec_longest",
+                                     "specdec; on trees the longest accepted path"),
+      longest<token_distance, distance_form>("distance", "distance_longest",
+                                             "distance; on trees the longest accepted path")};
   return rules;
 }
 

@@ -132,6 +132,7 @@ TEST(Draft, KeepRenumbersNodesAndTheirSources) {
   draft.add(8, 0, Draft::kOneHot, .25f);
   draft.add(9, 4, Draft::kOneHot, .5f);
   draft.contributions = {{1, "chain"}, {4, "copies"}};
+  draft.copied_too = {2, 4};
   const char keep[] = {1, 1, 0, 0, 1, 1};
   draft.keep(keep);
   EXPECT_THAT(std::vector<Token>(draft.tree.tokens().begin(), draft.tree.tokens().end()),
@@ -141,6 +142,7 @@ TEST(Draft, KeepRenumbersNodesAndTheirSources) {
   EXPECT_THAT(draft.confidence, ElementsAre(-1, -1, .25f, .5f));
   ASSERT_EQ(draft.contributions.size(), 2u);
   EXPECT_EQ(draft.contributions[1].first, 2);
+  EXPECT_THAT(draft.copied_too, ElementsAre(2)) << "node 2 is gone, node 4 is now node 2";
   const char none[] = {1, 0, 0, 0};
   draft.keep(none);
   EXPECT_EQ(draft.tree.size(), 1);

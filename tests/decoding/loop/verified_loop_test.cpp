@@ -182,6 +182,8 @@ TEST_P(VerifiedRule, DecidesAsOnTheHost) {
                         {"gap_longest", {{"gap", .7}}},
                         {"typical_longest", {{"epsilon", .05}, {"delta", .5}}},
                         {"threshold_longest", {{"theta", .01}, {"top_k", 20}}},
+                        {"specdec_longest", {{"beta", 3}, {"gap", .7}}},
+                        {"distance_longest", {{"token_distance", 9}}},
                         {"coupled", {{"coins", "gumbel"}}}};
   const AcceptanceRule& entry = find_acceptance_rule(rule);
   for (const double temperature : {0.0, 1.0}) {

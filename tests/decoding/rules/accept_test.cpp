@@ -38,7 +38,7 @@ TEST(Registry, NamesAreUniqueAndCompleteAndEveryRuleIsWhole) {
   }
   EXPECT_EQ(recorded_acceptance_rule("unheard of"), nullptr);
   EXPECT_EQ(read, fields);
-  EXPECT_GE(names.size(), 28u) << "no table of rules is missing";
+  EXPECT_GE(names.size(), 30u) << "no table of rules is missing";
 }
 
 TEST(Registry, EveryParameterIsListedOnce) {
@@ -137,8 +137,11 @@ TEST(Registry, LossClassesFollowTemperatureAndParameters) {
   EXPECT_EQ(loss("specdec", {.beta = 1, .gap = 2}, 0), LossClass::l2);
   EXPECT_EQ(loss("specdec", {.beta = 3, .gap = 2}, 0), LossClass::l3);
   EXPECT_EQ(loss("specdec", {}, 1), LossClass::l3);
+  EXPECT_EQ(loss("specdec_longest", {.beta = 3, .gap = 0}, 0), LossClass::l2);
+  EXPECT_EQ(loss("specdec_longest", {.beta = 3, .gap = 2}, 0), LossClass::l3);
   EXPECT_EQ(loss("distance", {}, 0), LossClass::l2);
   EXPECT_EQ(loss("distance", {.distance = 1}, 0), LossClass::l3);
+  EXPECT_EQ(loss("distance_longest", {.distance = 1}, 0), LossClass::l3);
   EXPECT_EQ(loss("minimum_block", {}, 0), LossClass::l2);
   EXPECT_EQ(loss("minimum_block", {.beta = 2}, 0), LossClass::l3);
   EXPECT_EQ(loss("minimum_block", {.min_block = 2}, 0), LossClass::l3);

@@ -10,8 +10,8 @@
 namespace speclab::enumerate::longest_path_test {
 namespace {
 
-const RuleOptions kLoose = {.beta = 2, .gap = .9, .epsilon = .25, .delta = .9, .theta = .2};
-const char* const kCriteria[] = {"top_beta", "gap", "typical", "threshold"};
+const RuleOptions kLoose = {.beta = 2, .gap = .9, .epsilon = .25, .delta = .9, .theta = .2, .distance = 1};
+const char* const kCriteria[] = {"top_beta", "gap", "typical", "threshold", "specdec", "distance"};
 
 AcceptanceRule rule_of(const std::string& criterion) { return find_acceptance_rule(criterion + "_longest"); }
 

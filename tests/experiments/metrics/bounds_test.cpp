@@ -112,6 +112,7 @@ TEST_F(Bounds, TheTokenRuleIsBelowTheBoundByThePairedGain) {
   // The gain is paired, so its error is far below that of the two means.
   EXPECT_NEAR(metrics["path_gain"].get<double>(), .14925, .005);
   EXPECT_NEAR(metrics["path_gain_drawn"].get<double>(), .14925, .04) << "four standard errors";
+  EXPECT_LT(std::abs(metrics["path_gain_z"].get<double>()), 4);
   EXPECT_LT(metrics["path_gain_drawn_ci95"][0].get<double>(),
             metrics["path_gain_drawn_ci95"][1].get<double>());
   ASSERT_EQ(metrics["path_gain_at"].size(), 3u);
@@ -126,13 +127,45 @@ TEST_F(Bounds, TheTokenRuleIsBelowTheBoundByThePairedGain) {
 TEST_F(Bounds, TheDrawnGainNeedsChainsAndARecordThatHasIt) {
   auto steps = golden_steps("rejection", {1, 1}, enumerate::Draws::iid, 30);
   const auto gain = [&](const char* name) {
-    return spec_of(summarise_run(run_with(name, "rejection", steps)))["metrics"]["path_gain_drawn"];
+    const json metrics = spec_of(summarise_run(run_with(name, "rejection", steps)))["metrics"];
+    EXPECT_EQ(metrics["path_gain_z"].is_null(), metrics["path_gain_drawn"].is_null()) << name;
+    return metrics["path_gain_drawn"];
   };
   EXPECT_TRUE(gain("new").is_number());
   steps.back().paired.reset();
   EXPECT_TRUE(gain("old").is_null());
   steps = golden_steps("rejection", {2, 1}, enumerate::Draws::iid, 30);
   EXPECT_TRUE(gain("trees").is_null());
+}
+
+// By hand: three steps with the differences .25, .25 and 1 - .5 = .5 have the mean 1/3 and the standard
+// error sqrt(.0625 + .0625 + .25) / 3.
+TEST_F(Bounds, TheZOfTheDrawnGainIsItsDifferenceInStandardErrors) {
+  auto steps = golden_steps("rejection", {1, 1}, enumerate::Draws::iid, 3);
+  const auto z = [&](const char* name) {
+    return spec_of(summarise_run(run_with(name, "rejection", steps)))["metrics"]["path_gain_z"].get<double>();
+  };
+  for (RecordedStep& step : steps) {
+    step.bounds.by_token = {.5, .25};
+    step.bounds.by_path = {.5, .5};
+    step.paired = theory::PairedOutcome{.by_token = 1, .by_path = 1};
+  }
+  EXPECT_NEAR(z("below"), -std::sqrt(3.), 1e-6);
+  steps[0].bounds.by_path = steps[1].bounds.by_path = {.5, 0};
+  steps[2].bounds.by_path = {.5, .75};
+  steps[2].paired->by_path = 2;
+  EXPECT_NEAR(z("above"), 1 / std::sqrt(.375), 1e-6);
+  steps[2] = steps[1];
+  for (RecordedStep& step : steps) step.bounds.by_path = {.5, .25 + 1e-7};
+  EXPECT_EQ(z("rounding"), 0);
+}
+
+// The numbers of another rule in the place of those of block.
+TEST_F(Bounds, DrawnNumbersOfAnotherRuleAreFarFromTheExpectedGain) {
+  auto steps = golden_steps("rejection", {1, 1, 1}, enumerate::Draws::iid, 3000);
+  for (RecordedStep& step : steps) step.paired->by_path = step.paired->by_token;
+  const json metrics = spec_of(summarise_run(run_with("swapped", "rejection", steps)))["metrics"];
+  EXPECT_LT(metrics["path_gain_z"].get<double>(), -10);
 }
 
 TEST_F(Bounds, AVerifierThatEmitsMoreThanTheOptimumIsWrong) {
@@ -211,8 +244,8 @@ TEST_F(Bounds, TreesOfTraversalMayNotExceedItsExpectation) {
 
 TEST_F(Bounds, ARunWithoutThemHasNoSuchMetrics) {
   const json entry = spec_of(summarise_run(write_run("none", 1'000'000)));
-  for (const char* metric :
-       {"tau_bound", "tau_of_bound", "tau_excess", "position_bound", "path_gain", "path_gain_drawn"})
+  for (const char* metric : {"tau_bound", "tau_of_bound", "tau_excess", "position_bound", "path_gain",
+                             "path_gain_drawn", "path_gain_z"})
     EXPECT_TRUE(entry["metrics"][metric].is_null()) << metric;
   EXPECT_TRUE(entry["above_bound"].is_null());
 }

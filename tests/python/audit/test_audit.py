@@ -169,6 +169,66 @@ class Coins(unittest.TestCase):
                 list(coins.walk(lambda c: until(stop, c)))
 
 
+class DeclaredCoins(unittest.TestCase):
+    """A verifier that takes all its numbers before it decides."""
+
+    def verifier(self, coins_of, unused=0):
+        def verify(p, q, draft, coins):
+            tests, last = [coins.uniform() for _ in draft], coins.uniform()
+            for _ in range(unused):
+                coins.bernoulli(1)
+            for i, x in enumerate(draft):
+                if tests[i] >= p[i][x] / q[i][x]:
+                    return i, self.inverse(rules.positive(p[i] - q[i]), last)
+            return len(draft), self.inverse(p[-1], last)
+
+        verify.coins = coins_of
+        return verify
+
+    def inverse(self, weights, u):
+        bounds = np.cumsum(weights) / weights.sum()
+        return next(i for i, bound in enumerate(bounds) if u < bound or i == len(bounds) - 1)
+
+    def test_the_declared_number_is_right(self):
+        for declared in (lambda gamma: gamma + 1, None):
+            self.assertTrue(all(finding.exact for finding in report.audit(self.verifier(declared), SMALL)))
+
+    def test_another_number_is_reported(self):
+        for declared, unused, words in (
+            (2, 0, [None, "the number of coins was 3; verify.coins declares 2"]),
+            (3, 0, ["the number of coins was 2; verify.coins declares 3", None]),
+            (
+                lambda gamma: gamma + 1,
+                1,
+                ["the number of coins was 3; verify.coins declares 2", "the number of coins was 4"],
+            ),
+        ):
+            for finding, expected in zip(report.audit(self.verifier(declared, unused), SMALL), words, strict=True):
+                self.assertEqual(finding.exact, expected is None)
+                if expected:
+                    self.assertRegex(finding.failure.text, r"draft \[0(, 0)?\], .*" + expected)
+
+    def test_one_number_for_all_decisions(self):
+        """The correction of a rejection at the first token is drawn with the number that rejected it."""
+
+        def verify(p, q, draft, coins):
+            u = coins.uniform()
+            for i, x in enumerate(draft):
+                if u >= p[i][x] / q[i][x]:
+                    return i, int(np.argmax(p[i] - q[i]))
+            return len(draft), int(np.argmax(p[-1]))
+
+        verify.coins = lambda gamma: gamma + 1
+        self.assertIn("the number of coins was 1; verify.coins declares 2", report.audit(verify, SMALL)[0].failure.text)
+
+    def test_a_declaration_that_is_no_number(self):
+        for declared in ("two", 1.5, lambda: 1):
+            text = report.audit(self.verifier(declared), SMALL)[0].failure.text
+            self.assertRegex(
+                text, r"draft \[0\], .*verify.coins is .*; expected a whole number, or a function of gamma"
+            )
+
+
 class Nonsense(unittest.TestCase):
     def failure(self, verify):
         finding = report.audit(verify, SMALL)[0]

@@ -110,6 +110,24 @@ class Configs(unittest.TestCase):
                     self.assertIs(case.get("ignore_eos"), True, f"{file.name}: {case}")
         self.assertGreater(found, 20)
 
+    def test_studies_of_sampled_drafts_compute_bounds(self):
+        """The table of such a study shows how far its rule is from the best one."""
+        names = {
+            "acceptance_rules",
+            "chen_k_sweep",
+            "draft_capability",
+            "gamma_sweep",
+            "merged_trees",
+            "sampling_small",
+        }
+        names |= {"specinfer_table1", "spectr", "temperature_sweep", "verifiers"}
+        without = [
+            file.stem
+            for file in CONFIGS + PAPER
+            if file.stem in names and json.loads(file.read_text(encoding="utf-8")).get("bounds") is not True
+        ]
+        self.assertEqual(without, [])
+
     def test_every_case_says_how_much_it_drafts(self):
         """A kept run must not change when the default of the option "budget" does, and a published one had no budget."""
         without = {"autoregressive", "simulated"}

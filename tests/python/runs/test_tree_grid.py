@@ -129,6 +129,7 @@ class Picking(Scratch):
         self.assertEqual(
             (config["options"]["budget"], config["options"]["max_tokens"], config["seed"]), ("fixed", 64, 3)
         )
+        self.assertIs(config["bounds"], True)
         baseline, chains, trees = config["cases"]
         self.assertEqual(baseline, {"strategy": "autoregressive"})
         self.assertEqual(chains["gamma"], [2, 3, 4])

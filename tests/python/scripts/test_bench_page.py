@@ -98,6 +98,23 @@ class Page(unittest.TestCase):
         self.assertIn("| b | 41 | 55.5 | 81 | 0.031 % |", text)
         self.assertIn("| c/tokens:10 | 0.5 | 22.8 | 1 | 2 | 3 | 4 |", text)
 
+    def test_trees_are_listed_by_rule_if_the_record_has_them(self):
+        run = {"context": {}, "command": "x", "benchmarks": aggregate("copies/index/c", "us", 1, 0)}
+        self.assertEqual(page.trees({"classes": {"auto": run}}), "")
+        step = {"accept_us": 1234, "other_us": 56, "overhead": 0.0789, "rows": 64}
+        run["benchmarks"] += aggregate(
+            "trees/step/rule:k_seq/nodes:64/temperature:1/iterations:1", "us", 1500, 0, **step
+        )
+        for rule, us in (("traversal", 40), ("rejection", 30)):
+            name = f"trees/judge/rule:{rule}/children:4/temperature:1/manual_time"
+            run["benchmarks"] += aggregate(name, "us", us, 0, tested=3.9, passes=us / 10)
+        text = page.trees({"classes": {"auto": run}})
+        self.assertIn("| rule:k_seq/nodes:64/temperature:1 | 1.5 | 1230 | 56 | 7.89 % |", text)
+        self.assertIn("| rule:rejection/children:4/temperature:1 | 30 | 3.9 | 3 |\n| rule:traversal/", text)
+        self.assertTrue(text.endswith("\n\n"), "the next section follows")
+        run["benchmarks"] = aggregate("trees/judge/children:2/temperature:0", "us", 5, 0, tested=2, passes=1)
+        self.assertIn("| rule:rejection/children:2/temperature:0 |", page.trees({"classes": {"auto": run}}))
+
     def test_no_home_in_the_record(self):
         record = {"context": {"host_name": "me", "executable": "/home/me/bench", "caches": [{"size": 1}]}}
         self.assertEqual(page.without_paths(record), {"context": {"caches": [{"size": 1}]}})

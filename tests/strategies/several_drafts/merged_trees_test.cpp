@@ -5,9 +5,12 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "core/decoding/budget/step_costs.h"
+#include "core/decoding/loop/judged_step.h"
 #include "core/theory/audit/enumerate.h"
+#include "core/theory/step_bounds.h"
 #include "tests/base/error_text.h"
 #include "tests/decoding/loop/loop_fixture.h"
 #include "tests/strategies/draft_rows.h"
@@ -174,6 +177,58 @@ TEST(MergedTrees, EverySourceIsJudgedWithItsOwnQ) {
   EXPECT_LT(distance(choose("merged_trees", json::parse(kMixed)), {model}), 1e-12);
   EXPECT_GT(distance(spoilt<kCopiesAsDrawn>(), {model}), 1e-3);
   EXPECT_GT(distance(spoilt<kNgramsAsTheModels>(), {model}), 1e-3);
+}
+
+// A copy that equals a drawn child has no node of its own, but it counts in the bound. So the bound of the
+// first position depends on the text alone, and the step does not exceed it on average over the draws.
+TEST(MergedTrees, TheBoundOfAPositionDoesNotDependOnTheDraws) {
+  struct OfText {
+    std::vector<double> bounds;
+    double probability = 0, kept = 0;
+  };
+  std::map<Token, OfText> texts;  // by the token before the step
+  bool first = false, kept = false;
+  double bound = 0;
+  Token before = -1;
+  int with_node = 0, without_node = 0;
+  LoopOptions loop_options;
+  loop_options.capacity = 32;
+  loop_options.on_judged = [&](const JudgedStep& step) {
+    if (!std::exchange(first, false)) return;
+    const auto bounds = theory::step_bounds(step.draft, step.rows, step.accepted, step.eos);
+    ASSERT_FALSE(bounds.best.empty());
+    ASSERT_TRUE(bounds.best[0].has_value());
+    bound = *bounds.best[0];
+    kept = !step.accepted.empty();
+    before = step.draft.tree.token(0);
+    (step.draft.copied_too.empty() ? with_node : without_node) += 1;
+  };
+  const json options = {{"sources", {"draft", "text"}}, {"length", 1}, {"copies", 1}, {"least_match", 1}};
+  DecodeLoop loop(random_markov(kTokens, 11, 1.5), std::vector<ModelPtr>{draft_model(0), draft_model(1)},
+                  choose("merged_trees", options), loop_options);
+  const std::vector<Token> prompt{0, 2, 1};
+  Request request;
+  request.prompt = prompt;
+  request.options = generation({{"max_tokens", 3}, {"temperature", 1}});
+  enumerate::walk(
+      [&](const Coins& coins) {
+        first = true;
+        request.coins = coins;
+        loop.run(request);
+      },
+      [&](double probability) {
+        OfText& text = texts[before];
+        text.bounds.push_back(bound);
+        text.probability += probability;
+        text.kept += kept ? probability : 0;
+      });
+  EXPECT_GT(with_node, 0);
+  EXPECT_GT(without_node, 0);
+  EXPECT_EQ(texts.size(), static_cast<std::size_t>(kTokens));
+  for (const auto& [token, text] : texts) {
+    for (const double each : text.bounds) EXPECT_NEAR(each, text.bounds.front(), 1e-9) << token;
+    EXPECT_LE(text.kept / text.probability, text.bounds.front() + 1e-6) << token;
+  }
 }
 
 // The nodes that n-grams and copies draft at temperature 0.

@@ -130,9 +130,71 @@ TEST(PositionBound, TellsHowChildrenWereDrawn) {
   EXPECT_EQ(how_drawn(iid.children), ChildrenDrawn::iid);
   EXPECT_EQ(how_drawn(without.children), ChildrenDrawn::without_replacement);
   const std::vector<NodeTest::Child> models = {{0, &q}, {1, &other}}, merged = {{0, &q}, {1, nullptr}};
-  EXPECT_EQ(how_drawn(models), ChildrenDrawn::mixed);
-  EXPECT_EQ(how_drawn(merged), ChildrenDrawn::mixed);
-  EXPECT_FALSE(position_bound(q, models));
+  EXPECT_EQ(how_drawn(models), ChildrenDrawn::independent);
+  EXPECT_EQ(how_drawn(merged), ChildrenDrawn::independent);
+  const std::vector<NodeTest::Child> beside = {without.children[0], {2, &other}, without.children[1]},
+                                     copied = {without.children[0], without.children[1], {3, nullptr}};
+  EXPECT_EQ(how_drawn(beside), ChildrenDrawn::mixed) << "the third row depends on the first draw";
+  EXPECT_EQ(how_drawn(copied), ChildrenDrawn::mixed);
+  EXPECT_FALSE(position_bound(q, beside));
+  EXPECT_FALSE(position_bound(q, copied));
+}
+
+/// 1 + min over all sets H of (p(H) - P(all children in H)), with one draw from each row and with copies.
+double over_all_sets(const Weights& p, const std::vector<Weights>& rows, const std::vector<Token>& copies) {
+  double least = 0;
+  for (unsigned set = 0; set < 1u << p.size(); ++set) {
+    const auto mass = [&](const Weights& row) {
+      double sum = 0;
+      for (std::size_t x = 0; x < row.size(); ++x) sum += (set >> x & 1) != 0 ? row[x] : 0;
+      return sum;
+    };
+    double all = 1;
+    for (const Weights& row : rows) all *= mass(row);
+    for (const Token token : copies) all *= set >> token & 1;
+    least = std::min(least, mass(p) - all);
+  }
+  return 1 + least;
+}
+
+// Sets of another kind could be better, so the bound may lie above the optimum; never below it.
+TEST(PositionBound, OfIndependentDrawsIsNeverBelowTheOptimum) {
+  std::mt19937 random(11);
+  constexpr int kTrials = 1000;
+  int reached = 0, of_one_row = 0;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const std::size_t vocab = 3 + random() % 4, count = 1 + random() % 3;
+    const auto row = [&] {
+      Weights weights(vocab);
+      for (double& weight : weights) weight = random() % 4 == 0 ? 0 : static_cast<double>(1 + random() % 100);
+      weights[0] += 1;
+      const double sum = std::accumulate(weights.begin(), weights.end(), 0.);
+      for (double& weight : weights) weight /= sum;
+      return weights;
+    };
+    const Weights p = row();
+    std::vector<Weights> rows;
+    const bool one_row = random() % 3 == 0;
+    for (std::size_t i = 0; i < count; ++i) rows.push_back(one_row && i > 0 ? rows.front() : row());
+    std::vector<Token> copies(random() % 3);
+    for (Token& token : copies) token = static_cast<Token>(random() % vocab);
+    std::vector<Distribution> laws;
+    for (const Weights& weights : rows) laws.push_back(law(weights));
+    std::vector<NodeTest::Child> children;
+    // Every row has token 0. So no row looks as if it were drawn from without the token of another child.
+    for (const Distribution& q : laws) children.push_back({0, &q});
+    for (const Token token : copies) children.push_back({token, nullptr});
+    const double found = position_bound(law(p), children).value(), best = over_all_sets(p, rows, copies);
+    ASSERT_GE(found, best - 1e-6) << trial;
+    ASSERT_LE(found, 1) << trial;
+    reached += found < best + 1e-6 ? 1 : 0;
+    if (one_row || count == 1) {
+      ++of_one_row;
+      EXPECT_NEAR(found, best, 1e-6) << trial << ": one row, " << count << " draws";
+    }
+  }
+  EXPECT_GT(of_one_row, kTrials / 4);
+  EXPECT_GE(reached, kTrials * 98 / 100) << "the sets that are tried are nearly always enough";
 }
 
 }  // namespace

@@ -263,6 +263,32 @@ TEST(PairedOutcomes, AreOfChainsOnly) {
            });
 }
 
+// A copy that equals the drawn child has no node of its own. It counts as a child all the same, because the
+// bound is an average over the draws.
+TEST(StepBounds, CopiesBesideDrawsCountWhateverWasDrawn) {
+  Distribution p, q;
+  p.assign_weights(std::vector{.55, .25, .15, .05});
+  q.assign_weights(std::vector{.4, .35, .05, .2});
+  const TargetRows rows = [&](int) { return TargetRow{&p, &p}; };
+  constexpr Token kCopied = 2;
+  const auto first_bound = [&](Token drawn, bool copies_ignore_draws) {
+    Draft draft;
+    draft.reset(0);
+    int index = -1;
+    draft.new_q(&index) = q;
+    const int node = draft.add(drawn, 0, index);
+    if (drawn == kCopied) draft.copied_too = {node};
+    else draft.add(kCopied, 0);
+    draft.copies_ignore_draws = copies_ignore_draws;
+    return step_bounds(draft, rows, {}, {}).best.at(0);
+  };
+  // H = {2, 1, 3}, in which p has .45 and q has .6, or H = {2, 3} with .2 and .25: 1 - .15.
+  for (Token drawn = 0; drawn < 4; ++drawn) {
+    EXPECT_NEAR(first_bound(drawn, true).value(), .85, 1e-6) << drawn;
+    EXPECT_FALSE(first_bound(drawn, false)) << drawn;
+  }
+}
+
 TEST(StepBounds, NamesTheOptimumOfVisitedPositionsOnly) {
   const World world = enumerate::golden_world(3);
   enumerate::Step step;

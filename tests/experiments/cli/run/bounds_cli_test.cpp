@@ -61,8 +61,9 @@ TEST_F(BoundsRun, SampledRulesStayBelowTheirBound) {
                       {"rule", {"rejection", "traversal"}}};
   json cases = chains({"rejection", "block"});
   cases.push_back(trees);
+  cases.push_back({{"strategy", "merged_trees"}, {"draft", "skip"}, {"sources", {"draft", "text"}}});
   const auto found = cases_of({{"temperature", 1}, {"max_tokens", 60}}, cases);
-  ASSERT_EQ(found.size(), 7u);
+  ASSERT_EQ(found.size(), 8u);
   for (const auto& [id, entry] : found) {
     EXPECT_TRUE(entry["above_bound"].is_null()) << id << entry["above_bound"];
     const json& metrics = entry["metrics"];
