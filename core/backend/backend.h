@@ -307,7 +307,7 @@ class Backend {
 };
 
 struct CpuBackendOptions {
-  int threads = 0;  ///< 0: every core that the affinity mask and the cgroup allow
+  int threads = 0;                ///< 0: every core that the affinity mask and the cgroup allow
   std::string numerics = "auto";  ///< "auto" (auto_cpu_numerics()), one of cpu_numerics_classes(),
                                   ///< "avx512-bf16-emulated" or "amx-bf16-emulated"
 };

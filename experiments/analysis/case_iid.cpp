@@ -39,9 +39,9 @@ std::string iid_text(const json& tests) {
   }
   if (tests.contains("thirds")) {
     const json& alpha = tests["thirds"]["alpha"];
-    text += fmt::format(" Thirds of the texts: alpha {:.3f}, {:.3f}, {:.3f}, p = {:.3g}.",
-                        alpha[0].get<double>(), alpha[1].get<double>(), alpha[2].get<double>(),
-                        number("thirds", "p_value"));
+    text +=
+        fmt::format(" Thirds of the texts: alpha {:.3f}, {:.3f}, {:.3f}, p = {:.3g}.", alpha[0].get<double>(),
+                    alpha[1].get<double>(), alpha[2].get<double>(), number("thirds", "p_value"));
   }
   if (tests.contains("steps")) {
     text += fmt::format(" Neighbouring steps: correlation {:+.3f}, p = {:.3g} (Ljung-Box, {:.0f} lags).",

@@ -280,9 +280,9 @@ Table summary_table(const json& summary) {
   if (target.is_string() && target.get_ref<const std::string&>().find("inflated from") != std::string::npos)
     table.header[0] += " on " + target.get<std::string>();
   table.right = {false, false};
-  table.expendable = {"ms/token",  "copied",   "ops", "alpha_min",         "class", "bound",   "rule",
-                      "predicted", "KL inf.",  "KL",  "distance",          "c",     "over chain [95 %]",
-                      "alpha",     "tokens/s"};
+  table.expendable = {
+      "ms/token", "copied",   "ops", "alpha_min",         "class", "bound",   "rule", "predicted", "KL inf.",
+      "KL",       "distance", "c",   "over chain [95 %]", "alpha", "tokens/s"};
   std::vector<Column> used;
   for (const Column& column : kColumns) {
     const bool any = std::any_of(summary.at("cases").begin(), summary.at("cases").end(),

@@ -3,7 +3,6 @@
 from figures import Figure, style
 from figures.record import NotApplicable
 
-
 FORMULA = "leviathan_3_8"
 
 

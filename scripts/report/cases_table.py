@@ -32,7 +32,12 @@ COLUMNS = [
     ("ops_factor", "operations", "{:.2f}", "operations per emitted token, case / autoregressive reference"),
     (PROMPTS, "prompts", "{}", "number of prompts behind the intervals; with fewer than ten they are too narrow"),
     ("distance", "distance", "{:.3f}", "lossy rules: mean total variation from the target's law"),
-    ("kl", "KL", "{:.3f}", "lossy rules: mean KL divergence from the target's law in nats, at the positions where it is finite"),
+    (
+        "kl",
+        "KL",
+        "{:.3f}",
+        "lossy rules: mean KL divergence from the target's law in nats, at the positions where it is finite",
+    ),
     ("kl_infinite", "KL infinite", "{}", "lossy rules: positions where that divergence is infinite, not counted in KL"),
 ]
 INTERVAL_OVER_ROUNDS = {"c"}  # metrics whose interval is not over prompts; the table shows them without it

@@ -297,8 +297,8 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
   if (what != Optimized::config) refuse(*values, word, {"longest", "lookahead-rows", "repeats"});
   if (what == Optimized::layers) {
     refuse(*values, word,
-           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c", "for-device", "grid",
-            "run", "set"});
+           {"SOURCE", "draft", "width", "measured-depth", "nodes", "depth", "by-confidence", "c",
+            "for-device", "grid", "run", "set"});
     return optimize_layers(*values, command, out, backend);
   }
   refuse(*values, word,

@@ -57,8 +57,7 @@ TEST(UnitChoice, TakesTheFirstUnitThatIsPresentAndRight) {
 
   const UnitChoice second = choose_unit(std::vector{no_amx, avx512}, stopped_clock);
   EXPECT_EQ(second.unit, Bf16Unit::kAvx512);
-  EXPECT_EQ(second.reason,
-            "amx-bf16: not on this processor; avx512-bf16: passed its self-test (32 tiles)");
+  EXPECT_EQ(second.reason, "amx-bf16: not on this processor; avx512-bf16: passed its self-test (32 tiles)");
 
   const UnitChoice none = choose_unit(std::vector{no_amx, no_avx512}, stopped_clock);
   EXPECT_FALSE(none.unit);

@@ -162,7 +162,9 @@ class Drawing(unittest.TestCase):
         count = lambda axes: sum(len(line.get_xdata()) for line in axes.get_lines() if line.get_label() in rules)
         divergence = by_label["KL divergence from the target's law, nats"]
         self.assertEqual(count(divergence), count(by_label["total variation from the target's law"]) - 1)
-        *curves, _ = by_label["perplexity of the text under the target"].get_lines()  # the last one is the line at speedup 1
+        *curves, _ = by_label[
+            "perplexity of the text under the target"
+        ].get_lines()  # the last one is the line at speedup 1
         drawn_at = {round(float(x), 6) for curve in curves for x in curve.get_xdata()}
         self.assertEqual(drawn_at, {round(math.exp(0.5), 6)})
         plt.close(drawn)

@@ -231,7 +231,9 @@ class RunFolder(unittest.TestCase):
         new["metrics"] |= {"t_n": {"1": 1, "8": 1.5}, "t_n_ci95": {"1": [1, 1], "8": None}}
         file.write_text(json.dumps(summary))
         run = speclab.load(self.folder)
-        self.assertEqual(list(run.cases.loc[new["id"], ["c_lo", "c_hi", "t_draft_lo", "t_draft_hi"]]), [0.1, 0.2, 1.4, 1.6])
+        self.assertEqual(
+            list(run.cases.loc[new["id"], ["c_lo", "c_hi", "t_draft_lo", "t_draft_hi"]]), [0.1, 0.2, 1.4, 1.6]
+        )
         self.assertTrue(math.isnan(run.cases.loc[old["id"], "c_lo"]))
         self.assertNotIn("t_n_ci95", run.cases.columns)
         self.assertEqual(run.cases.attrs["units"]["t_draft_lo"], "ms")

@@ -7,7 +7,9 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 # The theory of lookahead decoding and its command are about that strategy.
-THEORY_OF_ONE_STRATEGY = re.compile(r"experiments/(analysis|simulate)/lookahead_|experiments/cli/predict/command_lookahead")
+THEORY_OF_ONE_STRATEGY = re.compile(
+    r"experiments/(analysis|simulate)/lookahead_|experiments/cli/predict/command_lookahead"
+)
 
 
 def registered_names():

@@ -331,9 +331,8 @@ TEST_F(Speclab, GammaPastTheContextEndIsCut) {
 
 TEST_F(Speclab, ARunSaysWhichNumericsClassAutoTookAndWhy) {
   const auto made = [&](const std::string& numerics) {
-    const Result result =
-        run({"run", "a.json", "--backend", "cpu", "--numerics", numerics, "--filter", "autoregressive",
-             "--set", "calibration=false", "--out", numerics});
+    const Result result = run({"run", "a.json", "--backend", "cpu", "--numerics", numerics, "--filter",
+                               "autoregressive", "--set", "calibration=false", "--out", numerics});
     EXPECT_EQ(result.code, 0) << result.err;
     return result.err;
   };
