@@ -328,12 +328,16 @@ def round_all_but_metrics(summary):
 
 
 def share_texts(summary):
-    """Stores what cases share once: each equation and assumption of a prediction, in the list "texts", and t(n), in the calibration. Run
-    reads the cases back with all of it."""
-    places, times = {}, (summary.get("calibration") or {}).get("t_n")
+    """Stores what cases share once: each equation and assumption of a prediction, in the list "texts", and t(n) with its intervals, in
+    the calibration. Run reads the cases back with all of it."""
+    places, calibration = {}, summary.get("calibration") or {}
+    with_times = [case["metrics"] for case in summary["cases"] if case["metrics"].get("t_n_ci95") is not None]
+    if with_times and "t_n" in calibration:
+        calibration["t_n_ci95"] = with_times[0]["t_n_ci95"]
     for case in summary["cases"]:
-        if times is not None and case["metrics"].get("t_n") == times:
-            del case["metrics"]["t_n"]
+        for name in record.SHARED_TIMES & calibration.keys():
+            if case["metrics"].get(name) == calibration[name]:
+                del case["metrics"][name]
         for prediction in (case.get("predictions") or {}).values():
             for name in record.SHARED_TEXTS & prediction.keys():
                 prediction[name] = places.setdefault(prediction[name], len(places))

@@ -138,6 +138,8 @@ class Case:
 
 # Fields of a prediction whose value is the place of a text in the list "texts" of a committed summary.
 SHARED_TEXTS = {"equation", "assumptions"}
+# Metrics that the calibration of a committed summary has for all cases that lack them.
+SHARED_TIMES = {"t_n", "t_n_ci95"}
 
 
 class Run:
@@ -157,13 +159,14 @@ class Run:
 
     def _with_texts(self, summary: dict[str, Any]) -> dict[str, Any]:
         """The summary with what its cases share put back into them: the list "texts" into the predictions, and the calibration's t(n)
-        into the metrics. Only a committed summary has this list."""
+        with its intervals into the metrics. Only a committed summary has this list."""
         texts = summary.pop("texts", None)
-        shared_times = (summary.get("calibration") or {}).get("t_n") if texts is not None else None
+        calibration = (summary.get("calibration") or {}) if texts is not None else {}
+        shared_times = {name: calibration[name] for name in SHARED_TIMES & calibration.keys()}
         try:
             for case in summary.get("cases", []) if texts is not None else []:
-                if shared_times is not None:
-                    case["metrics"].setdefault("t_n", shared_times)
+                for name, times in shared_times.items():
+                    case["metrics"].setdefault(name, times)
                 for prediction in (case.get("predictions") or {}).values():
                     for name in SHARED_TEXTS & prediction.keys():
                         place = prediction[name]

@@ -530,6 +530,10 @@ class RawLines(Adopting):
         self.assertNotIn("texts", read)
         compared = 0
         for before, packed, after in zip(original["cases"], stored["cases"], read["cases"]):
+            for name in ("t_n", "t_n_ci95"):
+                if before["metrics"][name] is not None:
+                    self.assertNotIn(name, packed["metrics"])
+                    self.assertEqual(after["metrics"][name].keys(), before["metrics"][name].keys())
             for name, prediction in (before["predictions"] or {}).items():
                 for text in ("equation", "assumptions"):
                     self.assertIsInstance(packed["predictions"][name][text], int)
