@@ -67,6 +67,7 @@ unchanged() {  # fails if the files, which were written again, differ from the c
 dequantisation() { "$python" scripts/oracle/dequantize.py && unchanged tests/golden/dequantize; }
 tokenizer() { "$python" scripts/oracle/tokenizer.py --model "$model" --check; }
 families() { "$python" scripts/oracle/families.py && unchanged tests/golden/families; }
+variations() { "$python" scripts/oracle/variations.py --check; }
 hidden_states() { "$python" scripts/oracle/hidden_states.py --check; }
 heads() { "$python" scripts/oracle/heads.py --check; }
 pre_tokenizers() { "$python" scripts/oracle/pre_tokenizers.py --check; }
@@ -94,6 +95,7 @@ forward() {
 check "dequantisation" dequantisation
 check "tokenizer and chat template" tokenizer
 check "families" families
+check "variations of files" variations
 check "hidden states" hidden_states
 check "heads" heads
 check "Unicode tables" unicode_tables

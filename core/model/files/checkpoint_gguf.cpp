@@ -17,14 +17,15 @@ constexpr std::int64_t kMaxWidth = 1 << 24;
   throw Error({what, std::move(got), std::move(expected), std::move(advice)});
 }
 
-/// Refuses split files and mixtures of experts, which are not supported.
-void refuse_other_files(const GgufSettings& settings) {
-  const GgufFile& file = settings.file();
-  if (file.has("split.count") && file.integer("split.count", 0, 65535) > 1) {
-    refuse(settings.file_name() + ": metadata split.count",
-           fmt::format("{}", file.integer("split.count", 0, 65535)), "one file",
-           "Merge the parts with llama-gguf-split --merge.");
-  }
+/// Refuses a part of a split file. Only the first part has the metadata of the model, so this comes before
+/// all other metadata.
+void refuse_parts(const GgufFile& file, const std::string& file_name) {
+  if (!file.has("split.count") || file.integer("split.count", 0, 65535) <= 1) return;
+  refuse(file_name + ": metadata split.count", fmt::format("{}", file.integer("split.count", 0, 65535)),
+         "one file", "Merge the parts with llama-gguf-split --merge.");
+}
+
+void refuse_experts(const GgufSettings& settings) {
   if (settings.has("expert_count") && settings.integer("expert_count", 0, 65535) > 0) {
     settings.refuse("expert_count", "experts", "none", "Mixtures of experts are not supported.");
   }
@@ -222,9 +223,10 @@ CheckpointParts open_gguf_file(MappedFile mapped) {
   const std::string name = mapped.path().string();
   const auto shared = std::make_shared<const GgufFile>(GgufFile::parse(mapped.bytes(), name));
   const GgufFile& file = *shared;
+  refuse_parts(file, name);
   const GgufSettings settings(file, name);
   const GgufFamily& family = gguf_family(settings);
-  refuse_other_files(settings);
+  refuse_experts(settings);
   CheckpointParts parts;
   parts.config = read_config(settings, family, mapped, parts.assumed);
   std::vector<ExpectedTensor> expected = expected_tensors(parts.config, family.names);
