@@ -14,6 +14,8 @@ BENCH = pathlib.Path(os.environ.get("SPECLAB_BENCH", ROOT / "build/release/specl
 
 TARGET = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 
+GEMMA = "models/gemma-3-270m-q4_k_m.gguf"
+
 SMALL = (
     " --set prompts.limit=2 --set max_tokens=8 --set repeats=1 --set warmup=0"
     """ --set 'calibration={"rounds": 2, "rows": 4}' --threads 1 --backend cpu"""
@@ -27,6 +29,7 @@ class Laboratory:
         self.folder = pathlib.Path(folder)
         self.made, self.said = {}, {}  # runs by config and options; results by command
         write_tiny_model(self.folder / TARGET, layers=30)
+        write_tiny_model(self.folder / GEMMA, layers=18)
         for name in ("smollm2-135m-instruct", "smollm2-135m-instruct-128"):
             write_tiny_model(self.folder / "models/draft" / name, layers=1, seed=2)
         (self.folder / "build/release").mkdir(parents=True)
