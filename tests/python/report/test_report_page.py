@@ -225,7 +225,7 @@ class Report(Scratch):
         self.assertEqual(status, 2)
         self.assertIn("Name a file with --out", err)
         with unittest.mock.patch.object(
-            figures, "MODULES", ["time_split", "confidence"]
+            figures, "MODULES", ["timing.time_split", "confidence"]
         ):  # one from the summary, one from the lines
             status, _, err = self.main("--out", out)
         self.assertEqual(status, 0, err)
