@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Writes the report of a run, or of a comparison of two runs, as one HTML file that needs no network. Draws the figures of a run.
+"""Writes the report of a run, or of a comparison of two runs, as one HTML file that needs no network. Draws the figures of a run
+and of trained heads.
 
     .venv/bin/python scripts/report.py RUN [--out FILE.html] [--summary FILE.json] [--only FIGURE]... [--no-figures]
     .venv/bin/python scripts/report.py --compare BASE NEW [--comparison FILE.json] [--out FILE.html]
+    .venv/bin/python scripts/report.py HEAD [--only FIGURE]...
 
 RUN is a folder that `speclab run` wrote. The report goes to RUN/report.html and its figures, as SVG and PDF, to RUN/figures/;
 with --out FILE.html they go to FILE.html and FILE-figures/, and nothing is written into RUN. A committed record
@@ -16,6 +18,8 @@ calls this script with them.
 
 --compare runs `speclab compare BASE NEW --json` and writes what it finds to comparison.html. --comparison takes the output of that
 command instead, for example of one with --aa, --rerun or --gate. The exit code is 1 if the comparison found a failure.
+
+HEAD is a folder of heads that scripts/train/heads.py trained. Its figures, the curves of the training, go to HEAD/figures/.
 """
 
 import pathlib

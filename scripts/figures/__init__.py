@@ -48,5 +48,10 @@ def ladder_figures():
     return importlib.import_module("figures.scale_ladder").FIGURES
 
 
+def head_figures():
+    """The figures of a folder of trained heads. Their `draw` takes a head_curves.Head."""
+    return importlib.import_module("figures.training.head_curves").FIGURES
+
+
 def all_figures():
     return [figure for module in MODULES for figure in importlib.import_module(f"figures.{module}").FIGURES]

@@ -7,6 +7,7 @@ import sys
 
 import figures
 from figures.record import BadRun, Ladder, Run
+from figures.training.head_curves import Head
 
 from . import comparison, page
 from .drawn import draw_figures
@@ -45,6 +46,20 @@ def report_ladder(options):
         return 2
     flags = ["--no-figures"] * options.no_figures + [word for name in options.only or [] for word in ("--only", name)]
     return max(main([str(options.run / name), *flags]) for name in names)
+
+
+def report_head(options):
+    """Draws the figures of a folder of trained heads."""
+    for name in ("out", "summary", "no_figures"):
+        if getattr(options, name):
+            raise BadRun(
+                f"{options.run} is a folder of heads. It has figures and no report; leave out --{name.replace('_', '-')}."
+            )
+    drawn, left_out = draw_figures(Head(options.run), options.only, known=figures.head_figures)
+    print(f"report: {len(drawn)} figures in {options.run / 'figures'}")
+    for figure, reason in left_out:
+        print(f"report: no {figure.name}: {reason}", file=sys.stderr)
+    return 0
 
 
 def report_run(options):
@@ -93,7 +108,7 @@ def parser_of(description):
         "--only",
         action="append",
         metavar="FIGURE",
-        choices=[figure.name for figure in figures.all_figures() + figures.ladder_figures()],
+        choices=[f.name for f in figures.all_figures() + figures.ladder_figures() + figures.head_figures()],
         help="draw this figure only (may be repeated)",
     )
     parser.add_argument("--no-figures", action="store_true", help="write the report without figures")
@@ -121,7 +136,9 @@ def main(arguments=None, description=None):
     if options.run and Ladder.is_one(options.run):
         return report_ladder(options)
     try:
-        return report_comparison(options) if options.compare else report_run(options)
+        if options.compare:
+            return report_comparison(options)
+        return report_head(options) if Head.is_one(options.run) else report_run(options)
     except OSError as error:
         print(
             f"report: {error.filename}: {error.strerror}. Choose another place with --out, or make it writable.",

@@ -7,6 +7,8 @@ prompt once greedily and several times (--samples) at T = 1. The texts are kept 
           tested position was an accepted drafted token with probability min(p(x), q(x)) / p(x). The coins are drawn
           20 times.
 Agreement: how often the draft's most probable token is the next token of the text.
+
+For heads, first_turns.py writes the same prompts for the engine.
 """
 
 import argparse
@@ -18,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from draft import load
+from first_turns import choose
 from generate import Sequence, Writer, pack
 from target import PREFIX, TO_ANSWER, Gguf, Target
 
@@ -74,9 +77,7 @@ def main():
     torch.set_grad_enabled(False)
     file = Gguf(args.target)
     tokenizer = file.tokenizer()
-    wanted = set(args.ids.split())
-    questions = [json.loads(line) for line in args.prompts.read_text().splitlines() if line.strip()]
-    questions = [q for q in questions if not wanted or str(q["question_id"]) in wanted]
+    questions = choose(args.prompts, args.ids.split())
     text = target_text(
         file, tokenizer, [q["turns"][0] for q in questions], args.tokens, args.samples, args.cache, args.device
     )

@@ -13,14 +13,14 @@ Modes of blockwise parallel decoding (Stern et al. 2018, Section 6): the target 
 text), so every training is distilled. --text greedy uses only the text of temperature 0. generate.py has no beam search.
 --mode fine_tuned trains the target too, and writes it to DIR/target.gguf; the heads belong to this file.
 
-The loss is sum_i decay^i * objective_i (head_objectives.py), with p as in train.py, over a reduced vocabulary. A head with the target's own output
-layer (blockwise, eagle, pass) may draft any token, but its loss sees only this vocabulary. Shards are read one by one. After each shard the
-training is saved, and the same command goes on from there.
+The loss is sum_i decay^i * objective_i (distillation/objectives.py), with p as in train.py, over a reduced vocabulary. --ranking adds the
+ranking loss of HASS to each objective_i. A head with the target's own output layer (blockwise, eagle, pass) may draft any token, but its
+loss sees only this vocabulary. Shards are read one by one. After each shard the training is saved, and the same command goes on from there.
 
-On held-out sequences the program measures, by head: alpha = mean sum_v min(p, q) over all tokens, as a curve during the training, and
-how often the head's token of each rank is the target's best token. These shares choose the tree in head.json (head_tree.py).
-A later head guesses after tokens of the text, so its shares say how often it is right after right tokens. At the end the
-program checks E[alpha] = 1 - E[TV] over all tokens (head_training/measure.py). The final alpha and the shares in the card
+On held-out sequences the program measures, by head: alpha = mean sum_v min(p, q) over all tokens, as a curve during the training with the
+loss beside it (`scripts/report.py DIR` draws both), and how often the head's token of each rank is the target's best token.
+These shares choose the tree in head.json (head_training/tree.py). A later head guesses after tokens of the text, so its shares say how often it is right after right tokens. At the end the
+program checks E[alpha] = 1 - E[TV] over all tokens (distillation/acceptance.py). The final alpha and the shares in the card
 belong to the weights as the file stores them.
 """
 
@@ -28,6 +28,7 @@ import hashlib
 import json
 
 import torch
+from distillation.labels import hash_of
 from generate import require_target
 from head_kinds import make_heads
 from head_training.card import card
@@ -36,10 +37,10 @@ from head_training.measure import MEASURED, check, measure, moved, report
 from head_training.options import NOT_IN_KEY, complete, fit_to_target, make_parser, reads_text
 from head_training.tapped_states import TappedStates
 from head_training.target_file import require_writable, write_target
-from head_training.text import States, hash_of
+from head_training.text import States
 from safetensors.torch import save_file
 from target import Gguf, Target
-from train import Text, choose_vocabulary, find_shards
+from train import Text, choose_vocabulary, find_shards, require_text
 
 
 def training_key(args, sha256, shards):
@@ -50,11 +51,10 @@ def training_key(args, sha256, shards):
 
 
 def run(parser, args):
+    shards = find_shards(args.cache, args.writers)
+    require_text(shards, args.cache, args.writers)
     file = Gguf(args.target)
     sha256 = file.sha256()
-    shards = find_shards(args.cache, args.writers)
-    if not shards:
-        raise SystemExit(f"{args.cache} has no text; run scripts/train/generate.py first, or other_text.py")
     require_target(shards, sha256)
     embedding = file.tensor("token_embd.weight")
     fit_to_target(parser, args, int(file.field("llama.block_count")), len(embedding))
@@ -89,6 +89,7 @@ def run(parser, args):
         tokens=at["tokens"],
         seconds=round(at["seconds"]),
         objective=args.objective,
+        ranking=args.ranking,
         labels="the target's 64 most probable tokens",
         decay=args.decay,
         options={n: v for n, v in sorted(vars(args).items()) if n not in NOT_IN_KEY and v is not None},

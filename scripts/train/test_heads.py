@@ -4,15 +4,17 @@ import tempfile
 import types
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import heads as program
 import numpy as np
 import torch
 import torch.nn.functional as F
+from distillation.labels import TOP, Labels
+from distillation.objectives import OBJECTIVES, objective_loss
 from head_kinds import OF_STATES, make_heads
-from head_objectives import OBJECTIVES, head_loss
 from head_training.card import card
-from head_training.loop import train
+from head_training.loop import held_out_loss, loss_of, train
 from head_training.measure import check, measure
 from head_training.text import Positions, States
 from train import Text
@@ -59,7 +61,15 @@ class HeadsTest(unittest.TestCase):
         torch.manual_seed(1)
         self.heads = self.make("medusa")
         self.options = types.SimpleNamespace(
-            device="cpu", rate=3e-2, epochs=8, minutes=10, seed=1, batch=256, decay=0.8, objective="forward_kl"
+            device="cpu",
+            rate=3e-2,
+            epochs=8,
+            minutes=10,
+            seed=1,
+            batch=256,
+            decay=0.8,
+            objective="forward_kl",
+            ranking=0.0,
         )
 
     def make(self, kind, vocab=None):
@@ -78,7 +88,7 @@ class HeadsTest(unittest.TestCase):
         self.assertEqual(predicted[0].tolist(), (place[:2] + 1).tolist())
         self.assertEqual(predicted[1].tolist(), [begin + 2])
         index, p = self.states.labels_at(predicted[0], "cpu")
-        self.assertTrue(torch.equal(index, self.states.text.index[place[:2] + 1].long()))
+        self.assertTrue(torch.equal(index, self.states.text.labels.at(place[:2] + 1)[0]))
         self.assertTrue((p.sum(1) < 1.01).all())
 
     def test_sequential_heads_read_the_tokens_up_to_the_label(self):
@@ -130,6 +140,29 @@ class HeadsTest(unittest.TestCase):
         self.assertEqual(at["curve"][-1]["tokens"], tokens)
         self.assertGreater(at["curve"][-1]["alpha"][0], at["curve"][0]["alpha"][0] + 0.1)
         self.assertTrue(torch.equal(again.outputs[1], self.heads.outputs[1]))
+
+    def test_the_curve_has_the_loss_on_held_out_text_by_steps(self):
+        at = train(self.heads, self.states, self.options, self.folder / "state.pt")
+        steps, losses = ([point[key] for point in at["curve"]] for key in ("step", "loss"))
+        self.assertEqual((steps[0], steps[-1]), (0, at["step"]))
+        self.assertEqual(steps, sorted(steps))
+        self.assertLess(losses[-1], losses[0] - 0.1)
+        self.assertEqual(losses[-1], held_out_loss(self.heads, self.states, self.options, 10**9))
+        batches = [batch for shard in range(2) for batch in self.states.batches(False, shard, True, 2048, 0, "cpu")]
+        whole = sum(loss_of(self.heads, batch, self.options).item() * batch.size for batch in batches)
+        self.assertAlmostEqual(losses[-1], whole / sum(batch.size for batch in batches), places=6)
+
+    def test_the_ranking_loss_is_added_to_the_objective(self):
+        batch = next(iter(self.states.batches(False, 0, False, 256, 0, "cpu")))
+
+        def loss(**options):
+            return loss_of(self.heads, batch, types.SimpleNamespace(**vars(self.options) | options)).item()
+
+        for objective in OBJECTIVES:
+            added = loss(objective=objective, ranking=0.25)
+            self.assertAlmostEqual(
+                added, loss(objective=objective) + 0.25 * loss(objective="top_k"), places=4, msg=objective
+            )
 
     def test_heads_of_every_kind_learn_by_every_objective(self):
         for number, kind in enumerate(OF_STATES):
@@ -257,6 +290,48 @@ class HeadsTest(unittest.TestCase):
             self.assertEqual(made.get("tree"), None if kind == "blockwise" else [[0], [1], [0, 0]])
 
 
+class LabelsOfText(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.shards, self.embedding = write_text(self.folder)
+        self.begins = Text(self.shards, self.embedding, torch.arange(V), "cpu").begins
+        for path in self.files():
+            path.unlink()
+
+    def files(self):
+        return sorted(self.folder.glob("*-labels-*.npy"))
+
+    def labels(self, rows):
+        return Labels(self.shards, self.begins, rows, "cpu")
+
+    def test_labels_are_the_largest_probabilities_of_the_vocabulary(self):
+        vocab = torch.arange(4, V)
+        begin, end = self.begins[1], 2 * self.begins[1]
+        place = torch.tensor([begin, 0, end - 1, begin - 1, 7, begin])  # of both shards
+        index, p = self.labels(self.embedding[vocab]).at(place)
+        for row, at in enumerate(place.tolist()):
+            with np.load(self.shards[at // begin]) as z:
+                state = torch.from_numpy(z["features"][at % begin]).float()
+            expected = (self.embedding @ state).softmax(0)[vocab].topk(TOP)
+            torch.testing.assert_close(p[row], expected.values, atol=1e-6, rtol=1e-3)
+            self.assertTrue(torch.equal(index[row], expected.indices))
+
+    def test_a_shard_and_a_vocabulary_have_one_file(self):
+        self.labels(self.embedding)
+        first = {path: path.stat().st_mtime_ns for path in self.files()}
+        self.assertEqual(len(first), 2)
+        with mock.patch.object(Labels, "write", side_effect=AssertionError("they are there")):
+            self.labels(self.embedding)
+        self.labels(self.embedding[4:])
+        self.assertEqual(len(self.files()), 4)
+        self.assertEqual({path: path.stat().st_mtime_ns for path in first}, first)
+        self.files()[0].unlink()
+        self.labels(self.embedding), self.labels(self.embedding[4:])
+        self.assertEqual(len(self.files()), 4, "a file that was deleted is made again")
+
+
 class Objectives(unittest.TestCase):
     def setUp(self):
         # q = (.5, .25, .125, .125), and p = (.25, .5) on the first two tokens, in the order 1, 0.
@@ -264,7 +339,7 @@ class Objectives(unittest.TestCase):
         self.arguments = (torch.ones(1, 1), self.output, torch.tensor([[1, 0]]), torch.tensor([[0.5, 0.25]]))
 
     def loss(self, objective):
-        return head_loss(objective, *self.arguments).item()
+        return objective_loss(objective, *self.arguments).item()
 
     def test_values_by_hand(self):
         log = np.log
@@ -280,7 +355,7 @@ class Objectives(unittest.TestCase):
     def test_divergences_are_0_where_the_laws_are_equal(self):
         label = (torch.tensor([[0, 1, 2, 3]]), torch.tensor([[0.5, 0.25, 0.125, 0.125]]))
         for objective in ("reverse_kl", "jsd", "total_variation"):
-            self.assertAlmostEqual(head_loss(objective, torch.ones(1, 1), self.output, *label).item(), 0, places=5)
+            self.assertAlmostEqual(objective_loss(objective, torch.ones(1, 1), self.output, *label).item(), 0, places=5)
 
     def test_an_unknown_objective_is_refused(self):
         with self.assertRaisesRegex(ValueError, "hinge"):

@@ -96,7 +96,7 @@ class TextHeads(unittest.TestCase):
         usual |= dict(attention_heads=None, kv_heads=None, ffn=None, layers=2, anchors=4, mask_token=7, mode="frozen")
         usual |= dict(target_rate=1e-2)
         usual |= dict(device="cpu", rate=1e-2, epochs=3, minutes=10, seed=1, batch=256, decay=0.8)
-        return types.SimpleNamespace(objective="forward_kl", **(usual | more))
+        return types.SimpleNamespace(objective="forward_kl", ranking=0.0, **(usual | more))
 
     def make(self, kind, target=None, **more):
         """The heads, and their text."""
@@ -117,9 +117,7 @@ class TextHeads(unittest.TestCase):
         for kind, more in self.cases():
             with self.subTest(kind=kind):
                 heads, states, options = self.make(kind, Target(self.file), **more)
-                loss = lambda: loss_of(
-                    heads, next(iter(states.batches(True, 0, True, 256, 0, "cpu"))), "forward_kl", 0.8
-                ).item()
+                loss = lambda: loss_of(heads, next(iter(states.batches(True, 0, True, 256, 0, "cpu"))), options).item()
                 (before, _), first = measure(heads, states, "cpu"), loss()
                 at = train(heads, states, options, self.folder / f"{kind}.pt")
                 (alpha, accuracy), last = measure(heads, states, "cpu"), loss()
@@ -214,15 +212,18 @@ class TextHeads(unittest.TestCase):
         cards = {}
         for kind in ("eagle", "eagle3", "pass", "block", "blockwise"):
             more = ["--mode", "fine_tuned"] if kind == "blockwise" else ["--heads", "2"]
+            more += ["--ranking", "0.5"] if kind == "eagle" else []
             with mock.patch("builtins.print"):
                 cards[kind], tensors = self.call(kind, *more)
             training = cards[kind]["training"]
             self.assertLess(training["check"]["largest_difference"], 1e-6)
             for a, tv in zip(training["check"]["alpha"], training["check"]["total_variation"]):
                 self.assertAlmostEqual(a, 1 - tv, places=6)
-            self.assertEqual(training["seed"], 1)
+            self.assertEqual((training["seed"], training["ranking"]), (1, 0.5 if kind == "eagle" else 0))
             self.assertGreater(training["tokens"], 0)
             self.assertEqual(training["curve"][-1]["tokens"], training["tokens"])
+            for point in training["curve"]:
+                self.assertEqual(list(point), ["step", "tokens", "seconds", "alpha", "loss"])
             self.assertEqual("vocabulary_map" in cards[kind], "draft_vocab" in tensors)
         self.assertEqual(cards["eagle"]["shape"]["version"], 1)
         self.assertEqual(cards["eagle"]["taps"], ["final_norm"])
@@ -249,6 +250,9 @@ class TextHeads(unittest.TestCase):
             ("pass", ["--vocab", "40000"], "--vocab: 40000, expected 64 to 32767"),
             ("pass", ["--vocab", "81"], "--vocab: 81, but the target has 80 tokens"),
             ("medusa", ["--decay", "0"], "--decay: 0.0, expected"),
+            ("eagle", ["--ranking", "-1"], "--ranking: -1.0, expected a weight"),
+            ("eagle", ["--ranking", "1", "--objective", "top_k"], "--ranking: the objective top_k is this loss"),
+            ("medusa", ["--cache", str(self.folder / "empty")], "empty has no text of the writers target"),
             ("block", ["--attention-heads", "4", "--kv-heads", "3"], "--kv-heads: 3 is no divisor of 4"),
         ):
             with self.subTest(options=more), mock.patch("sys.stderr") as stderr, mock.patch("builtins.print"):

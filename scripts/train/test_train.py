@@ -1,6 +1,8 @@
 """Tests of the training code: python -m unittest discover -s scripts/train (with the packages of requirements.txt and the target model)."""
 
+import json
 import random
+import sys
 import tempfile
 import types
 import unittest
@@ -10,11 +12,15 @@ from unittest import mock
 import draft as drafts
 import evaluate
 import numpy as np
+import test_text_heads
 import torch
+import train
+from distillation.labels import TOP
+from distillation.objectives import OBJECTIVES, DistillationLoss, objective_loss
 from generate import require_target, sample
 from initialise import start_blocks, start_head
 from target import PREFIX, TO_ANSWER, Gguf, Target
-from train import TOP, DistillationLoss, Text, boost, covered, start_key
+from train import Text, boost, check, covered, require_text, start_key
 
 MODEL = Path(__file__).parents[2] / "models/SmolLM2-135M-Instruct.Q4_1.gguf"
 SIZE = drafts.SIZES["256"] | dict(draft_vocab=8192)
@@ -120,6 +126,15 @@ class LossTest(unittest.TestCase):
         for a, b in zip(torch.autograd.grad(ours, (hidden, head)), expected):
             torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-4)
 
+    def test_a_weight_counts_a_position_that_often(self):
+        g = torch.Generator().manual_seed(0)
+        hidden, head = torch.randn(3, 8, generator=g), torch.randn(20, 8, generator=g)
+        p, index = (torch.rand(3, 20, generator=g).softmax(1) * 0.9).topk(12)
+        for objective in OBJECTIVES:
+            alone = [objective_loss(objective, hidden[[i]], head, index[[i]], p[[i]]) for i in range(3)]
+            found = objective_loss(objective, hidden, head, index, p, torch.tensor([0.0, 1.0, 0.25]))
+            torch.testing.assert_close(found, (alone[1] + 0.25 * alone[2]) / 3)
+
 
 class Named:
     """A target that has only a name."""
@@ -183,6 +198,13 @@ class CacheTest(unittest.TestCase):
                 self.assertEqual(text["ids"].tolist(), [1, 2, number])
         self.assertEqual(len(list(self.folder.glob("evaluation-*.npz"))), 2)
 
+    def test_a_folder_without_text_is_refused(self):
+        with self.assertRaisesRegex(
+            SystemExit, r"no text of the writers draft, file \(draft-00000.npz.*generate.py.*train_heads.sh"
+        ):
+            require_text([], self.folder, ["draft", "file"])
+        require_text([self.folder / "text-00000.npz"], self.folder, ["target"])
+
     def test_shards_of_another_target_are_refused(self):
         shard, old = self.folder / "text-00000.npz", self.folder / "text-00001.npz"
         np.savez(shard, target="a", lse=np.zeros(1))
@@ -225,7 +247,7 @@ class BoostTest(unittest.TestCase):
         out = []
         for tokens, start, offset in self.text.sequences:
             best = draft.vocab[(draft(tokens[None])[0, start:] @ draft.head.T).argmax(1)]
-            wanted = self.vocab[self.text.index[offset : offset + len(tokens) - start, 0].long()]
+            wanted = self.vocab[self.text.labels.at(torch.arange(offset, offset + len(tokens) - start))[0][:, 0]]
             out += (best == wanted).tolist()
         return torch.tensor(out)
 
@@ -242,16 +264,17 @@ class BoostTest(unittest.TestCase):
         whole = self.text.load(numbers, "cpu")
         boost(self.text, self.vocab, [first, second], 0)
         kept = ~(one | two)
-        ids, row, column, index, p = self.text.load(numbers, "cpu")
+        ids, *parts = self.text.load(numbers, "cpu")
         self.assertTrue(ids.equal(whole[0]))
-        for part, before in zip((row, column, index, p), whole[1:]):
+        for part, before in zip(parts, whole[1:]):
             self.assertTrue(part.equal(before[kept]))
         all_of_them = self.text.load(numbers, "cpu", weighted=False)
-        for part, before in zip(all_of_them, whole):
+        for part, before in zip(all_of_them[:-1], whole):
             self.assertTrue(part.equal(before), "validation counts every position")
         boost(self.text, self.vocab, [first, second], 0.25)
-        weighted = self.text.load(numbers, "cpu")[4]
-        self.assertTrue(weighted.equal(whole[4] * torch.where(kept, 1.0, 0.25)[:, None]))
+        weighted = self.text.load(numbers, "cpu")
+        self.assertTrue(weighted[4].equal(whole[4]))
+        self.assertTrue(weighted[5].equal(torch.where(kept, 1.0, 0.25)))
 
     def test_sequences_without_a_failure_are_left_out(self):
         training, held_out = self.text.split()
@@ -266,8 +289,65 @@ class BoostTest(unittest.TestCase):
                 boost(self.text, self.vocab, [], 0)
 
     def test_rows_are_those_of_the_loss(self):
-        self.assertEqual(self.text.index.shape, (self.text.tokens, TOP))
+        index, p = self.text.labels.at(torch.arange(self.text.tokens))
+        self.assertEqual((index.shape, p.shape), ((self.text.tokens, TOP),) * 2)
         self.assertEqual(self.text.weight.shape, (self.text.tokens,))
+
+    def test_the_acceptance_of_a_draft_is_1_minus_its_total_variation(self):
+        torch.set_grad_enabled(False)
+        draft, (_, held_out) = self.draft(self.vocab), self.text.split()
+        found = check(draft, self.text, held_out, 12)
+        tokens, start, offset = self.text.sequences[held_out[0]]
+        self.assertLess(len(tokens) - start, 12, "a later sequence counts too")
+        expected, left = 0.0, 12
+        for i in held_out:
+            tokens, start, offset = self.text.sequences[i]
+            rows = min(left, len(tokens) - start)
+            p = (self.text.features(0)[offset : offset + rows].float() @ self.embedding.T).softmax(1)
+            q = torch.zeros_like(p)
+            q[:, self.vocab] = (draft(tokens[None])[0, start : start + rows] @ draft.head.T).softmax(1)
+            expected, left = expected + torch.minimum(p, q).sum().item(), left - rows
+        self.assertAlmostEqual(found["alpha"], expected / 12, places=5)
+        self.assertAlmostEqual(found["alpha"], 1 - found["total_variation"], places=9)
+        self.assertLess(found["largest_difference"], 1e-9)
+        self.assertEqual((found["positions"], left), (12, 0))
+        draft.vocab[1] = draft.vocab[0]
+        with self.assertRaisesRegex(RuntimeError, "names a token twice"):
+            check(draft, self.text, held_out, 12)
+
+
+class ProgramTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        torch.set_grad_enabled(True)
+        self.folder = Path(folder.name)
+        test_text_heads.write_tiny_target(self.folder / "tiny.gguf")
+        with torch.no_grad():
+            test_text_heads.write_text(self.folder, Target(Gguf(self.folder / "tiny.gguf")))
+
+    def train(self, objective):
+        """What the program writes beside the text, and the head of the exported draft."""
+        options = f"train.py --plain --workers 1 --device cpu --epochs 4 --warm-steps 4 --batch 256 --objective {objective}".split()
+        options += ["--target", self.folder / "tiny.gguf", "--cache", self.folder, "--out", self.folder / objective]
+        with mock.patch.object(sys, "argv", [str(option) for option in options]), mock.patch("builtins.print"):
+            with mock.patch.dict(train.SIZES, {"256": drafts.shape(16, 2, 8, 24, 70)}):
+                train.main()
+        draft = drafts.load(self.folder / objective, Gguf(self.folder / "tiny.gguf"))
+        return json.loads((self.folder / "summary.json").read_text()), draft.head
+
+    def test_each_objective_trains_a_draft(self):
+        heads = []
+        for objective in OBJECTIVES:
+            with self.subTest(objective=objective):
+                summary, head = self.train(objective)
+                self.assertEqual(summary["objective"], objective)
+                self.assertLess(summary["check"]["largest_difference"], 1e-9)
+                self.assertAlmostEqual(summary["check"]["alpha"], 1 - summary["check"]["total_variation"], places=9)
+                heads.append(head)
+        for i, head in enumerate(heads):
+            self.assertFalse(any(head.equal(other) for other in heads[:i]))
+        self.assertEqual(len(list(self.folder.glob("start-256-*.pt"))), 1, "all trainings start alike")
 
 
 if __name__ == "__main__":

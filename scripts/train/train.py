@@ -1,9 +1,14 @@
 """Stage 2: distils the target into the draft on the stored text, then exports the draft.
 
-Loss at a position: -sum_v p(v) log q(v) over the draft vocabulary, with p normalised over the full vocabulary, so that positions with
-mass outside the draft vocabulary weigh less. p keeps its 64 largest entries in the draft vocabulary. Matrices inside the blocks are trained with Muon (Jordan
-et al. 2024: momentum, orthogonalised by a Newton-Schulz iteration), all other weights with Adam. The learning rate rises for
-20 steps, stays constant until 40 % of the training is done, then decays linearly to zero.
+Loss at a position: by default -sum_v p(v) log q(v) over the draft vocabulary, with p normalised over the full vocabulary, so that positions
+with mass outside the draft vocabulary weigh less. p keeps its 64 largest entries in the draft vocabulary. --objective chooses another
+distance of q from p (distillation/objectives.py). The fit of the head before the first step (--warm-steps) and the printed loss on held-out
+text are always the default one, so trainings with different objectives start alike and can be compared. Matrices inside the blocks are
+trained with Muon (Jordan et al. 2024: momentum, orthogonalised by a Newton-Schulz iteration), all other weights with Adam. The learning
+rate rises for 20 steps, stays constant until 40 % of the training is done, then decays linearly to zero.
+
+At the end the program compares E[alpha] with 1 - E[TV] of the exported draft on held-out positions, over all tokens of the target
+(distillation/acceptance.py). A difference ends it. Both numbers are in summary.json beside the text.
 
 Boost-tuning (--boost; Miao et al. 2024, "SpecInfer", arXiv 2305.09781, Section 3) trains several drafts one after the other, each on what
 the drafts before it get wrong, so that together they cover more of the target's text. The paper drops the prompts on which an earlier
@@ -12,6 +17,7 @@ is the target's best one. --boost-rest keeps dropped positions with a smaller we
 """
 
 import argparse
+import bisect
 import hashlib
 import json
 import os
@@ -24,39 +30,18 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
+from distillation.acceptance import CHECKED, acceptance, compare, total_variation
+from distillation.labels import Labels
+from distillation.objectives import OBJECTIVES, DistillationLoss, objective_loss
 from draft import SIZES, Draft, export, load
 from generate import require_target
 from initialise import start_blocks, start_head
 from target import Gguf
 
-TOP = 64  # entries of p that are kept
+FORMAT = 2  # of the file with the state before the first step
 HELD_OUT = 40  # every 40th sequence is kept for validation
 # Who wrote a shard, by the beginning of its name (other_text.py).
 WRITERS = {"target": "text", "draft": "draft", "file": "file"}
-
-
-class DistillationLoss(torch.autograd.Function):
-    """Mean over n positions of m * lse(z) - sum_k p_k z_k, z = hidden @ head.T [n, K], m = sum p; also computes the gradients."""
-
-    @staticmethod
-    def forward(ctx, hidden, head, index, p):
-        n, loss = len(hidden), 0.0
-        grad_hidden, grad_head = torch.empty_like(hidden), torch.zeros_like(head)
-        for i in range(0, n, 512):
-            h, k, w = hidden[i : i + 512], index[i : i + 512], p[i : i + 512]
-            z = h @ head.T
-            lse, m = z.logsumexp(1), w.sum(1)
-            loss += float((m * lse).sum() - (w * z.gather(1, k)).sum())
-            z = (z - lse[:, None]).exp_().mul_(m[:, None]).scatter_add_(1, k, -w)
-            grad_hidden[i : i + 512] = z @ head
-            grad_head.addmm_(z.T, h)
-        ctx.save_for_backward(grad_hidden / n, grad_head / n)
-        return hidden.new_tensor(loss / n)
-
-    @staticmethod
-    def backward(ctx, g):
-        grad_hidden, grad_head = ctx.saved_tensors
-        return g * grad_hidden, g * grad_head, None, None
 
 
 class Muon:
@@ -87,6 +72,16 @@ class Muon:
 def find_shards(cache, writers):
     """The shards of these writers, the target's first."""
     return [s for writer, name in WRITERS.items() if writer in writers for s in sorted(cache.glob(f"{name}-?????.npz"))]
+
+
+def require_text(shards, cache, writers):
+    """Ends the program if there is no shard of these writers."""
+    if not shards:
+        raise SystemExit(
+            f"{cache} has no text of the writers {', '.join(writers)} ({WRITERS[writers[0]]}-00000.npz, ...). scripts/train/generate.py lets the "
+            "target write text, scripts/train/other_text.py lets a draft write it or reads a file. train_draft.sh and train_heads.sh of the "
+            "same folder make the text and train"
+        )
 
 
 def choose_vocabulary(shards, embedding, size, device):
@@ -122,7 +117,7 @@ def choose_vocabulary(shards, embedding, size, device):
     return vocab, frequency / frequency.sum(), torch.cat(samples)
 
 
-def warm_head(draft, text, shards, steps, rng):
+def warm_head(draft, text, steps, rng):
     """Fits the head and a linear map A (target's feature f -> hidden vector), so that softmax(head A f) comes close to p.
 
     No transformer takes part. Starts from initialise.head_start. The last alpha that it prints is about the largest that
@@ -138,13 +133,12 @@ def warm_head(draft, text, shards, steps, rng):
         betas=(0.9, 0.98),
     )
     alpha, step = [], 0
-    for path, begin in zip(shards, text.begins):
-        with np.load(path) as z:
-            features = torch.from_numpy(z["features"])
-        order = torch.from_numpy(rng.permutation(len(features)))[: 1024 * (-(-steps // len(shards)))]
+    for shard, begin in enumerate(text.begins):
+        features = text.features(shard)
+        order = torch.from_numpy(rng.permutation(len(features)))[: 1024 * (-(-steps // len(text.shards)))]
         for rows in order.split(1024):
             hidden = features[rows].to(head.device).float() @ linear.T
-            index, p = text.index[begin + rows].to(head.device).long(), text.p[begin + rows].to(head.device).float()
+            index, p = (t.to(head.device) for t in text.labels.at(begin + rows))
             if step % 10 == 0:
                 with torch.no_grad():
                     q = (hidden[:256] @ head.T).softmax(1).gather(1, index[:256])
@@ -160,30 +154,33 @@ def warm_head(draft, text, shards, steps, rng):
 
 
 class Text:
-    """All sequences with the target's distribution on the draft vocabulary: index int16 [M, TOP], p float16 [M, TOP]. weight float [M]
-    holds the weight of each position in the loss, which is 1 unless the draft is boost-tuned."""
+    """All sequences, and the target's distribution on the draft vocabulary at their positions. weight float [M] holds the weight of each
+    position in the loss, which is 1 unless the draft is boost-tuned."""
 
     own = 0  # number of sequences that the target wrote; they come first
 
     def __init__(self, shards, embedding, vocab, device):
-        rows = embedding[vocab].to(device)
-        index, p, self.sequences, self.begins, offset = [], [], [], [], 0
+        """embedding [V, D] of the target and vocab [K]: the labels count within these tokens (distillation/labels.py)."""
+        self.shards, self.sequences, self.begins, offset = shards, [], [], 0
         for path in shards:
             with np.load(path) as z:
-                features, lse = torch.from_numpy(z["features"]), torch.from_numpy(z["lse"])
-                for f, l in zip(features.split(2048), lse.split(2048)):
-                    values, where = (f.to(device).float() @ rows.T).topk(TOP)
-                    index.append(where.to(torch.int16).cpu())
-                    p.append((values - l.to(device)[:, None]).exp().half().cpu())
-                self.begins.append(offset)
-                ends = np.cumsum(z["lengths"])
-                for e, n, s in zip(ends, z["lengths"], z["starts"]):
-                    self.sequences.append((torch.from_numpy(z["ids"][e - n : e - 1].astype(np.int64)), int(s), offset))
-                    offset += int(n) - 1 - int(s)
+                ids, lengths, starts = z["ids"], z["lengths"], z["starts"]
+            self.begins.append(offset)
+            for e, n, s in zip(np.cumsum(lengths), lengths, starts):
+                self.sequences.append((torch.from_numpy(ids[e - n : e - 1].astype(np.int64)), int(s), offset))
+                offset += int(n) - 1 - int(s)
             if path.name.startswith(WRITERS["target"]):
                 self.own = len(self.sequences)
-        self.index, self.p, self.tokens = torch.cat(index), torch.cat(p), offset
+        self.labels, self.tokens = Labels(shards, self.begins, embedding[vocab], device), offset
         self.weight = torch.ones(offset)
+        self._features = None, None
+
+    def features(self, shard):
+        """The target's states at the positions of a shard, [positions, D] in float16. The last shard stays in memory."""
+        if self._features[0] != shard:
+            with np.load(self.shards[shard]) as z:
+                self._features = shard, torch.from_numpy(z["features"])
+        return self._features[1]
 
     def held_out(self, i):
         """Whether sequence i is kept for validation: True, False, or None if it is not used at all. If the target wrote some of the text, only
@@ -232,14 +229,13 @@ class Text:
         return ids, torch.cat(row), torch.cat(column), torch.cat(place)
 
     def load(self, batch, device, weighted=True):
-        """ids [n, L] as in places(); (row, column) of the M positions with a loss; index and p [M, TOP] of these positions. `weighted`: p times
-        the weight of the position, without positions of weight 0."""
+        """ids [n, L] as in places(); (row, column) of the M positions with a loss; index and p [M, TOP] and weight [M] of these positions.
+        `weighted`: without positions of weight 0."""
         ids, row, column, place = self.places(batch)
-        p = self.p[place].float()
         if weighted:
             keep = self.weight[place] > 0
-            row, column, place, p = row[keep], column[keep], place[keep], p[keep] * self.weight[place[keep], None]
-        return [t.to(device) for t in (ids, row, column, self.index[place].long(), p)]
+            row, column, place = row[keep], column[keep], place[keep]
+        return [t.to(device) for t in (ids, row, column, *self.labels.at(place), self.weight[place])]
 
 
 @torch.no_grad()
@@ -248,7 +244,7 @@ def validate(draft, text, numbers):
     sums, n = np.zeros(3), 0
     draft.eval()
     for batch in text.batches(numbers, 4096, random.Random(0)):
-        ids, row, column, index, p = text.load(batch, draft.head.device, weighted=False)
+        ids, row, column, index, p, _ = text.load(batch, draft.head.device, weighted=False)
         hidden = draft(ids)[row, column]
         for h, k, w in zip(hidden.split(512), index.split(512), p.split(512)):
             log_q = (h @ draft.head.T).log_softmax(1)
@@ -264,6 +260,33 @@ def validate(draft, text, numbers):
 
 
 @torch.no_grad()
+def check(draft, text, numbers, enough=CHECKED):
+    """Compares E[alpha] with 1 - E[TV] on the first `enough` positions of the sequences `numbers`, in float64 and over all tokens of the
+    target, and raises RuntimeError if they differ (distillation/acceptance.py). Returns what summary.json says."""
+    device = draft.head.device
+    rows, head = draft.embedding.double(), draft.head.double()
+    sums, seen = torch.zeros(2, dtype=torch.float64), 0
+    for i in numbers:
+        tokens, start, offset = text.sequences[i]
+        count = min(len(tokens) - start, enough - seen)
+        shard = bisect.bisect_right(text.begins, offset) - 1
+        features = text.features(shard)[offset - text.begins[shard] :][:count].to(device).double()
+        hidden = draft(tokens[None].to(device))[0, start:][:count].double()
+        p, q = (features @ rows.T).softmax(1), (hidden @ head.T).softmax(1)
+        sums += torch.stack([measured(p, q, draft.vocab).sum().cpu() for measured in (acceptance, total_variation)])
+        seen += count
+        if seen == enough:
+            break
+    alpha, distance = sums / seen
+    return dict(
+        alpha=alpha.item(),
+        total_variation=distance.item(),
+        largest_difference=compare(alpha, distance),
+        positions=seen,
+    )
+
+
+@torch.no_grad()
 def covered(text, vocab, drafts, numbers=None):
     """Bool [positions of the text]: True where the best token of one of the drafts is the target's best token within
     `vocab`. Looks only at the sequences `numbers` (default: all); False elsewhere."""
@@ -275,7 +298,7 @@ def covered(text, vocab, drafts, numbers=None):
             ids, row, column, place = text.places(batch)
             hidden = draft(ids.to(device))[row.to(device), column.to(device)]
             best = torch.cat([(h @ draft.head.T).argmax(1) for h in hidden.split(512)])
-            out[place] |= draft.vocab[best].cpu() == vocab[text.index[place, 0].long()]
+            out[place] |= draft.vocab[best].cpu() == vocab[text.labels.at(place)[0][:, 0]]
     return out
 
 
@@ -289,16 +312,16 @@ def boost(text, vocab, earlier, rest):
 
 
 def start_key(args, target, shards):
-    """A hash of all that the state before the first step depends on. It is part of the names of two files: the one with
-    this state and the one with the state of the training."""
+    """A hash of all that the state before the first step depends on. It is part of the names of two files: the one with this state
+    and the one with the state of the training, which depends on the objective too. FORMAT is that of the first file."""
     earlier = [hashlib.sha256((d / "model.safetensors").read_bytes()).hexdigest() for d in args.boost]
     names = [(s.name, s.stat().st_size) for s in shards]
-    what = [target, names, args.size, args.seed, args.warm_steps, args.plain, earlier, args.boost_rest]
+    what = [FORMAT, target, names, args.size, args.seed, args.warm_steps, args.plain, earlier, args.boost_rest]
     return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:12]
 
 
 def prepare(args, file, embedding, shards):
-    """Does everything before the first step. Returns {vocabulary, text, first weights of the draft}."""
+    """Does everything before the first step. Returns {vocabulary, weight of each position, first weights of the draft}."""
     size = SIZES[args.size]
     vocab, frequency, features = choose_vocabulary(shards, embedding, size["draft_vocab"], args.device)
     text = Text(shards, embedding, vocab, args.device)
@@ -307,10 +330,10 @@ def prepare(args, file, embedding, shards):
     draft = Draft(embedding, vocab, size)
     start_head(draft, frequency, features)
     draft.to(args.device)
-    warm_head(draft, text, shards, args.warm_steps, np.random.default_rng(args.seed))
+    warm_head(draft, text, args.warm_steps, np.random.default_rng(args.seed))
     draft.to("cpu")
     start_blocks(draft, frequency, args.seed, circuit=not args.plain)
-    return dict(vocab=vocab, text=text, draft=draft.state_dict())
+    return dict(vocab=vocab, weight=text.weight, draft=draft.state_dict())
 
 
 def average(parameters, extra):
@@ -332,6 +355,9 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("models/draft/smollm2-135m-instruct"))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--size", choices=SIZES, default="256")
+    parser.add_argument(
+        "--objective", choices=OBJECTIVES, default="forward_kl", help="distance of q from p that the training lowers"
+    )
     parser.add_argument("--epochs", type=float, default=None, help="default: 4, on a GPU 1")
     parser.add_argument(
         "--minutes", type=float, default=1e9, help="time limit; the learning rate decays to zero by then"
@@ -399,11 +425,13 @@ def main():
     workers, worker = args.workers or (1 if gpu else min(4, len(os.sched_getaffinity(0)))), args.worker or 0
     meeting = args.cache.resolve() / "meeting"
     shards = find_shards(args.cache, args.writers)[: args.shards]
+    require_text(shards, args.cache, args.writers)
     file = Gguf(args.target)
     target = file.sha256()
     require_target(shards, target)
     key = start_key(args, target, shards)
-    state, start = (args.cache / f"{name}-{args.size}-{key}.pt" for name in ("state", "start"))
+    start = args.cache / f"start-{args.size}-{key}.pt"
+    state = args.cache / f"state-{args.size}-{key}-{args.objective}.pt"
     embedding = file.tensor("token_embd.weight")
     if not start.exists():
         torch.save(prepare(args, file, embedding, shards), start.with_suffix(".partial"))
@@ -421,8 +449,12 @@ def main():
     torch.manual_seed(args.seed + worker)  # for dropout
     epochs, size = args.epochs or (1 if gpu else 4), args.batch or (16384 if gpu else 2560 // workers)
     rng = random.Random(args.seed)
-    begin = torch.load(start, weights_only=False)
-    text, draft = begin["text"], Draft(embedding, begin["vocab"], SIZES[args.size])
+    begin = torch.load(start, weights_only=True)
+    text, draft = (
+        Text(shards, embedding, begin["vocab"], args.device),
+        Draft(embedding, begin["vocab"], SIZES[args.size]),
+    )
+    text.weight = begin["weight"]
     draft.load_state_dict(begin["draft"])
     draft.to(args.device)
     training, held_out = text.split()
@@ -465,8 +497,8 @@ def main():
         if progress >= 1:
             break
         rate = min(1, (step + 1) / 20) * min(1, (1 - progress) / 0.6)
-        ids, row, column, index, p = text.load([queue.pop() for _ in range(workers)][worker], args.device)
-        loss = DistillationLoss.apply(draft(ids)[row, column], draft.head, index, p)
+        ids, row, column, *labels = text.load([queue.pop() for _ in range(workers)][worker], args.device)
+        loss = objective_loss(args.objective, draft(ids)[row, column], draft.head, *labels)
         draft.zero_grad()
         loss.backward()
         elapsed = average(parameters, time.time() - clock)
@@ -495,6 +527,8 @@ def main():
         return
     export(draft, args.out, file)
     final = validate(draft, text, held_out)
+    checked = check(load(args.out, file, args.device), text, held_out)
+    print("E[alpha] {alpha:.4f} = 1 - E[TV], difference {largest_difference:.1g}".format(**checked), flush=True)
     boosted = {}
     if args.boost:
         earlier = [load(d, file, args.device) for d in args.boost]
@@ -521,6 +555,8 @@ def main():
                 agreement=final[2],
                 step_bytes=draft.step_bytes(),
                 writers=args.writers,
+                objective=args.objective,
+                check=checked,
                 **boosted,
             )
         )

@@ -11,19 +11,9 @@
 # On two cores, TEXT="--minutes 40" TRAIN="--minutes 34 --epochs 5" takes an hour and a half.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-target=models/SmolLM2-135M-Instruct.Q4_1.gguf
 out=${OUT:-models/draft/smollm2-135m-instruct}
-cache=.cache/train
-scripts/get_model.sh
+. scripts/train/prepare.sh
 
-python=.cache/train-venv/bin/python
-if ! cmp -s scripts/train/requirements.txt .cache/train-venv/installed.txt; then
-  python3 -m venv .cache/train-venv
-  "$python" -m pip install --quiet -r scripts/train/requirements.txt
-  cp scripts/train/requirements.txt .cache/train-venv/installed.txt
-fi
-
-"$python" scripts/train/generate.py --target "$target" --cache "$cache" ${TEXT:-}
 earlier=() # with BOOST: the drafts before this one
 for size in ${SIZES:-256}; do
   place=$out after=()

@@ -1,1 +1,1 @@
-"""Figures of drafts that are trained."""
+"""Figures of drafts and heads that are trained."""

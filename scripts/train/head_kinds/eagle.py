@@ -64,7 +64,8 @@ class UnrolledHeads(Heads):
 class EagleHead(TargetOutput, UnrolledHeads):
     """Li et al. 2024 (EAGLE, EAGLE-2): the layer reads W_fc (E(x) ++ f) + b and has no norm before its attention. The output head is the
     target's. The loss is the objective plus --feature-loss times the smooth L1 distance of the features; the paper has 1 : 10. Trained
-    with --unroll it is a head of HASS (Zhang et al. 2024), without that paper's ranking loss unless --objective top_k is given."""
+    with --unroll and --ranking it is a head of HASS (Zhang et al. 2024, arXiv 2408.15766): training-time test, and the ranking loss of the
+    10 most probable tokens beside the two others."""
 
     kind, version = "eagle", 1
 

@@ -1,9 +1,9 @@
 """Blockwise heads that are trained together with their target: the fine-tuned mode of blockwise parallel decoding."""
 
 import torch
-from head_objectives import head_loss
+from distillation.labels import TOP
+from distillation.objectives import objective_loss
 from torch import nn
-from train import TOP
 
 from head_kinds.blockwise import BlockwiseHeads
 
@@ -42,7 +42,7 @@ class TunedBlockwise(BlockwiseHeads):
         self.extra = None
         if self.training:
             index, p = batch.states.labels_at(self.places, features.device)
-            self.extra = head_loss("forward_kl", self.seen, self.output(0), index, p)
+            self.extra = objective_loss("forward_kl", self.seen, self.output(0), index, p)
         for head in range(self.count):
             after = position[head + 1 :]  # of the labels
             found = batch.has_label(after) & own[:, : length - head - 1]

@@ -1,10 +1,10 @@
 """The card of trained heads, head.json, as core/model/heads/head_card.h describes it."""
 
-from head_tree import best_tree
+from head_training.tree import best_tree
 
 
 def card(heads, file, accuracy, nodes, training):
-    """file: target.Gguf of the target. accuracy [heads, ranks]: the shares that choose the tree, see head_tree.py."""
+    """file: target.Gguf of the target. accuracy [heads, ranks]: the shares that choose the tree, see tree.py."""
     tree, expected = best_tree(accuracy.tolist() if heads.branches else [row[:1] for row in accuracy.tolist()], nodes)
     training |= dict(accuracy=[[round(a, 4) for a in row] for row in accuracy.tolist()])
     if heads.kind not in ("eagle", "pass"):  # a step of these two kinds drafts with more than these heads

@@ -5,23 +5,43 @@ import random
 import time
 
 import torch
-from head_objectives import head_loss
+from distillation.objectives import objective_loss
 from tqdm import tqdm
 
-from head_training.measure import measure
+from head_training.measure import held_out, measure
 
 POINTS = 10  # of the curve, besides the point before the training
 CURVE = 1024  # held-out positions of each head at a point of the curve
 
 
-def loss_of(heads, batch, objective, decay):
-    """sum_i decay^i * objective_i, plus what the kind adds. None if no position of the batch has a label."""
+def loss_of(heads, batch, options):
+    """sum_i decay^i * (objective_i + ranking * top_k_i), plus what the kind adds while it is trained. None if no position of the batch has
+    a label."""
     total = None
     heads.extra = None
     for head, hidden, place in heads.predictions(batch):
-        part = decay**head * head_loss(objective, hidden, heads.output(head), *heads.labels(batch, place))
+        arguments = hidden, heads.output(head), *heads.labels(batch, place)
+        part = objective_loss(options.objective, *arguments)
+        if options.ranking:
+            part = part + options.ranking * objective_loss("top_k", *arguments)
+        part = options.decay**head * part
         total = part if total is None else total + part
     return total if total is None or heads.extra is None else total + heads.extra
+
+
+@torch.no_grad()
+def held_out_loss(heads, states, options, enough):
+    """loss_of() on held-out sequences, without what the kind adds. `enough`: positions after which to stop."""
+    total, seen = 0.0, 0
+    heads.eval()
+    for batch in held_out(heads, states, options.device):
+        loss = loss_of(heads, batch, options)
+        if loss is not None:
+            total, seen = total + batch.size * loss.item(), seen + batch.size
+        if seen >= enough:
+            break
+    heads.train()
+    return total / seen
 
 
 def is_point(done, all_shards):
@@ -31,7 +51,7 @@ def is_point(done, all_shards):
 
 def train(heads, states, args, path, watch=lambda at: None):
     """Trains until the epochs or minutes are over. Returns {step, tokens, seconds, done, curve}: steps, positions seen, seconds, finished
-    shards over all epochs, and alpha on held-out text during the training. Saves to `path` after each shard, then calls watch(state).
+    shards over all epochs, and alpha by head and the loss on held-out text during the training. Saves to `path` after each shard, then calls watch(state).
     A training that goes on from `path` gives the same weights as one without a break, unless the limit of minutes decides about the rate."""
     device = args.device
     adam = torch.optim.AdamW(heads.groups(args.rate), betas=(0.9, 0.98), weight_decay=0.0)
@@ -53,7 +73,16 @@ def train(heads, states, args, path, watch=lambda at: None):
 
     def point():
         alpha, _ = measure(heads, states, device, CURVE)
-        at["curve"].append(dict(tokens=at["tokens"], seconds=round(time.time() - begin, 1), alpha=alpha.tolist()))
+        loss = held_out_loss(heads, states, args, CURVE)
+        at["curve"].append(
+            dict(
+                step=at["step"],
+                tokens=at["tokens"],
+                seconds=round(time.time() - begin, 1),
+                alpha=alpha.tolist(),
+                loss=loss,
+            )
+        )
 
     if not at["curve"]:
         point()
@@ -67,7 +96,7 @@ def train(heads, states, args, path, watch=lambda at: None):
         for batch in states.batches(heads.reads_text, order[number], False, args.batch, seed, device):
             if spent() >= 1:
                 break
-            loss = loss_of(heads, batch, args.objective, args.decay)
+            loss = loss_of(heads, batch, args)
             at["tokens"] += batch.size
             if loss is None:
                 continue

@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 
 import torch
+from distillation.labels import TOP
+from distillation.objectives import OBJECTIVES
 from head_kinds import KINDS, OF_STATES
-from head_objectives import OBJECTIVES
-from train import TOP, WRITERS
+from train import WRITERS
 
 from head_training.measure import RANKS
 
@@ -52,6 +53,7 @@ def make_parser(text):
     )
     add("--inner", type=int, help="blockwise, mlp_speculator: width inside (default: 512)")
     add("--objective", choices=OBJECTIVES, default="forward_kl")
+    add("--ranking", type=float, default=0.0, help="weight of the ranking loss of HASS, added to the objective")
     add("--vocab", type=int, default=4096, help="number of tokens that the heads can draft, or that the loss sees")
     add("--writers", nargs="+", choices=WRITERS, default=["target"], help="whose text to train on (other_text.py)")
     add("--text", choices=("all", "greedy"), default="all", help="greedy: only text written at temperature 0")
@@ -114,6 +116,10 @@ def complete(parser, args):
         parser.error(f"--vocab: {args.vocab}, expected {TOP} to {MOST_VOCAB} tokens")
     if not 0 < args.decay <= 1:
         parser.error(f"--decay: {args.decay}, expected a number above 0 and at most 1")
+    if args.ranking < 0:
+        parser.error(f"--ranking: {args.ranking}, expected a weight of at least 0")
+    if args.ranking and args.objective == "top_k":
+        parser.error("--ranking: the objective top_k is this loss already; choose another --objective")
     if args.feature_loss < 0:
         parser.error(f"--feature-loss: {args.feature_loss}, expected a weight of at least 0")
     if args.seed < 0:

@@ -10,9 +10,8 @@ import os
 
 import numpy as np
 import torch
+from distillation.labels import hash_of
 from tqdm import tqdm
-
-from head_training.text import hash_of
 
 BATCH = 4096  # tokens that the target reads at once, with padding
 

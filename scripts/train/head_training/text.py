@@ -3,19 +3,10 @@
 A position of the text has a number ("place"). The label at a place is the target's law of the token after it.
 """
 
-import functools
-import hashlib
 import random
 
 import numpy as np
 import torch
-
-
-@functools.cache
-def hash_of(path):
-    """SHA-256 of a file of text."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Positions:
@@ -107,22 +98,14 @@ class States:
                 self.left[offset : offset + n] = torch.arange(n - 1, -1, -1)
             self.held_out[offset : offset + n] = bool(text.held_out(i))
         self.tokens = sum(len(t) - start for use, (t, start, _) in zip(used, text.sequences) if use)
-        self._features = None, None
-
-    def features(self, shard):
-        """[positions of the shard, D] in float16; the last shard stays in memory."""
-        if self._features[0] != shard:
-            with np.load(self.shards[shard]) as z:
-                self._features = shard, torch.from_numpy(z["features"])
-        return self._features[1]
 
     def features_at(self, shard, place):
-        return self.features(shard)[place.cpu() - self.text.begins[shard]].float()
+        return self.text.features(shard)[place.cpu() - self.text.begins[shard]].float()
 
     def labels_at(self, place, device):
         """(index [m, T] in the vocabulary, p [m, T]) of the labels at these places."""
-        place = place.cpu()
-        return self.text.index[place].to(device).long(), self.text.p[place].to(device).float()
+        index, p = self.text.labels.at(place.cpu())
+        return index.to(device), p.to(device)
 
     def rows(self, shard, held_out):
         """Numbers of the positions of a shard that can predict something, counted from the shard's first position."""
@@ -155,5 +138,5 @@ class States:
         rows = rows[torch.from_numpy(np.random.default_rng(seed).permutation(len(rows)))]
         for part in rows.split(size):
             if len(part):
-                features = self.features(shard)[part].to(device).float()
+                features = self.text.features(shard)[part].to(device).float()
                 yield Positions(self, shard, self.text.begins[shard] + part, features)

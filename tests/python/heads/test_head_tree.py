@@ -1,4 +1,4 @@
-"""scripts/train/head_tree.py chooses the tree of the largest expected number of tokens."""
+"""scripts/train/head_training/tree.py chooses the tree of the largest expected number of tokens."""
 
 import itertools
 import pathlib
@@ -7,7 +7,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts/train"))
-from head_tree import best_tree  # noqa: E402
+from head_training.tree import best_tree  # noqa: E402
 
 
 def value(accuracy, path):

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import stat
 import subprocess
@@ -109,6 +110,69 @@ class Draft128(Temporary):
         files = [file.name for file in sorted((self.drafts / "smollm2-135m-instruct-128").iterdir())]
         self.assertEqual(files, ["config.json", "golden.json", "model.safetensors"])
         self.assertIn("is there", self.make().stdout)
+
+
+class Training(Temporary):
+    """Copies of the scripts that train, with a stand-in for the Python of the training that notes its calls."""
+
+    TARGET = "models/SmolLM2-135M-Instruct.Q4_1.gguf"
+    COMMON = f"--target {TARGET} --cache .cache/train"
+
+    def setUp(self):
+        super().setUp()
+        train, environment = self.folder / "scripts/train", self.folder / ".cache/train-venv"
+        train.mkdir(parents=True)
+        (environment / "bin").mkdir(parents=True)
+        for name in ("train_draft.sh", "train_heads.sh", "prepare.sh"):
+            shutil.copy(ROOT / "scripts/train" / name, train)
+        for file in (train / "requirements.txt", environment / "installed.txt"):
+            file.write_text("torch\n")
+        Fakes(self.folder / "scripts").add("get_model.sh", "exit 0")
+        Fakes(environment / "bin").add("python", f'echo "$@" >> "{self.folder}/calls"')
+
+    def calls(self, script, **environment):
+        result = run(self.folder / "scripts/train" / script, **environment)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return (self.folder / "calls").read_text().splitlines()
+
+    def test_heads_are_trained_after_the_text(self):
+        calls = self.calls("train_heads.sh", HEADS="medusa hass", TEXT="--tokens 5", TRAIN="--minutes 1", OUT="o")
+        heads = f"scripts/train/heads.py {self.COMMON} --out"
+        self.assertEqual(
+            calls,
+            [
+                f"scripts/train/generate.py {self.COMMON} --tokens 5",
+                f"{heads} o/medusa --kind medusa --minutes 1",
+                f"{heads} o/hass --kind eagle --unroll 3 --ranking 1 --minutes 1",
+            ],
+        )
+
+    def test_without_options_every_kind_of_heads_is_trained(self):
+        calls = self.calls("train_heads.sh")
+        kinds = [call.split()[call.split().index("--kind") + 1] for call in calls[1:]]
+        files = (ROOT / "scripts/train/head_kinds/__init__.py").read_text().split("OF_STATES = ")[1]
+        known = set(re.findall(r'^    "(\w+)":', files, re.M))
+        self.assertEqual({"block_draft" if kind == "block" else kind for kind in kinds}, known)
+        self.assertEqual(len({call.split(" --out ")[1].split()[0] for call in calls[1:]}), len(calls) - 1)
+
+    def test_an_unknown_head_is_refused_before_the_text(self):
+        result = run(self.folder / "scripts/train/train_heads.sh", HEADS="medusa melusine")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("there is no head melusine", result.stderr)
+        self.assertFalse((self.folder / "calls").exists())
+
+    def test_drafts_are_trained_on_the_same_text(self):
+        calls = self.calls("train_draft.sh", SIZES="256 128", TRAIN="--epochs 1", OUT="o", BOOST="1")
+        self.assertEqual(
+            calls,
+            [
+                f"scripts/train/generate.py {self.COMMON}",
+                f"scripts/train/train.py {self.COMMON} --out o --size 256 --epochs 1",
+                f"scripts/train/golden.py --target {self.TARGET} --draft o",
+                f"scripts/train/train.py {self.COMMON} --out o-128-boosted --size 128 --boost o --epochs 1",
+                f"scripts/train/golden.py --target {self.TARGET} --draft o-128-boosted",
+            ],
+        )
 
 
 class CountTests(Temporary):
