@@ -46,6 +46,12 @@ bool feeds_probes(const CaseData& data) {
   return any_step(data, [](const StepRecord& step) { return !step.probes.empty(); });
 }
 
+bool feeds_further_rows(const CaseData& data) {
+  return any_step(data, [](const StepRecord& step) {
+    return step.rows > 1 + static_cast<int>(step.drafted.size());
+  });
+}
+
 double share_done_by_drafting(const CaseData& data) {
   if (!data.reference || !data.config["draft"].is_null() || draft_work(data).calls == 0) return 0;
   double steps = 0, rows = 0, drafted = 0;

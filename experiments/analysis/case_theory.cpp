@@ -52,12 +52,15 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
     inputs.target = calibration->target.monotone().after_drafting(done);
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }
-  if (drafts_ahead(data)) {  // the formulas with c add the times of both models; see overlap_theory.h instead
+  // The formulas with c add the times of both models, which drafting ahead does not (see overlap_theory.h
+  // instead), and price a step by t(gamma + 1), which further rows make wrong.
+  if (drafts_ahead(data) || feeds_further_rows(data)) {
     inputs.c.reset();
     inputs.c_hat.reset();
     inputs.target.reset();
     inputs.resampled.clear();
   }
+  if (feeds_further_rows(data)) inputs.times.reset();
   return inputs;
 }
 

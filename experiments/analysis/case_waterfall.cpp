@@ -220,7 +220,7 @@ std::optional<CaseExplanation> explain_trees(const CaseData& data, const json& m
 
 std::optional<CaseExplanation> explain_case(const CaseData& data, const json& metrics, const json& sections) {
   const bool no_alpha = data.rounds().empty() || judges_whole_paths(data);
-  if (feeds_probes(data) || (no_alpha && drafts_anything(data)))
+  if (feeds_further_rows(data) || (no_alpha && drafts_anything(data)))
     return explain_trees(data, metrics, sections);
   return explain_chains(data, metrics);
 }
