@@ -140,8 +140,9 @@ TEST_P(VariationRead, TextsEqualTransformers) {
     EXPECT_EQ(ids, text["ids"].get<std::vector<Token>>());
     EXPECT_EQ(tokenizer->decode(ids, true), text["decoded"].get<std::string>());
   }
-  if (expected().contains("ends"))
+  if (expected().contains("ends")) {
     EXPECT_EQ(tokenizer->end_of_generation(), expected()["ends"].get<std::vector<Token>>());
+  }
   if (expected().contains("chat")) {
     std::vector<Message> messages;
     for (const Json& message : expected()["messages"])
