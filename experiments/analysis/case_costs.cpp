@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/decoding/loop/loop_options.h"
 #include "experiments/metrics/calibration_costs.h"
 #include "experiments/metrics/metrics_detail.h"
 
@@ -47,9 +48,7 @@ bool feeds_probes(const CaseData& data) {
 }
 
 bool feeds_further_rows(const CaseData& data) {
-  return any_step(data, [](const StepRecord& step) {
-    return step.rows > 1 + static_cast<int>(step.drafted.size());
-  });
+  return feeds_probes(data) || data.config.value("verify", "") == to_string(VerifyWith::batch_of_prefixes);
 }
 
 double share_done_by_drafting(const CaseData& data) {

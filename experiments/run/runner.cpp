@@ -246,6 +246,8 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
       experiment.prompts, [](const PromptSpec& prompt) { return !prompt.renderer.empty(); });
   const std::shared_ptr<Backend> backend =
       open_backend(request.backend, [&](const std::string& line) { progress.note(line); });
+  if (request.backend.numerics == "auto" && is_cpu_backend(backend->name()))
+    progress.note(auto_numerics_text(auto_cpu_numerics()));
   ModelSet models = experiment.markov
                         ? ModelSet(*experiment.markov, backend)
                         : ModelSet(experiment.target, backend,

@@ -70,7 +70,6 @@ std::shared_ptr<Backend> open_backend(const BackendChoice& choice, const SayLine
   std::shared_ptr<Backend> backend = make_backend(choice);
   if (choice.backend == BackendKind::kAuto && kind != BackendKind::kCpu)
     say(chosen_gpu_text(std::string(backend->device_name()), build_info().gpu_record));
-  if (kind == BackendKind::kCpu && choice.numerics == "auto") say(auto_numerics_text(auto_cpu_numerics()));
   if (needs_self_test(choice, kind)) test_once(backend, choice, say);
   return backend;
 }

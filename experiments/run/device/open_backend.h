@@ -14,8 +14,7 @@ namespace speclab {
 using SayLine = std::function<void(const std::string&)>;
 
 /// Makes the backend of a command that generates or measures texts. If --backend auto takes a GPU, `say` gets
-/// a line about it (chosen_gpu_text()). If the CPU chooses the numerics class, the line says which class it
-/// is and why (auto_numerics_text()). Before the device is used, its self-test runs if needs_self_test(),
+/// a line about it (chosen_gpu_text()). Before the device is used, its self-test runs if needs_self_test(),
 /// once for each program, device and driver (experiments/run/device/tested_devices.h). Throws Error as
 /// make_backend() does, if the self-test finds something wrong, and for --self-test on with the CPU: devices
 /// are compared with the CPU.

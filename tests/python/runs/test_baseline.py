@@ -531,7 +531,7 @@ class RawLines(Adopting):
         compared = 0
         for before, packed, after in zip(original["cases"], stored["cases"], read["cases"]):
             for name in ("t_n", "t_n_ci95"):
-                if before["metrics"][name] is not None:
+                if before["metrics"].get(name) is not None:
                     self.assertNotIn(name, packed["metrics"])
                     self.assertEqual(after["metrics"][name].keys(), before["metrics"][name].keys())
             for name, prediction in (before["predictions"] or {}).items():

@@ -53,8 +53,9 @@ def mentions(names):
             yield from ((path, literal) for literal in found(file.read_text(encoding="utf-8")) if literal in names)
 
 
-# These run one rule on purpose. The bound is that of the rule "block". The benchmark times the usual rule.
-RUNS_THE_RULE = {("core/theory/step_bounds.cpp", "block"), ("experiments/bench/trees.cpp", "rejection")}
+# These run one rule on purpose. The bound is that of the rule "block". The benchmark times four rules.
+BENCHMARKS = {("experiments/bench/trees.cpp", rule) for rule in ("rejection", "traversal", "k_seq", "multi_path_block")}
+RUNS_THE_RULE = {("core/theory/step_bounds.cpp", "block"), *BENCHMARKS}
 # The Python functions of closed forms take the name of a law. Their module contains no acceptance rules.
 NAMES_A_LAW = {
     *(("python/bindings/bindings.h", name) for name in ("rejection", "sample_match", "coupled", "block")),
