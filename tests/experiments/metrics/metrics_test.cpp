@@ -325,8 +325,7 @@ TEST_F(Record, AChainThatIsVerifiedWithFurtherRowsIsPricedByItsRows) {
   EXPECT_EQ(batch["waterfall"][0]["step"], "free_rows");
   EXPECT_TRUE(once["predictions"].contains("measured_t_speedup"));
   EXPECT_FALSE(batch["predictions"].contains("measured_t_speedup"));
-  EXPECT_LT(batch["predictions"].at("measured_costs")["value"].get<double>(),
-            once["predictions"].at("measured_costs")["value"].get<double>());
+  EXPECT_EQ(batch["waterfall"][1]["step"], "window_rows");
   EXPECT_EQ(batch["predictions"].at("leviathan_eq_1"), once["predictions"].at("leviathan_eq_1"));
 }
 
