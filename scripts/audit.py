@@ -2,6 +2,7 @@
 """Audits a verifier of speculative decoding that is a Python function. Needs NumPy.
 
     .venv/bin/python scripts/audit.py MODULE:CALLABLE [--path FOLDER] [--gamma N] [--vocab N] [--tables N] [--json]
+                                                      [--trees independent|without-replacement]
 
 Python looks for MODULE in the folders of --path, then in the current folder, then in the folder of this script, then in
 its usual places. CALLABLE is a function
@@ -13,6 +14,8 @@ its usual places. CALLABLE is a function
 It must take every random decision from coins: coins.bernoulli(probability), coins.categorical(weights), or
 coins.uniform(), a number that may only be compared (u < x). If each run takes the same number of coins, verify.coins may
 declare this number, or a function of gamma that returns it. The audit then reports a run that takes another number.
+With --trees, CALLABLE gets a tree in place of the draft, and returns a list of nodes in place of the number accepted
+(docs/audit.md).
 The audit runs the function on small tables of p and q (a fixed one and random ones), for every draft and every outcome
 of the coins. It compares the exact law (the probabilities) of the emitted tokens with the law of the target, for the
 first token alone and for all gamma + 1 tokens together.
@@ -30,7 +33,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [os.getcwd(), str(HERE)]
 
 try:
-    from audit import report
+    from audit import drafts, report
 except ModuleNotFoundError as error:
     print(
         f"audit: the Python package {error.name} is missing. Run scripts/setup_python.sh and use .venv/bin/python.",
@@ -84,6 +87,11 @@ def main(words):
         "--gamma", type=size(1, 5), default=defaults.max_gamma, help="longest draft; all lengths from 1 are audited"
     )
     parser.add_argument(
+        "--trees",
+        choices=drafts.DRAWS,
+        help="audit a verifier of trees, with children drawn so; --gamma is then the largest depth of a tree",
+    )
+    parser.add_argument(
         "--vocab", type=size(2, 6), default=defaults.max_vocab, help="largest vocabulary; all sizes from 2 are audited"
     )
     parser.add_argument(
@@ -104,7 +112,9 @@ def main(words):
     except Refused as refused:
         print(f"audit: {refused}.", file=sys.stderr)
         return 2
-    settings = report.Settings(options.gamma, options.vocab, options.tables, options.seed, options.tolerance)
+    settings = report.Settings(
+        options.gamma, options.vocab, options.tables, options.seed, options.tolerance, options.trees
+    )
     findings = report.audit(verify, settings)
     if options.json:
         print(json.dumps(report.as_json(options.verifier, findings, settings), indent=1))

@@ -10,6 +10,15 @@ that takes another number is an error.
 
 It emits the first `accepted` tokens of the draft and then next_token. A step that emits fewer than gamma + 1 tokens is
 completed with tokens of the target, because that is what the later steps of a lossless verifier draw.
+
+A verifier of trees is a function
+
+    verify(p, q, tree, coins) -> (nodes, next_token)
+
+of the rows p and q [n + 1, vocab] of the n drafted nodes and the pending token, the tree (drafts.Tree) and the coins. Row i of q is
+the distribution from which node i was drawn, without the children drawn before it if the draws are without replacement. Row 0 of q
+is NaN. It emits the tokens of `nodes`, a path that begins at a child of node 0 and may be empty, and then next_token. verify.coins may
+be a function of n. A step is completed to as many tokens as the deepest path has, and one more.
 """
 
 import dataclasses
@@ -21,7 +30,10 @@ import sys
 import numpy as np
 
 from audit import coins as coins_module
+from audit import drafts as drafts_module
 from audit import tables as tables_module
+
+MOST_TEXTS = 16  # of one depth in tree_bound(), which looks at all sets of texts
 
 
 @dataclasses.dataclass
@@ -37,7 +49,7 @@ class Failure:
 @dataclasses.dataclass
 class TableResult:
     """Errors: the largest difference between the probability of a text by the verifier and by the target. first: of texts of one
-    token. joint: of texts of gamma + 1 tokens."""
+    token. joint: of texts of gamma + 1 tokens; for trees, of the depth of the tree + 1 tokens."""
 
     first_error: float = 0.0
     joint_error: float = 0.0
@@ -50,18 +62,26 @@ class Nonsense(Exception):
     """The verifier raised an exception, returned something that is not a result, or misused the coins."""
 
     def __init__(self, draft, outcomes, text):
-        super().__init__(f"draft {list(draft)}, outcomes of the coins {outcomes}: {text}")
+        super().__init__(f"{draft}, outcomes of the coins {outcomes}: {text}")
 
 
 def enumerate_table(verify, table, gamma, tolerance):
-    """Returns the errors and E[tau] of a verifier on one table. Raises Nonsense."""
+    """Returns the errors and E[tau] of a verifier of chains on one table. Raises Nonsense."""
+    return _enumerate(verify, table, gamma, drafts_module.chains(table, gamma), tolerance)
+
+
+def enumerate_trees(verify, table, parents, draws, tolerance):
+    """The same for a verifier of trees of one shape (drafts.trees)."""
+    trees = drafts_module.trees(table, parents, draws)
+    return _enumerate(verify, table, drafts_module.depth(parents), trees, tolerance)
+
+
+def _enumerate(verify, table, gamma, drafts, tolerance):
+    """`gamma`: the largest number of drafted tokens that a step can emit."""
     begins, ends, result = {}, {}, TableResult()
-    for draft in itertools.product(range(table.vocab), repeat=gamma):
-        drawn = float(np.prod([table.q[draft[:i]][x] for i, x in enumerate(draft)]))
-        if drawn == 0:
-            continue
-        for probability, emitted in _runs(verify, table, gamma, draft):
-            mass = drawn * probability
+    for draft in drafts:
+        for probability, emitted in _runs(verify, draft):
+            mass = draft.probability * probability
             result.runs += 1
             result.tau += mass * len(emitted)
             ends[emitted] = ends.get(emitted, 0.0) + mass
@@ -101,14 +121,12 @@ def _row(values):
     return "[" + " ".join(f"{v:.6g}" for v in values) + "]"
 
 
-def _runs(verify, table, gamma, draft):
-    p = np.array([table.p[draft[:i]] for i in range(gamma + 1)])
-    q = np.array([table.q[draft[:i]] for i in range(gamma)]).reshape(gamma, table.vocab)
-    last, declared = [], _declared_coins(verify, gamma, draft)
+def _runs(verify, draft):
+    last, declared = [], _declared_coins(verify, draft)
 
     def program(coins):
         last[:] = [coins]
-        emitted = _emitted(verify(p.copy(), q.copy(), draft, coins), draft, table.vocab)
+        emitted = draft.emitted(verify(draft.p.copy(), draft.q.copy(), draft.judged, coins))
         if declared is not None and coins.taken != declared:
             raise coins_module.Misuse(f"the number of coins was {coins.taken}; verify.coins declares {declared}")
         return emitted
@@ -142,30 +160,16 @@ def _runs(verify, table, gamma, draft):
         yield entry
 
 
-def _declared_coins(verify, gamma, draft):
-    """The number of coins that the verifier says it takes for a draft of gamma tokens. None: it does not say."""
+def _declared_coins(verify, draft):
+    """The number of coins that the verifier says it takes for this draft. None: it does not say."""
     declared = getattr(verify, "coins", None)
     try:
-        number = declared(gamma) if callable(declared) else declared
+        number = declared(draft.size) if callable(declared) else declared
         return None if declared is None else operator.index(number)
     except Exception as error:  # whatever a foreign function raises
         raise Nonsense(
             draft, [], f"verify.coins is {declared!r}; expected a whole number, or a function of gamma that returns one"
         ) from error
-
-
-def _emitted(result, draft, vocab):
-    try:
-        accepted, token = (operator.index(number) for number in result)
-    except (TypeError, ValueError):
-        raise coins_module.Misuse(
-            f"it returned {result!r}; expected (accepted, next_token), two whole numbers"
-        ) from None
-    if not 0 <= accepted <= len(draft):
-        raise coins_module.Misuse(f"it accepted {accepted} tokens of a draft of {len(draft)}")
-    if not 0 <= token < vocab:
-        raise coins_module.Misuse(f"it returned the next token {token}; the vocabulary is 0 to {vocab - 1}")
-    return (*draft[:accepted], token)
 
 
 def _generators():
@@ -213,3 +217,28 @@ def best_tokens(table, gamma):
         return total
 
     return 1 + kept((), 1.0, 1.0)
+
+
+def tree_bound(table, parents, draws):
+    """A number that E[tau] of no lossless verifier of these trees exceeds: 1 + sum over the depths i of the largest probability with
+    which the first i tokens of a text of the target can be a path of the tree. This probability is the value of an optimal
+    transport; by its dual it is 1 + min over the sets H of texts of P(text in H) - P(all paths of depth i are in H)
+    (Sun et al. 2023, arXiv 2310.15141; Hu et al. 2025, arXiv 2502.18779). At depth 1 a verifier reaches it. If a depth has more
+    than MOST_TEXTS texts, the probability of the depth before it takes its place, which is no smaller."""
+    trees = list(drafts_module.trees(table, parents, draws))
+    bound, most = 1.0, 1.0
+    for size in range(1, drafts_module.depth(parents) + 1):
+        texts = {text: i for i, text in enumerate(itertools.product(range(table.vocab), repeat=size))}
+        if len(texts) <= MOST_TEXTS:
+            difference = np.zeros(2 ** len(texts))  # of every set H; the bits of its number are its texts
+            for text, i in texts.items():
+                difference[1 << i] += np.prod([table.p[text[:j]][text[j]] for j in range(size)])
+            for draft in trees:
+                drafted = {draft.judged.text(node) for node in range(1, draft.size + 1)}
+                difference[sum(1 << texts[text] for text in drafted if len(text) == size)] -= draft.probability
+            for i in range(len(texts)):  # adds what H has without text i
+                halves = difference.reshape(-1, 2, 1 << i)
+                halves[:, 1] += halves[:, 0]
+            most = 1 + float(difference.min())
+        bound += most
+    return bound
