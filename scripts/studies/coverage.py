@@ -34,6 +34,7 @@ import time
 import numpy as np
 import scipy.signal
 import scipy.stats
+from estimators import percent, table
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JSON_FILE, PAGE = ROOT / "results/coverage.json", ROOT / "results/coverage.md"
@@ -339,15 +340,6 @@ def measure(replicates, seed):
 
 
 # ---- The page ----
-
-
-def percent(value, digits=1):
-    return f"{100 * value:.{digits}f} %"
-
-
-def table(head, rows):
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
 def span(values):

@@ -3,10 +3,10 @@
 
     check_gpu_code.py ARCHITECTURES OBJECT...
 
-ARCHITECTURES is what the objects were compiled for, as in CMAKE_CUDA_ARCHITECTURES but with commas: 80-real,90-real,90-virtual. At
-least one of 80-real and 90-real must be among them.
+ARCHITECTURES lists the GPUs that the objects were compiled for, for example 80-real,90-real,90-virtual. The names are those of
+CMAKE_CUDA_ARCHITECTURES. The list must contain 80-real or 90-real.
 
-For sm_80 and sm_90, as far as the objects should have their code: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
+The check reads the code for sm_80 if the list has 80-real, and that for sm_90 if it has 90-real: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
 --dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16 and stream their weights (see below); they have no
 more registers than their blocks on an SM are planned for; attention multiplies with HMMA too and loads keys and values with
 LDG.E.128. The persistent kernel has the products and loads of all kernels that run in it, registers for a block of 256 threads,
