@@ -9,7 +9,7 @@
 // second one cannot be accepted once the first was rejected, but its q changes the residual. What was drafted
 // below both hangs below the first. A copied token was not drawn, so its q is one-hot. Beside an equal child
 // it is left out: the equal child is tested before it, and once that child is rejected, no exact rule accepts
-// the copy. Draft::copied_too names the child. At temperature 0 equal tokens are one node.
+// the copy. Draft::copied_too lists the equal child. At temperature 0 equal tokens are one node.
 //
 // The tree has at most `nodes` drafted tokens. The weight of a node is the trust in its source times the
 // probability that this source gives the node's path (for a copy: `trust_in_copies` to the power of the

@@ -314,11 +314,12 @@ struct CpuBackendOptions {
 /// The numerics class that "auto" stands for on this CPU.
 struct AutoNumerics {
   std::string numerics;  ///< "amx-bf16", "avx512-bf16" or "f32-kv16"
-  /// For people: which of the classes with a bf16 unit this CPU has, and how their self-tests ended
-  /// (core/backend/cpu/unit_choice.h).
+  /// A text for people. It says about each bf16 unit, up to the one that was chosen, whether this CPU has it
+  /// and how its self-test ended (core/backend/cpu/unit_choice.h).
   std::string reason;
 };
-/// The first call runs the self-tests of the bf16 units that this CPU has. This takes at most about 20 ms.
+/// The first call tests the bf16 units that this CPU has, one after the other, until one passes. This takes
+/// about 20 ms at most.
 const AutoNumerics& auto_cpu_numerics();
 /// The numerics classes that this CPU can compute, "f32" first.
 std::vector<std::string> cpu_numerics_classes();

@@ -8,8 +8,7 @@
 #include "core/backend/backend.h"
 #include "core/backend/cuda_kernels.h"
 
-/// The choice of a backend on the command line: its options, what "auto" stands for, and the making of the
-/// backend.
+/// Chooses and makes a backend from the options of the command line, and says what "auto" stands for.
 namespace speclab {
 
 enum class BackendKind : std::uint8_t { kAuto, kCpu, kCuda, kSimulated };

@@ -9,12 +9,12 @@
 // whose bits must be the same on host and device. Both the host's compiler and nvcc compile it, and neither
 // fuses a multiplication with an addition (-ffp-contract=off and -fmad=false in CMakeLists.txt).
 //
-// Three tests look at this arithmetic:
+// Three tests check this arithmetic:
 // - tests/decoding/rules/device_acceptance_test.cpp compares the decisions of host and simulated device.
 // - tests/decoding/rows/row_kernels_test.cpp compares the vector loops of core/decoding/rows/row_kernels.h,
 //   with which the host computes whole rows, with the functions below. The loops do the same operations.
-// - tests/backend/rule_forms_test.cpp compares the functions with numbers. Host and device share a wrong
-//   formula, so a comparison of the two does not see it.
+// - tests/backend/rule_forms_test.cpp compares the functions with known values. A comparison of host and
+//   device cannot find a wrong formula, because both use the same one.
 
 namespace speclab {
 
@@ -35,7 +35,7 @@ enum class AcceptRule : std::int32_t {
   kMultiPath,      ///< chooses one of several paths and judges it as a block (core/backend/path_choice.h)
 };
 
-/// Returns y+, the larger one of y and 0.
+/// Returns y+, the larger of y and 0.
 SPECLAB_EXACT double positive_part(double y) { return y > 0 ? y : 0; }
 
 /// Returns the weight of a token in the difference of two rows of weights, (p p_factor - q q_factor)+. p and
@@ -82,8 +82,8 @@ SPECLAB_EXACT double rho_of_child(double rho, double p, double q) {
 /// row_kernels::positive_difference(p, scale, q).
 SPECLAB_EXACT double path_residual(double rho, double p, double q) { return positive_part(rho * p - q); }
 /// Returns rho of a node after a child failed. `rho` is the rho before, and `left` is S, the sum of
-/// path_residual() over all tokens. If rho is 1 and nothing is left, R equals the law of the child. Such a
-/// child fails with probability 0 up to rounding.
+/// path_residual() over all tokens. If rho is 1 and nothing is left, R equals the law of the child. Then the
+/// child fails only because of rounding.
 SPECLAB_EXACT double rho_after_failure(double rho, double left) {
   return left > 0 ? left / (left + (1 - rho)) : rho < 1 ? 0 : 1;
 }
@@ -186,12 +186,13 @@ SPECLAB_EXACT CriterionForm at_depth(const CriterionForm& form, int depth) {
 SPECLAB_EXACT bool compares_with_best(const CriterionForm& form) {
   return form.of_best > 0 && form.of_best < 1;
 }
-/// Returns the weight that a token must reach in the row that the criterion looks at (typical: the token must
-/// be above it). It is a weight and not a probability, so that the test of one token and the mass of the
-/// whole set use the same comparison. `entropy` is that of the row in nats, used only if form.typical is set.
-/// `sum` is the sum of the row's weights. `best` is its largest weight, used only if compares_with_best().
+/// Returns the weight that a token must reach in the row that the criterion looks at. If form.typical is set,
+/// the weight of the token must be larger than this. It is a weight and not a probability, so that the test
+/// of one token and the mass of the whole set use the same comparison. `entropy` is the entropy of the row in
+/// nats. It is used only if form.typical is set. `sum` is the sum of the row's weights. `best` is the largest
+/// of them. It is used only if compares_with_best().
 SPECLAB_EXACT double weight_to_reach(const CriterionForm& form, double entropy, double sum, double best) {
-  constexpr double kUnreachable = 1e300;  // weights are floats
+  constexpr double kUnreachable = 1e300;  // weights are floats or at most 1, so none is as large
   if (form.of_best >= 1) return kUnreachable;
   double least = form.bar;
   if (form.typical) {
@@ -209,8 +210,9 @@ SPECLAB_EXACT bool meets_criterion(const CriterionForm& form, double bar, int be
                                    double weight) {
   return weight > 0 && (form.typical ? weight > bar : weight >= bar) && is_nearby(form, best, token);
 }
-/// Returns log p of an accepted token. kLongest adds it up along a path. If p is 0, the smallest normal
-/// number takes its place: the argmax of p is accepted even if the raw row gives it no mass.
+/// Returns log p of an accepted token. kLongest adds these logarithms along a path. A p below the smallest
+/// normal number is replaced by this number. p can be 0, because the argmax of p is accepted even if the raw
+/// row gives it no mass.
 SPECLAB_EXACT double log_of_accepted(double p) {
   constexpr double kSmallest = 2.2250738585072014e-308;  // the smallest normal number
   return exact_log(p > kSmallest ? p : kSmallest);

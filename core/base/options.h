@@ -85,13 +85,13 @@ class OptionVisitor {
   Impl& impl_;
 };
 
-/// Throws Error: `word` is none of the names.
+/// Throws an Error that says that `word` is none of `names`.
 [[noreturn]] void refuse_choice(const std::string& what, std::string_view word,
                                 std::span<const std::string_view> names, const std::string& advice);
 
-/// The value of an enum that a word of the command line names. `names` lists the values with their names.
-/// Throws Error that lists all names if the word is none of them. `what` says where the word stands
-/// ("--split"), and `advice` is the advice of the error.
+/// Returns the enum value that `word` names. `names` lists the values with their names. If the word is none
+/// of them, throws an Error that lists all names. `what` says where the word stands, such as "--split", and
+/// `advice` is the advice of the error.
 template <class Enum, std::size_t n>
   requires std::is_enum_v<Enum>
 Enum parse_choice(const std::string& what, std::string_view word,

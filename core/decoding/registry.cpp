@@ -18,7 +18,8 @@ std::vector<StrategyEntry>& entries() {
   return all;
 }
 
-/// The first strategy whose property has this value. `does` says what no strategy does if there is none.
+/// Returns the first strategy whose property has this value. If there is none, the message of the failed
+/// check is "no strategy", followed by `does`.
 template <class Value>
 const StrategyEntry& strategy_with(Value StrategyInfo::* property, Value value, std::string_view does) {
   const auto& all = entries();
@@ -110,7 +111,7 @@ const StrategyEntry& layer_strategy() {
 }
 
 const StrategyEntry& searched_strategy(SearchedAs what) {
-  return strategy_with(&StrategyInfo::searched_as, what, "is searched as this");
+  return strategy_with(&StrategyInfo::searched_as, what, "is registered for this search");
 }
 
 void register_strategy(const StrategyEntry& entry) {

@@ -27,22 +27,23 @@ struct StrategyBenchmark {
   BenchmarkKind kind;
 };
 
-/// As what `speclab preflight` and `speclab optimize config` search the settings of a strategy
-/// (searched_strategy()).
+/// The kind of drafts for which `speclab preflight` and `speclab optimize config` take a strategy when they
+/// search settings (searched_strategy()). They find the strategy for trees by another property
+/// (StrategyInfo::drafts_any_shape).
 enum class SearchedAs {
-  nothing,      ///< none of the following; trees are searched too (StrategyInfo::drafts_any_shape)
+  nothing,      ///< none of the following
   model_chain,  ///< chains of a draft model; their length is the option "gamma"
   copies,       ///< copies from the prompt and the output; their length is the option "length"
   ngram_chain,  ///< chains of an n-gram model; their length is the option "gamma"
-  window,       ///< guesses from a window: the options "W", "N" and "G", by a law that is fitted to a grid
+  window,       ///< guesses from a window; a law that is fitted to a grid predicts "W", "N" and "G"
 };
 
-/// Which law predicts tau of other settings of a strategy, after it is fitted to measured cases
+/// The law that predicts tau of settings of a strategy that were not measured. It is fitted to measured cases
 /// (experiments/simulate/replay/laws/law_kind.h).
 enum class StrategyLaw {
   none,
   window,      ///< the law of lookahead decoding, in the options "W", "N" and "G"
-  block,       ///< the same law with one guess, which has the option "block" as its number of tokens
+  block,       ///< the same law with one guess; the option "block" is its number of tokens
   candidates,  ///< a candidate is right with a probability that depends on its rank and its depth; the
                ///< options "tree" and "k" set the shape of the tree
 };

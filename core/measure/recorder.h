@@ -67,8 +67,9 @@ struct DraftedToken {
   /// Total variation distance between p and the distribution of the token that the rule emits after the
   /// parent. Only for lossy rules, and only at the first tested child of a parent; otherwise -1.
   double distance = -1;
-  /// KL divergence of the same distribution, the law, from p: sum of law(x) log(law(x) / p(x)) in nats.
-  /// Infinite if the law emits a token whose p is 0. -1 where `distance` is -1.
+  /// KL divergence of the same distribution from p, in nats. If the distribution is called law, this is the
+  /// sum of law(x) log(law(x) / p(x)). Infinite if law(x) > 0 for a token with p(x) = 0. -1 where `distance`
+  /// is -1.
   double kl = -1;
 };
 

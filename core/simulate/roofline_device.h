@@ -44,8 +44,8 @@ struct RooflineRates {
 class Roofline final : public VirtualDevice {
  public:
   /// Throws Error (`where` names the device) if the bandwidth or the peak is not above 0, if a time or the
-  /// rate of the link is negative, if a number is not finite, or if there is less than one device. It checks
-  /// the experts and the host link with require_experts() and require_link(), which throw too.
+  /// rate of the link is negative, if a number is not finite, or if the number of devices is below 1. It
+  /// checks the experts and the host link with require_experts() and require_link(), which throw too.
   Roofline(const RooflineRates& rates, const std::string& where);
   double forward_ns(const Forward& forward) const override;
   double step_ns() const override { return rates_.step_ns; }

@@ -116,16 +116,17 @@ struct SerialCorrelation {
 };
 std::optional<SerialCorrelation> serial_correlation(RunRounds run, int lags = 5);
 
-/// Tests whether alpha is the same along a text: in the first, the middle and the last third of the steps of
-/// each prompt. Only comparisons within a prompt count, so easy and hard prompts do not look like a drift.
-/// Prompt p has n_pt tested tokens in third t, and a_pt of them are accepted; n_p and a_p are the sums over
-/// the thirds. D_t = sum_p (a_pt - n_pt a_p / n_p) adds up over prompts what third t has too much. If within
-/// each prompt the acceptances are spread at random, D has mean 0 and the covariance of hypergeometric draws,
-/// sum_p n_p / (n_p - 1) (a_p / n_p) (1 - a_p / n_p) n_pt ([t = u] - n_pu / n_p). Then D' (covariance)^-1 D
-/// of two thirds is ~ chi2 with 2 degrees (the test of Cochran, Mantel and Haenszel, prompts as strata).
-/// The test finds a drift that most prompts share. Drifts that go up in one prompt and down in another
-/// cancel. Absent if a third has no tested tokens beside tested tokens of other thirds of its prompt, and if
-/// within each prompt all tested tokens are accepted or all are rejected.
+/// Tests whether alpha is the same along a text. It compares the first, the middle and the last third of the
+/// steps of each prompt. Only comparisons within a prompt count, so easy and hard prompts do not look like a
+/// drift. Prompt p has n_pt tested tokens in third t, and a_pt of them are accepted; n_p and a_p are the sums
+/// over the thirds. D_t = sum_p (a_pt - n_pt a_p / n_p) is the number of accepted tokens that third t has
+/// above its expected share, summed over prompts. If within each prompt the acceptances are spread at random,
+/// D has mean 0 and the covariance of hypergeometric draws, sum_p n_p / (n_p - 1) (a_p / n_p) (1 - a_p / n_p)
+/// n_pt ([t = u] - n_pu / n_p). Then D' (covariance)^-1 D of two thirds is ~ chi2 with 2 degrees (the test of
+/// Cochran, Mantel and Haenszel, prompts as strata). The test finds a drift that most prompts share. Drifts
+/// that go up in one prompt and down in another cancel. Only prompts with both accepted and rejected tokens
+/// tell something about a drift. Absent if, for some third, no such prompt has tested tokens both in this
+/// third and in another one.
 struct AlphaDrift {
   std::array<double, 3> alpha = {};  ///< accepted / tested tokens in each third, over all prompts
   Test chi2;

@@ -15,7 +15,7 @@ enum class ChildrenDrawn {
   copied,               ///< no child was drawn; each has no row or a one-hot row
   iid,                  ///< all from one row
   without_replacement,  ///< each child from the row of the child before it, without that child's token
-  independent,          ///< independent draws from different rows, or draws beside copies
+  independent,          ///< independent draws from several rows, or independent draws beside copies
   mixed                 ///< anything else; no bound is known
 };
 ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
@@ -23,15 +23,15 @@ ChildrenDrawn how_drawn(std::span<const NodeTest::Child> children);
 inline bool is_copied(const NodeTest::Child& child) { return child.q == nullptr || child.q->one_hot(); }
 
 /// An upper bound on the probability with which a lossless verifier emits one of these children, averaged
-/// over their draw. It is 1 + min over sets H of (p(H) - P(all children in H)), as in best_acceptance(). For
-/// all ways to draw except `independent` the bound is also reached, so it is the optimum:
+/// over their draw. It is 1 + min over sets H of (p(H) - P(all children in H)), as in best_acceptance(). A
+/// verifier reaches this minimum, so it is the optimum. By the way in which the children were drawn:
 ///   copied: p(C), the target's mass on the children;
-///   iid, without replacement: the minimum is at a set of the tokens with the smallest p/q;
+///   iid, without replacement: the minimum is at a set of tokens with the smallest p/q;
 ///   independent: P(all children in H) is the product of q_j(H) over the drawn children j if H contains all
-///   copied tokens, and 0 if it does not. Each set H gives a bound. The sets that are tried contain the
-///   copied tokens and those with p = 0, and the tokens with the smallest p/q_j for one j, or with the
-///   smallest p / sum_j q_j. If all draws are from one row, the result is the optimum. With several rows
-///   another set may be better, so the result is a bound and may lie above the optimum;
+///   copied tokens, and 0 if it does not. Each set H gives an upper bound. Not all sets are tried. Those that
+///   are tried contain the copied tokens, the tokens with p = 0, and the tokens with the smallest p/q_j for
+///   one j or with the smallest p / sum_j q_j. If all draws are from one row, the result is the optimum. With
+///   several rows, the minimum may be at another set, so the result may lie above the optimum;
 ///   mixed: absent.
 /// The bound holds if neither the number of children nor the copied tokens depend on which tokens were drawn
 /// as children of this node. If children are drawn with common Gumbel noise, P(all children in H) is not

@@ -28,9 +28,9 @@ struct StepBounds {
   std::vector<double> by_path;
   /// Entry i: position_bound() of the drafted children of the i-th node on the accepted path. Node 0 is the
   /// pending token. The list ends before an end token or a node without children. Copies that have no node
-  /// of their own (Draft::copied_too) count as children. An entry has no value if no bound is known: for
-  /// draws without replacement beside other children, and for drawn beside copied children unless
-  /// Draft::copies_ignore_draws is set.
+  /// of their own (Draft::copied_too) count as children. An entry has no value if no bound is known. There is
+  /// none for draws without replacement beside other children. For copied children beside drawn ones there is
+  /// one only if Draft::copies_ignore_draws is set.
   std::vector<std::optional<double>> best;
 
   /// 1 + the sum of a list: expected tokens of the step.

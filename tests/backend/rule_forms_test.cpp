@@ -1,5 +1,5 @@
-// The arithmetic that host and devices share, against numbers. A comparison of host and device
-// (tests/decoding/rules/device_acceptance_test.cpp) does not see a formula that is wrong on both sides.
+// Compares the arithmetic that host and devices share with known values. A comparison of host and device
+// (tests/decoding/rules/device_acceptance_test.cpp) cannot find a formula that is wrong on both sides.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ TEST(RuleForms, RhoAfterAFailure) {
   EXPECT_EQ(rho_after_failure(.5, .25), .25 / .75);
   EXPECT_EQ(rho_after_failure(.25, .25), .25);
   EXPECT_EQ(rho_after_failure(1, .125), 1);
-  // Nothing is left. A node with rho = 1 stays, any other one goes.
+  // Nothing is left. Then rho = 1 stays 1, and any other rho becomes 0.
   EXPECT_EQ(rho_after_failure(.5, 0), 0);
   EXPECT_EQ(rho_after_failure(1, 0), 1);
 }

@@ -3,14 +3,15 @@
 
     check_gpu_code.py ARCHITECTURES OBJECT...
 
-ARCHITECTURES lists the GPUs that the objects were compiled for, for example 80-real,90-real,90-virtual. The names are those of
-CMAKE_CUDA_ARCHITECTURES. The list must contain 80-real or 90-real.
+ARCHITECTURES lists what the objects were compiled for, as in CMAKE_CUDA_ARCHITECTURES but with commas, such as
+80-real,90-real,90-virtual. At least one of 80-real and 90-real must be among them.
 
-The check reads the code for sm_80 if the list has 80-real, and that for sm_90 if it has 90-real: every kernel is there; none has a stack, so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump
---dump-resource-usage); the linear kernels multiply with HMMA.16816.F32.BF16 and stream their weights (see below); they have no
-more registers than their blocks on an SM are planned for; attention multiplies with HMMA too and loads keys and values with
-LDG.E.128. The persistent kernel has the products and loads of all kernels that run in it, registers for a block of 256 threads,
-and a limited size. The kernels of rows over the vocabulary load many numbers at once (row_loads.py).
+The code for sm_80 is checked if 80-real is in the list, and the code for sm_90 if 90-real is. Every kernel is there; none has a stack,
+so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump --dump-resource-usage); the linear kernels multiply with
+HMMA.16816.F32.BF16 and stream their weights (see below); they have no more registers than their blocks on an SM are planned for;
+attention multiplies with HMMA too and loads keys and values with LDG.E.128. The persistent kernel has the products and loads of all
+kernels that run in it, registers for a block of 256 threads, and a limited size. The kernels of rows over the vocabulary load many
+numbers at once (row_loads.py).
 
 Weights stream if a warp waits only for the oldest weights and leaves the others in flight. Loads into registers return in any order,
 so a wait for a scoreboard is a wait for all loads that use it. Groups of LDGSTS complete in order, and DEPBAR.LE SBx, N leaves N
@@ -22,10 +23,11 @@ of them in flight. So in every loop of products of a linear layer:
 - activations that LDG loads are requested one wait for the ring before they are used; their latency passes in that wait.
 
 On sm_90 every kernel but the persistent one waits for the launch before it (ACQBULK, griddepcontrol.wait) before it touches global
-memory, and lets the next launch begin (PREEXIT) only after that. Linear kernels first load the weights of all blocks of inputs that
-are in flight, and nothing else. On sm_80 no kernel waits.
-With 90-virtual the objects also contain PTX for later architectures. The toolkit's disassembler may be absent, so the cubins (ELF) are read here; the
-bits of the instructions are those that `cuobjdump -sass` prints. Objects must hold them uncompressed (nvcc --no-compress).
+memory, and lets the next launch begin (PREEXIT) only after that. Linear kernels first load the weights of all blocks of inputs that are
+in flight, and nothing else. On sm_80 no kernel waits. With 90-virtual, the objects also contain PTX for later architectures.
+
+The toolkit's disassembler may be absent, so this script reads the cubins (ELF) itself. The bits of the instructions are those that
+`cuobjdump -sass` prints. Objects must hold the cubins uncompressed (nvcc --no-compress).
 """
 
 import re
@@ -249,10 +251,10 @@ def order_problems(name, code):
 
 
 def problems(wanted, objects):
-    """What is wrong with these objects. wanted: set of the names of architectures, such as "90-real"."""
+    """Yields a text for each problem of these objects. wanted: the set of the names of architectures, such as "90-real"."""
     seen = {architecture: set() for architecture in ARCHITECTURES if f"{architecture}-real" in wanted}
     if not seen:
-        yield f"got {sorted(wanted)}, expected one of 80-real and 90-real"
+        yield f"got {sorted(wanted)}, expected 80-real, 90-real or both"
     ptx = False
     for path in objects:
         with open(path, "rb") as file:

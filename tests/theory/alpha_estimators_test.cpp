@@ -250,7 +250,8 @@ TEST(IidTests, DriftByHand) {
       prompt.push_back({.drafted = 1, .accepted = one, .rejected = one == 0, .emitted = 1 + one});
     return prompt;
   };
-  // 3, 2 and 1 of 3: Pearson's chi2 of the table is 3, and (n - 1) / n of it counts.
+  // The thirds accept 3, 2 and 1 of 3 tokens. Pearson's chi2 of this table is 3. The statistic is (n - 1) / n
+  // times this, with n = 9.
   std::vector<PromptRounds> run = {prompt_of({1, 1, 1, 1, 0, 1, 0, 1, 0})};
   const auto drift = alpha_drift(run);
   EXPECT_DOUBLE_EQ(drift->alpha[1], 2 / 3.0);
@@ -262,7 +263,7 @@ TEST(IidTests, DriftByHand) {
   EXPECT_NEAR(alpha_drift(run)->chi2.statistic, 3 * 8 / 9.0, 1e-12);
   run.push_back(prompt_of({0, 1, 0, 1, 0, 1, 1, 1, 1}));
   EXPECT_NEAR(alpha_drift(run)->chi2.statistic, 0, 1e-12);
-  // Two steps lie in two of the thirds.
+  // With two steps, the last third is empty.
   EXPECT_FALSE(alpha_drift(std::vector<PromptRounds>{prompt_of({1, 0}), prompt_of({0, 1})}));
 }
 

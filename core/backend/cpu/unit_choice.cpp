@@ -69,7 +69,7 @@ class Tile {
 
 struct SelfTest {
   int tiles = 0;      ///< how many tiles were tested
-  bool equal = true;  ///< all of them have the bits of the emulation; false: all but the last one
+  bool equal = true;  ///< true: all tiles have the bits of the emulation; false: the last tile has other bits
 };
 
 SelfTest tested(const UnitCandidate& candidate, const NanosecondClock& now) {

@@ -2,7 +2,8 @@
 
 #include "core/base/options.h"
 
-/// The option "budget": with "auto", a strategy chooses how much it drafts by the times of steps (StepCosts).
+/// The option "budget". With "auto", a strategy uses the times of steps (StepCosts) to choose how much it
+/// drafts.
 namespace speclab {
 
 struct StepCosts;

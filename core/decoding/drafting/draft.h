@@ -35,10 +35,10 @@ struct Draft {
     std::string_view source;
   };
   std::vector<Contribution> contributions;
-  /// For drafts whose draft models review each other's chains: the draft model `reviewer` tested `tested`
-  /// places of the chains from `source`, and kept `kept` of them. If `source` drafted fewer tokens than it
-  /// was asked for, the first missing one counts as tested and not kept. The places after the first one that
-  /// was not kept do not count. The names are static strings. Each pair of names occurs at most once.
+  /// Used if draft models review each other's chains. The draft model `reviewer` tested `tested` places of
+  /// the chains from `source` and kept `kept` of them. If `source` drafted fewer tokens than it was asked
+  /// for, the first missing one counts as tested and not kept. The places after the first one that was not
+  /// kept do not count. The names are static strings. Each pair of names occurs at most once.
   struct Review {
     std::string_view reviewer, source;
     int tested, kept;
@@ -51,8 +51,9 @@ struct Draft {
   float root_confidence = -1;
   /// Which of several trees this draft is, from 0, for the record; -1: the strategy has no such choice.
   int tree_number = -1;
-  /// How probable each node is if its parent is right: q(x). For a copied token: of the earlier
-  /// places with the same context, the share after which this token came. -1: unknown. [tree.size()]
+  /// The probability that each node is right if its parent is right, as the draft estimates it. For a token
+  /// of a model this is q(x). For a copied token it is the share of the earlier places with the same context
+  /// at which this token came next. -1: unknown. [tree.size()]
   std::vector<float> confidence;
   /// Entropy in nats of the row that each node's token was drawn from, for the record; -1: not computed.
   /// [tree.size()]. A node's confidence and its entropy come from the same distribution.
@@ -72,11 +73,11 @@ struct Draft {
   /// tokens, because they may have been drawn at random. In lookahead decoding with "accept_window" these are
   /// the tokens that come from the window.
   int must_keep = 0;
-  /// True: which tokens are copied does not depend on the tokens that were drawn for this draft, and
-  /// `copied_too` is complete. The bounds of nodes with drawn and copied children need this
+  /// True if the choice of the copied tokens does not depend on the tokens that were drawn for this draft,
+  /// and if `copied_too` is complete. The bound of a node with drawn and copied children needs both
   /// (core/theory/step_bounds.h).
   bool copies_ignore_draws = false;
-  /// Drawn nodes whose tokens were copied, too. Such a copy has no node of its own, see TokenTree::child().
+  /// Drawn nodes whose tokens were also copied. Such a copy has no node of its own, see TokenTree::child().
   std::vector<int> copied_too;
   /// What the strategy drafted for the next step while this draft was verified, for the record. Strategies
   /// that draft ahead set it in observe().

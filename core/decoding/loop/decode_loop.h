@@ -51,9 +51,9 @@ class DecodeLoop {
   /// of the requests. Checks `stop` before each step. If a stop was requested, the generations end there with
   /// Finish::cancelled. Their records are complete up to that step, except that steps which a device ran by
   /// itself have no row hashes, details and phase times. Throws Error for a prompt that does not fit, for NaN
-  /// logits and for options that contradict each other. One such request drops the whole batch: no request
-  /// gets a record, also if the others are valid. The loop can be used again afterwards. add() refuses one
-  /// request alone and leaves the others running.
+  /// logits and for options that contradict each other. One such request drops the whole batch. Then no
+  /// request gets a record, even if the others are valid. The loop can be used again afterwards. add()
+  /// refuses one request alone and leaves the others running.
   std::vector<GenerationRecord> run(std::span<const Request> requests, std::stop_token stop = {});
   GenerationRecord run(const Request& request, std::stop_token stop = {});
 

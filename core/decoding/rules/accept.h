@@ -89,8 +89,9 @@ struct RuleOption {
   Range<double> range{0, 1, true};
   int RuleOptions::* count = nullptr;
   Range<int> counts{0, 0};
-  /// The text of a case's reference depends on the parameter. So cases with different values of it have
-  /// different references. A reference has the rule "auto" and the defaults of all other parameters.
+  /// True if the parameter changes the text of the reference with which a case is compared. Then cases with
+  /// different values have different references. A reference has the rule "auto". It takes such parameters
+  /// from the case, and all others have their defaults.
   bool changes_reference = false;
 
   /// Sets the parameter in `to` to its value in `from`.
@@ -168,19 +169,19 @@ struct AcceptanceRule {
   /// alpha.
   bool judges_whole_paths = false;
   /// The rule accepts tokens by their depth in the draft, without the test that `expected` describes. So the
-  /// mean of `expected` over positions is no alpha, and teacher forcing does not estimate it.
+  /// mean of `expected` over positions is not an alpha, and no alpha is estimated by teacher forcing.
   bool accepts_by_depth = false;
   /// After a rejection, the rule draws from q until it accepts a draw. So a step may need any number of
   /// coins, and an enumeration cuts improbable runs.
   bool draws_until_accepted = false;
-  /// The rule is lossless with all its options, it judges node by node with independent coins, and it emits
-  /// a one-hot token exactly when it accepts it: after a rejection it does not draw that token. A replay of
-  /// copied drafts needs this (experiments/simulate/replay/certainty.h).
+  /// The rule is lossless with all its options, and it judges node by node with independent coins. It emits a
+  /// one-hot token only when it accepts it, because it does not draw this token after a rejection. A replay
+  /// of copied drafts needs all this (experiments/simulate/replay/certainty.h).
   bool accepts_what_it_emits = false;
   /// The rule keeps a path of the draft with the probability rho of block and traversal verification. So the
   /// expected tokens of a step are those of StepBounds::by_path (core/theory/step_bounds.h).
   bool keeps_paths_by_rho = false;
-  /// The closed form of the rule's steps on chains, if there is one. Each law has one rule.
+  /// The closed form of the rule's steps on chains, if there is one. Each ChainLaw belongs to one rule.
   std::optional<ChainLaw> chain_law = std::nullopt;
   /// Throws Error if the rule refuses this draft. `verify` calls it first, and so does the host before a
   /// device judges the draft. Null: `verify` makes all checks.
@@ -193,7 +194,7 @@ std::span<const AcceptanceRule> acceptance_rules();
 /// Returns the rule of this name. If there is none, throws Error that suggests a similar
 /// name, or lists all names if none is similar.
 const AcceptanceRule& find_acceptance_rule(std::string_view name);
-/// Returns the rule of this name, or null: a record may name a rule of another version.
+/// Returns the rule of this name, or null. A record may name a rule that this version does not have.
 const AcceptanceRule* recorded_acceptance_rule(std::string_view name);
 
 /// The names of the options that a rule reads.

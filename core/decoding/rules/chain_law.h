@@ -2,8 +2,8 @@
 
 namespace speclab {
 
-/// The laws of the steps on a chain drafted from q that have a closed form in this project
-/// (core/theory/toys/toy_chain.h). A rule names its law (AcceptanceRule::chain_law). All are lossless.
+/// How a rule verifies a chain that was drafted from q, if this project computes the steps in closed form
+/// (core/theory/toys/toy_chain.h). A rule names its value in AcceptanceRule::chain_law. All are lossless.
 enum class ChainLaw {
   rejection,     ///< accepts x with probability min(1, p(x)/q(x)) (Leviathan et al. 2023)
   sample_match,  ///< accepts x if an independent draw from p is x

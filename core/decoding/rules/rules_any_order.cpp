@@ -78,7 +78,7 @@ AcceptanceRule rejection_any_order() {
   rule.source = "Miao et al. 2024 (SpecInfer) Alg. 2";
   rule.device_form = on_device;
   rule.independent_children_only = true;
-  rule.chain_law.reset();  // a chain has no order of children: there the rule is "rejection"
+  rule.chain_law.reset();  // on a chain this rule is "rejection", which has the law
   rule.require = require_independent;
   rule.verify = verify_in_any_order;
   return rule;

@@ -17,8 +17,8 @@ constexpr std::int64_t kMaxWidth = 1 << 24;
   throw Error({what, std::move(got), std::move(expected), std::move(advice)});
 }
 
-/// Refuses a part of a split file. Only the first part has the metadata of the model, so this comes before
-/// all other metadata.
+/// Refuses a part of a split file. Only the first part has the metadata of the model, so this check comes
+/// before all other metadata are used.
 void refuse_parts(const GgufFile& file, const std::string& file_name) {
   if (!file.has("split.count") || file.integer("split.count", 0, 65535) <= 1) return;
   refuse(file_name + ": metadata split.count", fmt::format("{}", file.integer("split.count", 0, 65535)),

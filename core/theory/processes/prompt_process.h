@@ -19,8 +19,8 @@ class PromptProcess {
   PromptProcess(AcceptanceProcess process);
   /// A prompt draws its alpha from the beta law with this mean; its rounds are i.i.d. with this alpha.
   /// `correlation` is the correlation of the outcomes of two tests of one prompt: var(alpha) / (mean (1 -
-  /// mean)). The beta law has a + b = 1 / correlation - 1. Throws Error unless
-  /// mean and correlation are inside (0, 1).
+  /// mean)). The beta law has a + b = 1 / correlation - 1. Throws Error unless mean
+  /// and correlation are inside (0, 1).
   static PromptProcess beta(double mean, double correlation);
   /// A prompt draws one of these processes with probability weights[i] / sum of weights; without weights all
   /// are equally probable. Throws Error for no process, and for weights that are negative, sum to 0 or do not

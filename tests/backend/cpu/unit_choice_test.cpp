@@ -1,5 +1,5 @@
-// Which bf16 unit numerics class "auto" takes. The emulations stand in for units, so the test needs no
-// machine that has them.
+// Tests which bf16 unit numerics class "auto" takes. The emulations stand in for the units, so the tests need
+// no machine that has them.
 #include "core/backend/cpu/unit_choice.h"
 
 #include <gmock/gmock.h>
@@ -100,7 +100,7 @@ TEST(UnitChoice, AnotherOrderOfTheSumsIsFound) {
   EXPECT_THAT(choice.reason, HasSubstr("amx-bf16: failed its self-test"));
 }
 
-/// Every look at this clock takes 3 ms, so the test of a unit ends after four tiles.
+/// Each reading of this clock is 3 ms after the one before, so the test of a unit ends after four tiles.
 TEST(UnitChoice, TheTestStopsWhenTheTimeIsUp) {
   std::int64_t time = 0;
   const auto slow = [&] {

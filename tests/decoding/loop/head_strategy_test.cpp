@@ -350,7 +350,8 @@ TEST_P(HeadStrategy, WaysOfVerifyingThatHaveNoStatesAreRefused) {
   EXPECT_THAT(message(divided), HasSubstr("local reads hidden states"));
 }
 
-/// Drafts nothing. Says that its drafts leave the target early, and that it reads hidden states.
+/// Drafts nothing. kExits: it declares early exits of the target. kStates: it declares that it reads hidden
+/// states.
 template <bool kExits, bool kStates>
 struct Early final : Strategy {
   Reads reads() const override {

@@ -79,7 +79,7 @@ inline void expect_equal(const GenerationRecord& planned, const GenerationRecord
   expect_equal(planned.draft, host.draft, "draft");
 }
 
-/// Whether a strategy says that it reads the target's rows. The host then verifies its drafts.
+/// True if a strategy says that it reads the target's rows. The host then verifies its drafts.
 inline bool reads_rows(const StrategyChoice& strategy, const ModelPtr& target, const ModelPtr& draft) {
   Resources resources;
   resources.target = target;

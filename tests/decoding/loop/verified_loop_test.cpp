@@ -230,11 +230,11 @@ TEST(VerifiedLoop, EveryStrategyGivesTheTextOfTheHost) {
       decode.options["device_loop"] = "auto";
       const GenerationRecord record = decode.run();
       expect_equal(record, host);
-      const bool learns = reads_rows(decode.strategy, target, draft);
+      const bool host_verifies = reads_rows(decode.strategy, target, draft);
       EXPECT_EQ(record.planned_steps + record.verified_steps,
-                learns ? 0 : static_cast<int>(record.steps.size()));
+                host_verifies ? 0 : static_cast<int>(record.steps.size()));
       verified += record.verified_steps > 0;
-      on_the_host += learns;
+      on_the_host += host_verifies;
     }
   }
   EXPECT_GE(verified, 10);

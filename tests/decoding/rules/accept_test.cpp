@@ -54,7 +54,7 @@ TEST(Registry, EveryParameterIsListedOnce) {
   for (const char* other : {"rule", "coins", "temperature", "gamma"}) EXPECT_FALSE(is_rule_option(other));
 }
 
-// The reference of a case has the rule "auto", which is one of two rules.
+// The reference of a case has the rule "auto", which means "rejection" or "coupled".
 TEST(Registry, AParameterThatAReferenceReadsChangesIt) {
   const auto reads = [](const char* rule, const RuleOption* option) {
     const auto options = find_acceptance_rule(rule).options;

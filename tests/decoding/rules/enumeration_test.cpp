@@ -221,7 +221,7 @@ std::vector<RuleOptions> greedy_options(const AcceptanceRule& rule) {
   return out;
 }
 
-/// Whether a rule with its default options can emit another token than greedy decoding at temperature 0.
+/// True if a rule with its default options can emit another text than greedy decoding at temperature 0.
 bool leaves_the_greedy_text(const AcceptanceRule& rule) {
   std::mt19937 random(30);
   for (const Case& c : kCases) {
@@ -241,7 +241,8 @@ bool leaves_the_greedy_text(const AcceptanceRule& rule) {
   return false;
 }
 
-// A rule that is L2 for none of these options is lossy at temperature 0, and its runs show it.
+// A rule that is L2 for none of these options claims to be lossy at temperature 0. Then it must be able to
+// emit another text than greedy decoding.
 TEST(TemperatureZero, L2RulesEmitTheGreedyTokens) {
   std::mt19937 random(29);
   for (const AcceptanceRule& rule : acceptance_rules()) {

@@ -17,9 +17,10 @@
 #include "core/model/text/chat_template.h"
 #include "tests/model/heads/golden_logits.h"
 
-// Variations of real files (scripts/oracle/variations.py wrote them, and what transformers reads from them).
-// Those that are read give the logits of transformers within 1e-4 of the largest one, and its ids, texts,
-// end tokens and prompt. Those that are refused give an error that names the reason.
+// Tests tiny models whose files vary in the ways in which real files vary. scripts/oracle/variations.py wrote
+// the files, and golden.json with what transformers reads from them. For the variations in kRead, the logits
+// must be those of transformers, with errors of at most 1e-4 of the largest logit. Token ids, texts, end
+// tokens and the prompt must be equal. For those in kRefused, the error must name the reason.
 
 namespace speclab::variation_oracle_test {
 namespace {

@@ -180,7 +180,8 @@ TEST(MergedTrees, EverySourceIsJudgedWithItsOwnQ) {
 }
 
 // A copy that equals a drawn child has no node of its own, but it counts in the bound. So the bound of the
-// first position depends on the text alone, and the step does not exceed it on average over the draws.
+// first position depends on the text alone. Averaged over the draws, the probability that the step accepts a
+// child is not above the bound.
 TEST(MergedTrees, TheBoundOfAPositionDoesNotDependOnTheDraws) {
   struct OfText {
     std::vector<double> bounds;

@@ -157,7 +157,8 @@ double over_all_sets(const Weights& p, const std::vector<Weights>& rows, const s
   return 1 + least;
 }
 
-// Sets of another kind could be better, so the bound may lie above the optimum; never below it.
+// The minimum may be at a set that is not tried, so the bound may lie above the optimum. It is never below
+// it.
 TEST(PositionBound, OfIndependentDrawsIsNeverBelowTheOptimum) {
   std::mt19937 random(11);
   constexpr int kTrials = 1000;
@@ -181,7 +182,8 @@ TEST(PositionBound, OfIndependentDrawsIsNeverBelowTheOptimum) {
     std::vector<Distribution> laws;
     for (const Weights& weights : rows) laws.push_back(law(weights));
     std::vector<NodeTest::Child> children;
-    // Every row has token 0. So no row looks as if it were drawn from without the token of another child.
+    // Every row contains token 0, and each drawn child is token 0. So no row looks like another row without a
+    // drawn token, and the draws count as independent.
     for (const Distribution& q : laws) children.push_back({0, &q});
     for (const Token token : copies) children.push_back({token, nullptr});
     const double found = position_bound(law(p), children).value(), best = over_all_sets(p, rows, copies);

@@ -282,7 +282,7 @@ TEST(StepBounds, CopiesBesideDrawsCountWhateverWasDrawn) {
     draft.copies_ignore_draws = copies_ignore_draws;
     return step_bounds(draft, rows, {}, {}).best.at(0);
   };
-  // H = {2, 1, 3}, in which p has .45 and q has .6, or H = {2, 3} with .2 and .25: 1 - .15.
+  // The minimum of p(H) - q(H) is at H = {1, 2, 3}, where p has .45 and q has .6. So the bound is 1 - .15.
   for (Token drawn = 0; drawn < 4; ++drawn) {
     EXPECT_NEAR(first_bound(drawn, true).value(), .85, 1e-6) << drawn;
     EXPECT_FALSE(first_bound(drawn, false)) << drawn;

@@ -29,7 +29,7 @@ struct RowCut {
   simt::u64 cut = 0;  ///< out: the key (key_of()) of the smallest entry that is kept
   simt::u32 code =
       0;  ///< leading bits of the code of that entry; with top-k: of the smallest entry that top-k keeps
-  /// Mass of the entries that are larger than all entries whose code begins with `code`: a larger entry has a
+  /// Mass of the entries that are larger than all entries whose code begins with `code`. A larger entry has a
   /// smaller code. With top-k every entry has mass 1, also in `total`.
   simt::u64 above = 0;
   simt::u64 total = 0;  ///< mass of all entries
@@ -136,9 +136,9 @@ SPECLAB_DEVICE float weight_of(const Standardise& a, float z, float max) {
 }
 
 /// Returns the key of the smallest entry that top-k and top-p keep. This entry must be one of the n given
-/// entries, which have the keys key(i, load(i)). `above` is about the entries of the row that
-/// are not given and have larger keys than all given ones: with top-k their number, otherwise their mass.
-/// `total`: mass of all entries of the row, for top-p. If it is 0, the function adds up the masses of the
+/// entries, which have the keys key(i, load(i)). `above` is the mass of the entries of the row that have
+/// larger keys than all given entries. With top-k it is their number. `total` is the mass of all entries of
+/// the row, for top-p. If it is 0, the function adds up the masses of the
 /// entries that top-k keeps (without top-k, of all entries), and these must all be given. With both top-k and
 /// top-p, `above` and `total` must be 0.
 template <typename Load, typename Key>
