@@ -17,9 +17,9 @@ std::optional<double> metric_number(const nlohmann::json& metrics, const char* n
 /// True if a step feeds rows besides the pending token and the drafted tokens, as the window of lookahead
 /// decoding does. The draft length then does not determine the cost of a step.
 bool feeds_probes(const CaseData& data);
-/// True if a verifying forward has more rows than the pending token and the drafted tokens: probes are fed,
-/// or each node ends a sequence of its own (the option verify, batch_of_prefixes). t(gamma + 1) is then not
-/// the time of a step.
+/// True if a verifying forward has more rows than the pending token and the drafted tokens. This is so if
+/// steps feed probes, or if each node ends a sequence of its own ("verify": "batch_of_prefixes"). The time of
+/// a step is then not t(gamma + 1).
 bool feeds_further_rows(const CaseData& data);
 
 /// Returns the draft length of a case that asks for the same length in every step: the longest length that

@@ -13,7 +13,7 @@ namespace speclab {
 ///   "positions": {"p_value"}: alpha is the same at all positions of the draft;
 ///   "prompts": {"dispersion", "p_value"}: alpha is the same for all prompts; dispersion is then about 1;
 ///   "thirds": {"alpha": [3], "p_value"}: alpha is the same in the first, middle and last third of the steps
-///   of each prompt (theory::alpha_drift()); alpha: that of each third over all prompts;
+///   of each prompt (theory::alpha_drift()); "alpha" has one value for each third, over all prompts;
 ///   "steps": {"lag1", "lags", "p_value"}: the numbers of accepted tokens of a prompt's steps are not
 ///   correlated (Ljung-Box test over `lags` distances; lag1: correlation of neighbouring steps). Tested only
 ///   if the case has a constant_gamma(), because a schedule by itself correlates steps.

@@ -52,8 +52,9 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
     inputs.target = calibration->target.monotone().after_drafting(done);
     if (inputs.tau) inputs.times = theory::calibrated_step(*calibration, lengths, *inputs.tau);
   }
-  // The formulas with c add the times of both models, which drafting ahead does not (see overlap_theory.h
-  // instead), and price a step by t(gamma + 1), which further rows make wrong.
+  // The formulas with c add the times of both models, but drafting ahead overlaps them (see
+  // overlap_theory.h). They also take t(gamma + 1) as the time of the target's forward, which is false with
+  // further rows.
   if (drafts_ahead(data) || feeds_further_rows(data)) {
     inputs.c.reset();
     inputs.c_hat.reset();

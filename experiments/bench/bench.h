@@ -44,7 +44,7 @@ benchmark::internal::Benchmark* add(const std::string& name, Body body, Clock cl
 void add_machine(const Setting& setting);   ///< read bandwidth and peak, which show how steady the machine is
 void add_kernels(const Setting& setting);   ///< matrices, attention, row operations
 void add_forwards(const Setting& setting);  ///< whole forwards, prefill, greedy steps, draft steps
-void add_trees(const Setting& setting);     ///< steps with trees of 64 nodes and judging a node, by rule
+void add_trees(const Setting& setting);     ///< for several rules: steps with 64-node trees, judging a node
 void add_copies(
     const Setting& setting);  ///< steps of strategies without a draft model, indexes of long texts
 

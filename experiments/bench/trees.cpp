@@ -26,11 +26,11 @@ namespace {
 
 using nlohmann::json;
 
-/// A rule, and drafts of the kind that it is meant for.
+/// A measured rule and the drafts that it is made for.
 struct JudgedRule {
   const char* name;
-  /// The children of a node are drawn independently; else without replacement. At temperature 0 independent
-  /// children are all equal, so such a rule is measured at temperature 1 only.
+  /// True: the children of a node are drawn independently. False: without replacement. Independent children
+  /// are all equal at temperature 0, so a rule for them is measured at temperature 1 only.
   bool independent;
   const char* tree;  ///< options of a tree of 63 drafted tokens
 };
@@ -116,7 +116,7 @@ void add_judging(const Setting& setting, const JudgedRule& judge, int children, 
           SiblingDraw().add(draft, 0, children, drafted, sampling, {}, vocab, draw);
         }
         const AcceptanceRule& rule = find_acceptance_rule(judge.name);
-        // As in decoding, a row becomes a distribution when the rule first asks for it, once in a step.
+        // As in decoding, a row becomes a distribution once in a step, when the rule first asks for it.
         std::vector<Distribution> p(static_cast<std::size_t>(draft.tree.size()));
         std::vector<char> known(p.size());
         Acceptance acceptance;

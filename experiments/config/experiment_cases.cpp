@@ -27,9 +27,10 @@ constexpr int kMostDevices = 64;
 const std::vector<std::string> kCaseKeys = {"strategy", "draft", "drafts", "verify", "devices"};
 
 /// Options that do not change the law of autoregressive text: the acceptance rule and its parameters, except
-/// those with RuleOption::changes_reference. Two cases that differ in these alone share a reference, except
-/// at a temperature above 0 if only one of them has the loss class L2.
-const std::set<std::string>& not_of_the_text() {
+/// those with RuleOption::changes_reference. Two cases that differ only in these options share a reference.
+/// There is one exception: above temperature 0, a case with the loss class L2 and a case of another class
+/// have different references.
+const std::set<std::string>& options_without_effect_on_text() {
   static const std::set<std::string> names = [] {
     std::set<std::string> found{"rule"};
     for (const RuleOption* option : all_rule_options()) {
@@ -72,7 +73,7 @@ std::vector<std::string> of_other_strategies(const json& shared, const std::vect
 json text_key(const GenerationOptions& generation) {
   GenerationOptions copy = generation;
   json key = echo_options(option_fields(copy));
-  for (const std::string& name : not_of_the_text()) key.erase(name);
+  for (const std::string& name : options_without_effect_on_text()) key.erase(name);
   return key;
 }
 
@@ -166,7 +167,7 @@ void Expander::add_entry(const json& entry, const json& shared, const std::strin
     for (const auto& [key, value] : own.items()) common.erase(key);
     for (const std::string& key : of_other_strategies(shared, own_infos)) common.erase(key);
     if (found->info.is_baseline) {  // autoregressive decoding drafts nothing: no rules, no devices
-      for (const std::string& key : not_of_the_text()) common.erase(key);
+      for (const std::string& key : options_without_effect_on_text()) common.erase(key);
       common.erase("devices");
     }
     for (const SweepPoint& outer : expand_sweep(common, list_of, where_ + ": /options")) {
@@ -358,8 +359,8 @@ void Expander::insert(CaseSpec spec) {
   experiment_.cases.push_back(std::move(spec));
 }
 
-/// The options of the case's reference. They are the options of the case, except that the rule is "auto" with
-/// its default parameters. Of the parameters of the case's rule, those are kept that the text depends on
+/// The options of the case's reference. They are the options of the case, but the rule is "auto" and its
+/// parameters have their defaults. Parameters that change the text keep their values
 /// (RuleOption::changes_reference). The temperature is 0 if the case's loss class is L2, because the text of
 /// such a case is the greedy text.
 GenerationOptions reference_generation(const CaseSpec& spec) {
@@ -393,7 +394,7 @@ void Expander::add_references() {
     GenerationOptions defaults;
     const json usual = text_key(defaults);
     for (const OptionInfo& info : generation_) {  // the id holds the options that the experiment sweeps
-      if (not_of_the_text().contains(info.name) || !spec.axes.contains(info.name)) {
+      if (options_without_effect_on_text().contains(info.name) || !spec.axes.contains(info.name)) {
         continue;
       }
       reference.axes[info.name] =
@@ -402,7 +403,7 @@ void Expander::add_references() {
     }
     if (place_of_.contains(reference.id) || added_ids.contains(reference.id)) {
       for (const OptionInfo& info : generation_) {
-        if (!not_of_the_text().contains(info.name) && !reference.axes.contains(info.name) &&
+        if (!options_without_effect_on_text().contains(info.name) && !reference.axes.contains(info.name) &&
             key[info.name] != usual[info.name]) {
           reference.id += "/" + info.name + "=" + id_text(key[info.name]);
         }

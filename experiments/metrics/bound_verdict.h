@@ -22,16 +22,17 @@ struct StepAgainstBound {
 /// average. A rule over whole paths may exceed it, so the result for such a rule is empty if a draft is a
 /// tree. The result is also empty if the record has no bounds, or none for some position of a tree.
 std::vector<StepAgainstBound> tokens_against_bound(const CaseData& data);
-/// For rules that keep paths with the probability rho (AcceptanceRule::keeps_paths_by_rho): the tokens of
-/// each step, and as their "bound" the expected tokens of such a rule on the draft of the step. A case cannot
-/// exceed this bound on average, also on trees. Empty for other rules, and if the record has no bounds.
+/// The tokens of each step of a rule that keeps paths with the probability rho
+/// (AcceptanceRule::keeps_paths_by_rho). `bound` is the number of tokens that such a rule is expected to emit
+/// for the draft of the step. A case cannot exceed this number on average, neither on chains nor on trees.
+/// Empty for other rules, and if the record has no bounds.
 std::vector<StepAgainstBound> tokens_against_expectation(const CaseData& data);
 /// For steps with a draft: whether a drafted token was emitted (1 or 0), and the optimum of the first
 /// position. No lossless rule can exceed this optimum on average. Empty if the optimum of some step is not
 /// known.
 std::vector<StepAgainstBound> first_tokens_against_bound(const CaseData& data);
 
-/// The mean of reached - bound. The bound may also be an expectation of what is reached. For a lossless rule,
+/// The mean of reached - bound. `bound` may also be the expected value of `reached`. For a lossless rule,
 /// the expected difference of a step, given the steps before it, is at most 0. If it is 0, the differences of
 /// the steps are uncorrelated, so the standard error needs no model of the text.
 struct Excess {
@@ -48,8 +49,8 @@ inline constexpr double kWrongDeviations = 4;
 /// Null unless the case's rule is wrong: it claims to be lossless and emits more than any lossless rule can,
 /// or it keeps paths with the probability rho and emits more than such a rule is expected to emit. The result
 /// is then {"what": "tokens per step" | "expected tokens" | "first token", "measured", "bound",
-/// "deviations"}. With "tokens per step" and "first token" the tokens do not follow the target's law. With
-/// "expected tokens" the rule is not what its name says.
+/// "deviations"}. If "what" is "tokens per step" or "first token", the emitted tokens do not follow the
+/// target's law. If it is "expected tokens", the rule does not keep paths with the probability rho.
 nlohmann::json above_bound(const CaseData& data);
 
 /// One line for each case of a summary whose rule is wrong; empty if there is none.

@@ -40,7 +40,8 @@ struct Metric {
 /// The table of all metrics: first the metrics of the text, then of time, acceptance, bounds and work.
 std::span<const Metric> metrics();
 /// Computes the named metrics of a case, or all of them. The result is a flat map. It has X for each metric,
-/// and X_ci95 if an interval was computed. If X is an array or a map, X_ci95 has the same places or keys.
+/// and X_ci95 if an interval was computed. If X is an array, X_ci95 has the same places. If X is a map,
+/// X_ci95 has the same keys, without those of null values.
 nlohmann::json compute_metrics(const CaseData& data, std::initializer_list<std::string_view> names = {});
 
 }  // namespace speclab

@@ -206,8 +206,8 @@ const std::array kBoundMetrics = {
         estimator::kPairedSteps, kHigh, false, path_gain_drawn},
     Metric{
         "path_gain_z", "standard errors",
-        "chains: (path_gain_drawn - path_gain) / the standard error of this difference over steps; far from "
-        "0: the drawn numbers are not those of the two rules",
+        "chains: (path_gain_drawn - path_gain) / the standard error of this difference over steps; if it is "
+        "far from 0, the drawn numbers are not those of the two rules",
         estimator::kZTest, kNone, false, path_gain_z},
     Metric{"path_gain_at", "tokens/step",
            "chains: [i]: path_gain if only the first i + 1 tokens of each draft are verified",

@@ -62,9 +62,9 @@ bool judges_whole_paths(const CaseData& data);
 /// True if the strategy of the case drafts while the target verifies (StrategyInfo::drafts_ahead). False for
 /// a strategy that this version does not know.
 bool drafts_ahead(const CaseData& data);
-/// True if layers or the cache of the target draft (StrategyInfo::drafts_with_target). If a draft model
-/// drafts for them, its forwards are only a part of the time of a drafted token. False for a strategy that
-/// this version does not know.
+/// True if the strategy of the case drafts with forwards of the target itself
+/// (StrategyInfo::drafts_with_target). If it also has a draft model, the forwards of this model are only a
+/// part of the time of a drafted token. False for a strategy that this version does not know.
 bool drafts_on_target(const CaseData& data);
 /// Depth of a draft: the length of a chain, or of the longest path of a tree.
 std::size_t draft_depth(const StepRecord& step);

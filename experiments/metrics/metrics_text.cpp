@@ -129,8 +129,8 @@ MetricValue first_divergence(const CaseData& data) {
   return {least, nullptr};
 }
 
-/// Calls visit(index of the prompt, value) for each drafted token of repeat 0 for which the record has this
-/// value. A value below 0 means that it does not.
+/// Calls visit(index of the prompt, value) for each drafted token of repeat 0 whose value is known. An
+/// unknown value is negative.
 template <class Visit>
 void for_each_known(const CaseData& data, double DraftedToken::* value, Visit visit) {
   for_each_line(data, 0, [&](std::size_t prompt, const LineRecord& line) {

@@ -118,10 +118,10 @@ MetricValue ridge_point(const CaseData& data) {
 /// Numbers that a calibration table gives, by name.
 using Numbers = std::map<std::string, double>;
 
-/// A metric that is a map of numbers from the calibration, with the interval of each number over the
-/// resampled calibrations (bootstrap over rounds). Null without a calibration or without numbers. An interval
-/// is null if more than half of the resamples lack the number. There are no intervals with fewer than two
-/// rounds.
+/// A metric that is a map of numbers from the calibration. Each number has an interval over the resampled
+/// calibrations (bootstrap over rounds). The metric is null without a calibration or without numbers. An
+/// interval is null if more than half of the resamples lack the number. With fewer than two rounds there are
+/// no intervals.
 MetricValue from_calibration(const CaseData& data,
                              const std::function<Numbers(const json& table)>& numbers_of) {
   if (data.calibration.is_null()) return {};
@@ -137,7 +137,7 @@ MetricValue from_calibration(const CaseData& data,
   return result;
 }
 
-/// The same for a metric that is one number.
+/// Like from_calibration(), for a metric that is one number.
 MetricValue number_from_calibration(
     const CaseData& data, const std::function<std::optional<double>(const json& table)>& number_of) {
   const std::string name = "number";

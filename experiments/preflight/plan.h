@@ -19,8 +19,8 @@ class PreflightPlan {
     std::string target;      ///< path of a model
     nlohmann::json inflate;  ///< shape that the target is inflated to, as in a config
     nlohmann::json draft;    ///< {"model": PATH} or {"layers": {"keep": N}}, as in "drafts" of a config
-    /// Options of the strategy that drafts with n-grams (SearchedAs::ngram_chain), which then replaces the
-    /// draft model; null: a draft model.
+    /// Options of the strategy that drafts with n-grams instead of a draft model (SearchedAs::ngram_chain).
+    /// Null: a draft model drafts.
     nlohmann::json ngrams;
     std::string prompts;   ///< a JSONL file
     int per_category = 0;  ///< prompts of each category in each of the two experiments

@@ -75,10 +75,10 @@ void require_files(std::span<const Experiment> experiments) {
                                           : fmt::format("{}", fmt::join(places, ", ")),
                .advice = places.empty()
                              ? "Paths are relative to the current directory. scripts/get_model.sh "
-                               "fetches the model of the quickstart, scripts/models/draft_128.sh makes "
+                               "fetches the model of the quickstart, and scripts/models/draft_128.sh makes "
                                "the draft of width 128."
                              : "A model is a folder (config.json, tokenizer.json and "
-                               "model.safetensors). Or give the path of your copy with --set."});
+                               "model.safetensors). You can give the path of your copy with --set."});
 }
 
 void require_controller(const StrategyChoice& strategy, std::span<const std::string> drafts,

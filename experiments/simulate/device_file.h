@@ -14,7 +14,8 @@
 
 namespace speclab {
 
-/// What describes a device: a device file, whose kinds configs/devices/README.md explains, or a run.
+/// How a device is described. `run` is the folder of a run. The others are the kinds of device files, which
+/// configs/devices/README.md explains.
 enum class DeviceKind { roofline, offload, moe, linear, table, run };
 std::string_view to_string(DeviceKind kind);  ///< "roofline", "offload", "moe", "linear", "table", "run"
 

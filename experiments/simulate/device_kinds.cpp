@@ -30,7 +30,7 @@ constexpr double kMostNumber = 1e30;
 /// The kinds of device files.
 constexpr DeviceKind kFileKinds[] = {DeviceKind::roofline, DeviceKind::offload, DeviceKind::moe,
                                      DeviceKind::linear, DeviceKind::table};
-/// Kinds that together have all parts that a file may have.
+/// Every part of a device file belongs to at least one of these kinds.
 constexpr DeviceKind kKindsWithAllParts[] = {DeviceKind::moe, DeviceKind::linear, DeviceKind::table};
 
 /// The fields that every kind of device file has.

@@ -11,7 +11,7 @@ namespace speclab {
 /// How many of the largest probabilities of each row a trace with TracedEvidence::top records.
 inline constexpr int kTracedTop = 10;
 
-/// What schedules look at, and what the drafters of chains therefore compute for each token at temperature 0.
+/// The numbers that schedules look at. The drafters of chains compute them for each token at temperature 0.
 enum class TracedEvidence {
   confidence,  ///< the probability of the token
   entropy,     ///< also the entropy of its row

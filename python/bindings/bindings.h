@@ -31,8 +31,8 @@ void bind_estimators(nanobind::module_& module);   ///< alpha_estimators.h; afte
 void bind_processes(nanobind::module_& module);    ///< processes/, toys/; after bind_rounds()
 void bind_predictions(nanobind::module_& module);  ///< predictions.h, conversions.h; after bind_costs()
 
-/// The law that the argument `verifier` of a function names; nothing for other names. The module contains no
-/// acceptance rules, so the names are written here. They are those of the rules.
+/// The law that the argument `verifier` of a function names. Empty for any other name. Each law has the name
+/// of its acceptance rule. The module contains no acceptance rules, so the names stand here again.
 inline std::optional<ChainLaw> named_law(std::string_view verifier) {
   constexpr std::pair<std::string_view, ChainLaw> kLaws[] = {{"rejection", ChainLaw::rejection},
                                                              {"sample_match", ChainLaw::sample_match},

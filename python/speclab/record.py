@@ -138,7 +138,7 @@ class Case:
 
 # Fields of a prediction whose value is the place of a text in the list "texts" of a committed summary.
 SHARED_TEXTS = {"equation", "assumptions"}
-# Metrics that the calibration of a committed summary has for all cases that lack them.
+# Metrics that a committed summary has once, in its calibration, for all cases that lack them.
 SHARED_TIMES = {"t_n", "t_n_ci95"}
 
 
@@ -158,8 +158,8 @@ class Run:
         self.varying = differing_settings(self.speculative)
 
     def _with_texts(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """The summary with what its cases share put back into them: the list "texts" into the predictions, and the calibration's t(n)
-        with its intervals into the metrics. Only a committed summary has this list."""
+        """Puts what the cases share back into the cases. The predictions get their texts from the list "texts". The metrics get
+        t(n) and its intervals from the calibration. Only a committed summary has the list "texts"; others are returned unchanged."""
         texts = summary.pop("texts", None)
         calibration = (summary.get("calibration") or {}) if texts is not None else {}
         shared_times = {name: calibration[name] for name in SHARED_TIMES & calibration.keys()}

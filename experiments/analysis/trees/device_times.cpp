@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kOption = "--for-device";
 
-/// Throws Error if `name` is the folder of a run with other models.
+/// Throws Error if `name` is the folder of a run whose models differ from those of `run`.
 void require_same_models(const RunData& run, const std::string& draft, const std::string& name) {
   const MatchedRun matched = with_models_of_device(run, name);
   if (std::ranges::any_of(matched.run.cases, [&](const auto& one) { return one->config["draft"] == draft; }))
@@ -32,7 +32,7 @@ void require_same_models(const RunData& run, const std::string& draft, const std
                .advice = ""});
 }
 
-/// The largest number of rows for which the device has times, at most wish.nodes.
+/// The largest number of rows to price: `nodes`, or fewer if the device's table of times ends before.
 int most_rows(const std::map<std::string, std::vector<int>>& measured, int nodes, const std::string& name) {
   const auto target = measured.find("");
   if (target == measured.end() || target->second.empty()) return nodes;

@@ -22,7 +22,7 @@ struct TreeInputs {
   int nodes = 1;  ///< largest number of rows that the wish, a tree and the known times all allow
 };
 
-/// The cases of a run whose children are counted. Throws Error if there are none, and if they draw or judge
+/// The cases of a run whose children are counted. Throws Error if there are none, or if they draw or judge
 /// children in different ways.
 std::vector<const CaseData*> tree_cases(const RunData& run, const TreeWish& wish);
 

@@ -32,7 +32,7 @@ namespace {
 
 using nlohmann::json;
 
-/// What a command line asks for.
+/// What the command chooses.
 enum class Optimized { tree, layers, config };
 constexpr std::pair<Optimized, std::string_view> kOptimizedNames[] = {
     {Optimized::tree, "tree"}, {Optimized::layers, "layers"}, {Optimized::config, "config"}};
@@ -271,8 +271,8 @@ int run_optimize(const Command& command, const std::vector<std::string>& argumen
             "choose for a machine with this ratio: time of a draft forward / time of a target forward, one "
             "row each")(
       "for-device", po::value<std::string>(),
-      "choose for this simulated device, which gives t(n) and c: a name in configs/devices, a device file, "
-      "or the folder of a run")(
+      "choose for this simulated device and take t(n) and c from it. A name in configs/devices, a device "
+      "file, or the folder of a run")(
       "grid", po::value<std::string>(),
       "also write the best tree of every size and depth to this file, with its predicted speedup")(
       "run", po::value<std::string>(), "folder for the runs that measure; default FILE.run")(

@@ -34,9 +34,9 @@ bool text_follows_steps(const CaseData& data);
 /// it ends the step. So the replayed steps have the law of real steps. This holds for chains that a draft
 /// model draws, because the draft model's row depends on the text alone.
 ///
-/// A one-hot token is a function of the text. A rule with AcceptanceRule::accepts_what_it_emits emits it
-/// exactly when it accepts it, so it is accepted exactly when the text has it. This holds for chains and for
-/// trees.
+/// A drafted token with a one-hot row is determined by the text before it. A rule with
+/// AcceptanceRule::accepts_what_it_emits emits such a token exactly when it accepts it. So the token is
+/// accepted exactly when it is the next token of the text. This holds for chains and for trees.
 std::string why_not_expected(const AcceptanceRule& rule);
 /// Whether the case's strategy drafts by earlier steps (StrategyInfo::follows_steps). Then a trace does not
 /// tell what it would draft.

@@ -49,8 +49,9 @@ TEST_F(CaseIid, ByHand) {
                          6 * std::log(.5 / .4));
   EXPECT_NEAR(tests["positions"]["p_value"].get<double>(), std::erfc(std::sqrt(g2 / 2)), 1e-12);
 
-  // Each prompt accepts 3 of 4, 2 of 3 and 1 of 3 tokens in its thirds, so 6 of 10. D = 3 (.6, .2), and its
-  // covariance is 3 (.8 / 3) [2.4, -1.2; -1.2, 2.1].
+  // Each prompt accepts 3 of 4, 2 of 3 and 1 of 3 tokens in its thirds, so 6 of 10. D = 3 (.6, .2) is the sum
+  // over three prompts of accepted - expected tokens in the first two thirds. Its covariance is 3 (.8 / 3)
+  // [2.4, -1.2; -1.2, 2.1].
   EXPECT_EQ(tests["thirds"]["alpha"], json({3 / 4., 2 / 3., 1 / 3.}));
   EXPECT_NEAR(tests["thirds"]["p_value"].get<double>(), std::exp(-3 * 1.14 / .96 / 2), 1e-12);
 

@@ -193,7 +193,7 @@ TEST(Experiment, ARuleDoesNotChangeTheReference) {
   EXPECT_EQ(experiment.cases[2].loss_class(), LossClass::l3);
 }
 
-// A parameter that is shared by all cases does not reach the reference: its rule does not read it.
+// Two values of a parameter that all cases share give one reference, because the reference does not read it.
 TEST(Experiment, NoParameterOfARuleChangesTheReference) {
   for (const AcceptanceRule& rule : acceptance_rules()) {
     for (const RuleOption* option : rule.options) {

@@ -160,7 +160,7 @@ TEST_F(Bounds, TheZOfTheDrawnGainIsItsDifferenceInStandardErrors) {
   EXPECT_EQ(z("rounding"), 0);
 }
 
-// The numbers of another rule in the place of those of block.
+// The record has the numbers of another rule in place of those of block.
 TEST_F(Bounds, DrawnNumbersOfAnotherRuleAreFarFromTheExpectedGain) {
   auto steps = golden_steps("rejection", {1, 1, 1}, enumerate::Draws::iid, 3000);
   for (RecordedStep& step : steps) step.paired->by_path = step.paired->by_token;

@@ -308,8 +308,8 @@ TEST_F(Record, AFailedLineIsListedAndNotCounted) {
   EXPECT_EQ(summary["cases"][1]["metrics"]["tokens"], 18);
 }
 
-// With each drafted token at the end of a sequence of its own, a step is not priced by t(gamma + 1). The
-// tokens per step are those of the same drafts.
+// With batch_of_prefixes each drafted token ends a sequence of its own, so a step is not priced by
+// t(gamma + 1). The predicted tokens per step stay the same.
 TEST_F(Record, AChainThatIsVerifiedWithFurtherRowsIsPricedByItsRows) {
   const auto path = write_run("prefixes", 1'600'000);
   for (int i = 0; i < 3; ++i) JsonLinesWriter(path / "calibration.jsonl").append(calibration_round(1e6));

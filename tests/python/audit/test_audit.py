@@ -209,7 +209,7 @@ class DeclaredCoins(unittest.TestCase):
                     self.assertRegex(finding.failure.text, r"draft \[0(, 0)?\], .*" + expected)
 
     def test_one_number_for_all_decisions(self):
-        """The correction of a rejection at the first token is drawn with the number that rejected it."""
+        """The verifier takes one random number and decides about all tokens with it, but declares more numbers."""
 
         def verify(p, q, draft, coins):
             u = coins.uniform()

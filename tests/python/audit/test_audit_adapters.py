@@ -80,7 +80,7 @@ class Adapters(Temporary):
             exact = self.verdict(KERNELS, entry, adapter, gamma)
             self.assertEqual(exact.returncode, 0, exact.stderr + exact.stdout)
             self.assertIn(f" {tau} ", exact.stdout)
-            for right, wrong in faults[entry][: gamma + 1]:  # the third one shows from gamma 2 on
+            for right, wrong in faults[entry][: gamma + 1]:  # at gamma 1 the third fault has no effect
                 with self.subTest(entry, fault=wrong):
                     self.assertIn(right, KERNELS)
                     faulty = self.verdict(KERNELS.replace(right, wrong), entry, adapter, gamma)
@@ -214,7 +214,8 @@ class TorchCoins(unittest.TestCase):
         self.assertEqual((torch.rand, torch.Tensor.uniform_, torch.multinomial), before)
 
 
-# A copy of the function of transformers with one more argument, as research code has it: our own token rule.
+# A function with the name and arguments of the one in transformers, and one more argument, as in research code. The body is our own
+# token rule.
 FORK = """
 def _speculative_sampling(
     candidate_input_ids, candidate_logits, candidate_length, new_logits, is_done_candidate, factor=1, stop=None

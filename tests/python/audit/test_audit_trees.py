@@ -1,4 +1,5 @@
-"""The audit of verifiers of trees: the drafts are all trees of a shape, the exact rule passes, and faulty ones are found with the first wrong history."""
+"""The audit of verifiers of trees. The drafts are all trees of a shape. The exact rule passes. The audit finds faulty rules and
+names the first history after which they are wrong."""
 
 import importlib.util
 import itertools
@@ -49,7 +50,7 @@ class Drafts(unittest.TestCase):
                 self.assertAlmostEqual(found[children], probability, 12)
 
     def test_the_draws_of_each_node_are_its_own(self):
-        """Only siblings differ, and each row is that of the history."""
+        """Without replacement, siblings differ and other nodes may be equal. Each row is that of the history."""
         table = table_of("generic", 2, 3)
         self.assertEqual(len(self.law(table, UNEVEN, drafts.INDEPENDENT)), 16)
         self.assertEqual(len(self.law(table, UNEVEN, drafts.WITHOUT_REPLACEMENT)), 8)
@@ -80,7 +81,7 @@ class Drafts(unittest.TestCase):
 
 class ExactRule(unittest.TestCase):
     def test_expected_tokens(self):
-        """The numbers of the rule "rejection" of the engine (docs/verifiers.md; `speclab audit rejection` for two levels)."""
+        """The engine's rule "rejection" has these numbers (docs/verifiers.md; for two levels `speclab audit rejection`)."""
         for parents, draws, tau in (
             (PAIR, drafts.INDEPENDENT, 1.8625),
             (TRIPLE, drafts.INDEPENDENT, 1.9194),
@@ -107,7 +108,7 @@ class ExactRule(unittest.TestCase):
             )
 
     def test_a_path_is_a_chain(self):
-        """Without siblings it is the token rule: 2.734375 tokens of three drafted ones."""
+        """Without siblings the rule is the token rule. It emits 2.734375 tokens for a draft of three."""
         found = audited(tree_rules.multi_step, tables.golden(3), (-1, 0, 1, 2), drafts.INDEPENDENT)
         self.assertAlmostEqual(found.tau, 2.734375, 12)
 
@@ -153,12 +154,12 @@ class Bound(unittest.TestCase):
             self.assertAlmostEqual(enumeration.tree_bound(tables.golden(1), parents, draws), tau, 6)
 
     def test_full_information(self):
-        """12/9 drafted tokens of the toy of Sun et al. 2024."""
+        """On the toy of Sun et al. 2024 the optimum is 12/9 accepted tokens."""
         toy = of_toy([1 / 3, 2 / 3], [2 / 3, 1 / 3], 2)
         self.assertAlmostEqual(enumeration.tree_bound(toy, (-1, 0, 1), drafts.INDEPENDENT), 1 + 12 / 9, 12)
 
     def test_depths_with_many_texts_count_as_the_depth_before(self):
-        """64 texts of three tokens. At depth 2 the overlap of two rows that are powers of the golden pair."""
+        """There are 64 texts of three tokens, too many for depth 3. At depth 2 the bound is the overlap of the laws of two tokens."""
         p, q = (np.outer(row, row) for row in (tables.GOLDEN_P, tables.GOLDEN_Q))
         found = enumeration.tree_bound(tables.golden(3), (-1, 0, 1, 2), drafts.INDEPENDENT)
         self.assertAlmostEqual(found, 1 + 0.75 + 2 * np.minimum(p, q).sum(), 12)
@@ -205,7 +206,7 @@ class Results(unittest.TestCase):
             self.assertRegex(text, r"tokens \[-1, 0, 0, 0, 0\] of the tree \[-1, 0, 0, 1, 2\], .*" + words)
 
     def test_declared_coins(self):
-        """A function of the number of drafted nodes."""
+        """verify.coins may be a function of the number of drafted nodes."""
 
         def verify(p, q, tree, coins):
             for _ in range(2):
@@ -238,7 +239,7 @@ class Script(Temporary):
         self.assertEqual([f["parents"] for f in findings], [[-1, 0, 0], [-1, 0, 0, 0]])
 
     def test_without_the_option(self):
-        """A verifier of trees gets chains then, and the report says so."""
+        """The audit then gives chains to a verifier of trees, and the report shows the error."""
         found = self.run_script("audit.tree_rules:multi_step", gamma=1)
         self.assertEqual(found.returncode, 1, found.stderr)
         self.assertIn("AttributeError: 'tuple' object has no attribute 'children'", found.stdout)

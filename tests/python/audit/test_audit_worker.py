@@ -166,11 +166,11 @@ class Worker(unittest.TestCase):
             "verify_block",
             (
                 ("tl.minimum(rho * tl.exp(log_p - log_q), 1.0)", "rho * tl.exp(log_p - log_q)"),
-                ("mask=BY_BLOCK and i > 0", "mask=False"),  # the residual of the token rule
+                ("mask=BY_BLOCK and i > 0", "mask=False"),  # now with the residual of the token rule
                 (
                     "tl.load(positions + i), includes_zero",
                     "tl.load(positions), includes_zero",
-                ),  # one number for all tests
+                ),  # now with one random number for all tests
                 ("for b in range(blocks)", "for b in range(1)"),
             ),
         )
@@ -217,14 +217,14 @@ class StandIn(unittest.TestCase):
             self.assertNotEqual(names["b"], 1, change)
 
     def test_a_race_of_blocks(self):
-        """The winner of the best block is a token with the probability of its weight."""
+        """The winner of the best block is each token with a probability proportional to its weight."""
         weights, language = np.array([1.0, 2.0, 0.0, 3.0, 0.0, 0.0, 4.0]), triton_stand_in.Language()
 
         def run(c):
             heats, best = triton_stand_in.Heats(c), (-np.inf, None)
             for block in ((0, 1), (2, 3), (4, 5), (6,)):
                 score, index = language.max(triton_stand_in.Race(heats, weights[list(block)]), 0, True)
-                if score >= best[0]:  # of two equal scores the last, so that no two may be equal
+                if score >= best[0]:  # takes the last of equal scores, so equal scores would change the law
                     best = score, block[int(index)]
             return best[1]
 

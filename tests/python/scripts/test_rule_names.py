@@ -1,5 +1,5 @@
-"""Core, experiments and the Python package ask no acceptance rule for its name, but for a property (AcceptanceRule).
-The list of rule parameters that the Python package has is that of the rules."""
+"""Core, experiments and the Python package never compare the name of an acceptance rule. They ask for a property of the rule
+(AcceptanceRule). The Python package lists exactly the parameters that the rules declare."""
 
 import ast
 import pathlib
@@ -22,7 +22,7 @@ def tables():
 
 
 def rule_names():
-    """The names of all rules: in the tables, and of rules that are made from another one."""
+    """The names of all rules: those in the tables, and those of rules that are made from another rule."""
     entries = re.findall(r'^ {4}\{(?:\.name = )?"(\w+)"', tables(), re.M)
     made = re.findall(r'rule\.name = "(\w+)"', tables())
     longest = re.findall(r'longest<\w+, \w+>\(\s*"\w+",\s*"(\w+)"', tables())
@@ -78,7 +78,7 @@ OTHER_WORDS = {
     ("experiments/analysis/table.cpp", "distance"),
     ("python/speclab/frames.py", "distance"),
     ("python/speclab/run.py", "distance"),
-    # A block of tokens of Jacobi decoding; the number of tokens of a head's block.
+    # A block of tokens of Jacobi decoding, and the number of tokens in a block of a head.
     ("experiments/simulate/replay/laws/lookahead_kinds.cpp", "block"),
     ("experiments/cli/predict/replay_laws_mode.cpp", "block"),
     ("experiments/cli/predict/command_replay.cpp", "block"),

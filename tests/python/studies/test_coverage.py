@@ -1,4 +1,5 @@
-"""scripts/studies/coverage.py: true values, intervals against scipy and by hand, and the kept table against a part measured again."""
+"""scripts/studies/coverage.py. Checks the true values, compares intervals with scipy and with results by hand, and measures a part of
+the kept table again."""
 
 import json
 import math
@@ -17,7 +18,7 @@ import coverage
 
 
 def some_times(prompts=25, repeats=1, seed=3):
-    """(numerators, denominators), [repeats, 1 run, prompts]."""
+    """Returns numerators and denominators of ratios, each an array [repeats, 1 run, prompts]."""
     random = np.random.default_rng(seed)
     below = np.exp(random.normal(scale=0.6, size=(repeats, 1, prompts)))
     return below * np.exp(random.normal(0.5, 0.4, size=(1, 1, prompts))), below
@@ -31,7 +32,8 @@ class Truth(unittest.TestCase):
     def test_steps_and_tests_of_short_texts(self):
         kept = coverage.TOKENS
         try:
-            coverage.TOKENS = 2  # one draft of one token: accepted with probability alpha, else a second step
+            # A step drafts one token and accepts it with probability alpha. After a rejection there is a second step.
+            coverage.TOKENS = 2
             steps, tests = coverage.expected_counts(np.array([0.75]))
         finally:
             coverage.TOKENS = kept
@@ -109,7 +111,7 @@ class Intervals(unittest.TestCase):
         self.assertAlmostEqual(error / math.sqrt(399 * parts.var()), 1, delta=0.02)
 
     def test_repeats_do_not_narrow_it(self):
-        """Repeats bring the same prompts again, so an interval of three equal repeats is that of one."""
+        """A repeat has the same prompts, so three equal repeats have the interval of one."""
         above, below = some_times()
         draws = coverage.draws_of(25, 1)
         one = coverage.intervals("speedup", above, below, draws)
