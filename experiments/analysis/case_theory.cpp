@@ -55,13 +55,14 @@ std::optional<theory::PredictionInputs> prediction_inputs(const CaseData& data, 
   // The formulas with c add the times of both models, but drafting ahead overlaps them (see
   // overlap_theory.h). They also take t(gamma + 1) as the time of the target's forward, which is false with
   // further rows.
-  if (drafts_ahead(data) || feeds_further_rows(data)) {
+  const bool further_rows = feeds_further_rows(data);
+  if (drafts_ahead(data) || further_rows) {
     inputs.c.reset();
     inputs.c_hat.reset();
     inputs.target.reset();
     inputs.resampled.clear();
   }
-  if (feeds_further_rows(data)) inputs.times.reset();
+  if (further_rows) inputs.times.reset();
   return inputs;
 }
 

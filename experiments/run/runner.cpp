@@ -34,6 +34,11 @@ namespace {
 
 using nlohmann::json;
 
+/// True if the CPU has chosen the numerics class (--numerics auto).
+bool cpu_chose_numerics(const RunRequest& request, const Backend& backend) {
+  return request.backend.numerics == "auto" && is_cpu_backend(backend.name());
+}
+
 json environment_of(const RunRequest& request, const ModelSet& models) {
   json environment = describe_environment(request.command_line);
   Backend& backend = models.backend();
@@ -41,7 +46,7 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   environment["backend"] = backend.name();
   environment["device"] = backend.device_name();
   environment["numerics"] = backend.numerics_class();
-  if (request.backend.numerics == "auto" && is_cpu_backend(backend.name()))
+  if (cpu_chose_numerics(request, backend))
     environment["numerics_reason"] = auto_cpu_numerics().reason;
   environment["threads"] = backend.threads();
   if (is_device(request.backend)) {
@@ -246,8 +251,7 @@ RunOutcome run_experiment(const RunRequest& request, Progress& progress) {
       experiment.prompts, [](const PromptSpec& prompt) { return !prompt.renderer.empty(); });
   const std::shared_ptr<Backend> backend =
       open_backend(request.backend, [&](const std::string& line) { progress.note(line); });
-  if (request.backend.numerics == "auto" && is_cpu_backend(backend->name()))
-    progress.note(auto_numerics_text(auto_cpu_numerics()));
+  if (cpu_chose_numerics(request, *backend)) progress.note(auto_numerics_text(auto_cpu_numerics()));
   ModelSet models = experiment.markov
                         ? ModelSet(*experiment.markov, backend)
                         : ModelSet(experiment.target, backend,

@@ -3,8 +3,8 @@
 
     check_gpu_code.py ARCHITECTURES OBJECT...
 
-ARCHITECTURES lists what the objects were compiled for, as in CMAKE_CUDA_ARCHITECTURES but with commas, such as
-80-real,90-real,90-virtual. At least one of 80-real and 90-real must be among them.
+ARCHITECTURES lists the GPUs that the objects were compiled for, for example 80-real,90-real,90-virtual. The names are those of
+CMAKE_CUDA_ARCHITECTURES. The list must contain 80-real or 90-real.
 
 The code for sm_80 is checked if 80-real is in the list, and the code for sm_90 if 90-real is. Every kernel is there; none has a stack,
 so nothing is spilled (EIATTR_FRAME_SIZE, the STACK of cuobjdump --dump-resource-usage); the linear kernels multiply with
