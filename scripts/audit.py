@@ -14,8 +14,8 @@ its usual places. CALLABLE is a function
 It must take every random decision from coins: coins.bernoulli(probability), coins.categorical(weights), or
 coins.uniform(), a number that may only be compared (u < x). If each run takes the same number of coins, verify.coins may
 declare this number, or a function of gamma that returns it. The audit then reports a run that takes another number.
-With --trees, CALLABLE gets a tree in place of the draft, and returns a list of nodes in place of the number accepted
-(docs/audit.md).
+With --trees, CALLABLE gets a tree in place of the draft, and returns a list of nodes in place of the number of
+accepted tokens (docs/audit.md).
 The audit runs the function on small tables of p and q (a fixed one and random ones), for every draft and every outcome
 of the coins. It compares the exact law (the probabilities) of the emitted tokens with the law of the target, for the
 first token alone and for all gamma + 1 tokens together.
@@ -89,7 +89,7 @@ def main(words):
     parser.add_argument(
         "--trees",
         choices=drafts.DRAWS,
-        help="audit a verifier of trees, with children drawn so; --gamma is then the largest depth of a tree",
+        help="audit a verifier of trees whose children are drawn in this way; --gamma is then the largest depth of a tree",
     )
     parser.add_argument(
         "--vocab", type=size(2, 6), default=defaults.max_vocab, help="largest vocabulary; all sizes from 2 are audited"

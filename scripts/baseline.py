@@ -210,8 +210,8 @@ def results_page(root):
 
 
 def unexplained_range(found):
-    """A sentence on how much of a step the calibrations leave unexplained, over all records whose times are not doubtful: as
-    calibrated, and without what machine drift explains."""
+    """A sentence on how much of a step the calibrations leave unexplained, over all records whose times are not doubtful. It gives the
+    share as calibrated, and the share without what machine drift explains."""
     cases = [case for run in found if not run.busy for case in run.cases if report.unexplained_share(case)]
     if not cases:
         return ""
@@ -328,8 +328,8 @@ def round_all_but_metrics(summary):
 
 
 def share_texts(summary):
-    """Stores what cases share once: each equation and assumption of a prediction, in the list "texts", and t(n) with its intervals, in
-    the calibration. Run reads the cases back with all of it."""
+    """Stores once what several cases share. Each equation and assumption of a prediction goes into the list "texts". t(n) with its
+    intervals goes into the calibration. Run puts both back into the cases when it reads the file."""
     places, calibration = {}, summary.get("calibration") or {}
     with_times = [case["metrics"] for case in summary["cases"] if case["metrics"].get("t_n_ci95") is not None]
     if with_times and "t_n" in calibration:

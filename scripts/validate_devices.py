@@ -14,9 +14,10 @@ refused.
 --keep NAME writes results/devices/NAME.json, which scripts/pages/devices_page.py shows. --json prints the same JSON
 in place of the section.
 
-The claim that every kind of machine predicts every other one is tested by the kinds in KINDS: 1 and 2 threads, and a
-model and its twins, each with every arithmetic. results/devices.md lists the kinds, and for those that no committed
-validation covers the commands that measure and keep one. This one compares two classes on one processor:
+KINDS lists the kinds of pairs that shall be validated. A pair has one arithmetic, and its runs differ in the number of
+threads (1 and 2) or in the model (a model and its twin). results/devices.md lists the kinds. For each kind without a
+committed validation, it shows the commands that measure and keep one. Other pairs can be validated too. These commands
+compare two numerics classes on one processor:
 
     build/release/speclab run configs/gamma_sweep.json --numerics f32-kv16 --threads 2 --out results/runs/f32-kv16-2t
     build/release/speclab run configs/gamma_sweep.json --numerics avx512-bf16 --threads 2 --out results/runs/avx512-bf16-2t

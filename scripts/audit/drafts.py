@@ -35,11 +35,11 @@ class Tree:
 
 @dataclasses.dataclass
 class Draft:
-    """probability: that this draft is drawn. `p`, `q` and `judged` are arguments of the verifier. Row i of q is the distribution from
-    which token i was drawn.
+    """`probability` is the probability that this draft is drawn. `p`, `q` and `judged` are arguments of the verifier. Row i of q is the
+    distribution from which token i was drawn.
 
-    A chain: p [gamma + 1, vocab], q [gamma, vocab], judged: its tokens. A tree of n drafted nodes: p and q [n + 1, vocab]; row i is
-    that of node i, and row 0 of q is NaN; judged: the Tree.
+    For a chain, p is [gamma + 1, vocab], q is [gamma, vocab], and `judged` has its tokens. For a tree of n drafted nodes, p and q are
+    [n + 1, vocab], row i belongs to node i, row 0 of q is NaN, and `judged` is the Tree.
     """
 
     probability: float
@@ -58,7 +58,7 @@ class Draft:
         return f"draft {list(self.judged)}"
 
     def emitted(self, result):
-        """The tokens that a step with this result of the verifier emits. Raises Misuse if it is not a result."""
+        """The tokens that a step with this result of the verifier emits. Raises Misuse if the result is not valid."""
         tree = isinstance(self.judged, Tree)
         try:
             kept, token = result
@@ -100,8 +100,8 @@ def depth(parents):
 
 def trees(table, parents, draws):
     """Every tree of one shape whose probability is not zero. `parents`: as in Tree. `draws`: one of DRAWS. A child that is drawn
-    without replacement has another token than the children of the node before it. If q has no such token, the tree lacks this
-    child and all nodes below it. Raises ValueError if `parents` or `draws` is wrong."""
+    without replacement never has the token of an earlier child of the same node. If q has no token left for a child, the tree lacks
+    this child and all nodes below it. Raises ValueError if `parents` or `draws` is wrong."""
     if not parents or parents[0] != -1 or any(not 0 <= parents[i] < i for i in range(1, len(parents))):
         raise ValueError(f"parents {list(parents)}; expected -1, then for each node a node before it")
     if draws not in DRAWS:
@@ -109,8 +109,8 @@ def trees(table, parents, draws):
     nothing = np.full(table.vocab, np.nan)
 
     def grow(node, tree, rows, numbers, probability):
-        """The next node to draw has the number `node` in the shape. numbers[i]: the number of node i of the shape in the tree, None
-        if the tree lacks it."""
+        """Draws node `node` of the shape and all later ones. numbers[i] is the number that node i of the shape has in the tree. It is
+        None if the tree lacks this node."""
         if node == len(parents):
             p = np.array([table.p[tree.text(i)] for i in range(len(tree.tokens))])
             yield Draft(probability, p, np.array(rows), tree)

@@ -18,7 +18,7 @@ A verifier of trees is a function
 of the rows p and q [n + 1, vocab] of the n drafted nodes and the pending token, the tree (drafts.Tree) and the coins. Row i of q is
 the distribution from which node i was drawn, without the children drawn before it if the draws are without replacement. Row 0 of q
 is NaN. It emits the tokens of `nodes`, a path that begins at a child of node 0 and may be empty, and then next_token. verify.coins may
-be a function of n. A step is completed to as many tokens as the deepest path has, and one more.
+be a function of n. A step is completed to one token more than the deepest path has.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ class Failure:
 @dataclasses.dataclass
 class TableResult:
     """Errors: the largest difference between the probability of a text by the verifier and by the target. first: of texts of one
-    token. joint: of texts of gamma + 1 tokens; for trees, of the depth of the tree + 1 tokens."""
+    token. joint: of texts of gamma + 1 tokens. For trees, gamma is the depth of the tree."""
 
     first_error: float = 0.0
     joint_error: float = 0.0
@@ -220,11 +220,11 @@ def best_tokens(table, gamma):
 
 
 def tree_bound(table, parents, draws):
-    """A number that E[tau] of no lossless verifier of these trees exceeds: 1 + sum over the depths i of the largest probability with
+    """No lossless verifier of these trees has a larger E[tau] than this bound. It is 1 + the sum over the depths i of the largest probability with
     which the first i tokens of a text of the target can be a path of the tree. This probability is the value of an optimal
-    transport; by its dual it is 1 + min over the sets H of texts of P(text in H) - P(all paths of depth i are in H)
+    transport. By duality it is 1 + min over the sets H of texts of P(text in H) - P(all paths of depth i are in H)
     (Sun et al. 2023, arXiv 2310.15141; Hu et al. 2025, arXiv 2502.18779). At depth 1 a verifier reaches it. If a depth has more
-    than MOST_TEXTS texts, the probability of the depth before it takes its place, which is no smaller."""
+    than MOST_TEXTS texts, the probability of the previous depth takes its place. It is no smaller."""
     trees = list(drafts_module.trees(table, parents, draws))
     bound, most = 1.0, 1.0
     for size in range(1, drafts_module.depth(parents) + 1):

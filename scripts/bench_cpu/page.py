@@ -205,7 +205,7 @@ def trees(record):
     parts = ["## What trees cost beside their forwards"]
     if steps:
         parts += [
-            "Real decoding with trees of 64 nodes, medians over steps: judging (rows of logits into distributions, the rule), then trees, masks, commit and record.",
+            "The table shows real decoding with trees of 64 nodes, as medians over steps. Judging computes distributions from rows of logits and applies the rule. Other is the time for trees, masks, commit and record.",
             table(["step", "ms", "judging, us", "other, us", "both, share of the step"], steps),
         ]
     if judged:

@@ -40,7 +40,7 @@ class Figure:
     title: str
     caption: str
     draw: Callable  # Run -> matplotlib figure
-    finding: Callable | None = None  # Run that the figure draws -> a sentence that follows the caption
+    finding: Callable | None = None  # takes the Run; returns a sentence that follows the caption
 
 
 def ladder_figures():

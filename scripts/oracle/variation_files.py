@@ -81,7 +81,7 @@ def save(model, shard_size="1GB"):
 
 
 def directory(model, stored=None, settings=(), files=()):
-    """config.json, and one file with the tensors `stored`; if there are none, a link to those of the variation `plain`.
+    """Writes config.json and one file with the tensors `stored`. If `stored` is None, the file is a link to that of the variation `plain`.
     files: contents of further files, text or JSON, by name."""
 
     def write(folder):
@@ -202,8 +202,8 @@ def gguf_tensors(model):
 
 
 def gguf_file(model, kind=BF16, kinds=(), alignment=32, big_endian=False, parts_of=0, version=None, keys=(), extra=()):
-    """A GGUF file. Matrices have the type `kind`, or their own in `kinds`; vectors are F32. parts_of: tensors in a part
-    of a split file; 0: one file. version: replaces the number in the header. keys: further keys, with their types.
+    """A GGUF file. Matrices have the type `kind`, or their own in `kinds`; vectors are F32. parts_of: largest number of
+    tensors in a part of a split file; 0 writes one file. version: replaces the number in the header. keys: further keys, with their types.
     extra: further tensors."""
 
     def write(folder):

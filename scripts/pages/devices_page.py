@@ -282,7 +282,7 @@ class Page:
         results = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
         text = (
             "## Validation of exported tables\n\n"
-            "A table that one run exports, with the acceptance that another run counted, predicts the speedups that the first run measured. Goal: every case within 5 %, both ways. "
+            "One run exports a table of its times. The table and the acceptance that another run counted predict the speedups that the first run measured. The goal is that every case is within 5 %, in both directions. "
             "Frontier, a simulator of serving, states errors of less than 4 % in throughput, with acceptance as an input ([arXiv 2605.21312](https://arxiv.org/abs/2605.21312)).\n\n"
             f"{self.kinds(results)}\n"
         )
@@ -294,11 +294,15 @@ class Page:
             for way in result["ways"]
             if any(case["within"] != "yes" for case in validate_devices.compared(way))
         ]
-        text += f"Some case is off by more: {'; '.join(open_ways) if open_ways else 'in none of those below'}.\n\n"
+        text += (
+            f"Some case is off by more: {'; '.join(open_ways)}.\n\n"
+            if open_ways
+            else "No case below is off by more.\n\n"
+        )
         return text + "\n".join(map(validate_devices.section, results.values()))
 
     def kinds(self, results):
-        """The kinds that shall be validated, which of them are, and the commands for the others. results: by name."""
+        """A table of the kinds that shall be validated and of their validations, and the commands for the kinds without one. results: by name."""
         rows, commands = [], []
         for kind in validate_devices.KINDS:
             held = [name for name, one in results.items() if validate_devices.kind_of(one) == kind]

@@ -47,7 +47,7 @@ CHUNK = 500  # runs that are simulated at once
 REPEATS = 3  # of the times; the median formulas below need three
 LENGTH_SD, SPEEDUP_SD, LINE_SD = 0.5, 0.3, 0.01  # of log length, log speedup and log time of a line
 LOGIT_SD = 0.5  # of log(alpha / (1 - alpha)) between prompts
-SLOWNESS_SD, SLOWNESS_CORRELATION = 0.1, 0.98  # of log slowness; between neighboring lines
+SLOWNESS_SD, SLOWNESS_CORRELATION = 0.1, 0.98  # of log slowness; between neighbouring lines
 GAMMA, TOKENS = 8, 127  # draft length; tokens of each text without the one from the prefill
 
 # Kinds of prompt of each process: (share, mean log length, mean log speedup, mean logit of alpha).
@@ -383,7 +383,7 @@ def page_of(study):
         "- `rare`: an interval cannot show what the sample lacks. With 9 prompts, the sample has none of the rare prompts in "
         f"{percent(KINDS['rare'][0][0] ** PROMPTS[0], 0)} of the runs.\n"
         "- `machine`: a speedup compares lines that follow one another, so slow changes of the machine cancel. In a time per token they "
-        "do not cancel, and the intervals take prompts for independent. So the lowest coverages are those of times per token.",
+        "do not cancel, and the intervals assume that prompts are independent. So the lowest coverages are those of times per token.",
     ]
     for quantity in QUANTITIES:
         part = [one for one in cells if one["quantity"] == quantity]

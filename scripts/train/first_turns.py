@@ -17,7 +17,7 @@ KEPT = ("question_id", "id", "category", "split", "options", "renderer")  # what
 
 def choose(path, ids=()):
     """The prompts of the file with these ids (texts; none: all prompts), in the order of the file. Each has the members KEPT that the file
-    gives, a category, which is "" by default, and one turn. Ends the program if a line is no prompt or an id is not there once."""
+    gives, a category, which is "" by default, and one turn. Ends the program if a line is no prompt, or if an id is missing or occurs twice."""
     if not path.is_file():
         raise SystemExit(f"{path}: no such file; expected prompts in Spec-Bench's form, one JSON object a line")
     found = {}

@@ -3,12 +3,12 @@
 Loss at a position: by default -sum_v p(v) log q(v) over the draft vocabulary, with p normalised over the full vocabulary, so that positions
 with mass outside the draft vocabulary weigh less. p keeps its 64 largest entries in the draft vocabulary. --objective chooses another
 distance of q from p (distillation/objectives.py). The fit of the head before the first step (--warm-steps) and the printed loss on held-out
-text are always the default one, so trainings with different objectives start alike and can be compared. Matrices inside the blocks are
+text always use the default loss, so trainings with different objectives start alike and can be compared. Matrices inside the blocks are
 trained with Muon (Jordan et al. 2024: momentum, orthogonalised by a Newton-Schulz iteration), all other weights with Adam. The learning
 rate rises for 20 steps, stays constant until 40 % of the training is done, then decays linearly to zero.
 
 At the end the program compares E[alpha] with 1 - E[TV] of the exported draft on held-out positions, over all tokens of the target
-(distillation/acceptance.py). A difference ends it. Both numbers are in summary.json beside the text.
+(distillation/acceptance.py). If they differ, the program ends with an error. Both numbers are in summary.json beside the text.
 
 Boost-tuning (--boost; Miao et al. 2024, "SpecInfer", arXiv 2305.09781, Section 3) trains several drafts one after the other, each on what
 the drafts before it get wrong, so that together they cover more of the target's text. The paper drops the prompts on which an earlier
@@ -230,7 +230,7 @@ class Text:
 
     def load(self, batch, device, weighted=True):
         """ids [n, L] as in places(); (row, column) of the M positions with a loss; index and p [M, TOP] and weight [M] of these positions.
-        `weighted`: without positions of weight 0."""
+        If `weighted`, positions of weight 0 are left out."""
         ids, row, column, place = self.places(batch)
         if weighted:
             keep = self.weight[place] > 0

@@ -57,7 +57,7 @@ FIGURES = [
         "head_training",
         "Acceptance and loss during the training of heads",
         "Text that was held out from the training. alpha: mean of sum min(p, q) over all tokens of the target, for each "
-        "drafted token after right tokens. Loss: the objective over all heads as in the training, without the losses that "
+        "drafted token if all tokens before it are right. Loss: the objective over all heads as in the training, without the losses that "
         "some kinds of heads add to it.",
         draw,
     )

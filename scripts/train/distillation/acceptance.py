@@ -25,7 +25,7 @@ def total_variation(p, q, ids):
 def compare(alpha, distance):
     """The largest difference between E[alpha] and 1 - E[TV], tensors of the same shape in float64.
     Raises RuntimeError if it is above LARGEST_DIFFERENCE. The two differ if a row holds NaN or does not sum to 1, or if a vocabulary map
-    names a token twice. A map that is only permuted does not show here."""
+    names a token twice. This comparison does not find a map that is only permuted."""
     difference = (alpha + distance - 1).abs().max().item()
     if not difference <= LARGEST_DIFFERENCE:
         raise RuntimeError(

@@ -1,7 +1,7 @@
 """The labels of the training: the target's most probable tokens at each position of the text.
 
-A label counts within a vocabulary of K tokens: the TOP tokens of the vocabulary with the largest p, best first, as numbers in the
-vocabulary, and their p, which is normalised over all tokens of the target. The labels of a shard are computed once and kept beside
+A label belongs to a vocabulary of K tokens. It has the TOP tokens of this vocabulary with the largest p, best first, and their p. A token
+is stored as its index in the vocabulary. p is normalised over all tokens of the target. The labels of a shard are computed once and kept beside
 it as SHARD-labels-KEY.npy, an array of LABEL. They are read from the files while the training runs, so they need not fit into memory.
 KEY stands for the content of the shard and for the vocabulary. Label files can be deleted at any time.
 """
