@@ -46,8 +46,7 @@ json environment_of(const RunRequest& request, const ModelSet& models) {
   environment["backend"] = backend.name();
   environment["device"] = backend.device_name();
   environment["numerics"] = backend.numerics_class();
-  if (cpu_chose_numerics(request, backend))
-    environment["numerics_reason"] = auto_cpu_numerics().reason;
+  if (cpu_chose_numerics(request, backend)) environment["numerics_reason"] = auto_cpu_numerics().reason;
   environment["threads"] = backend.threads();
   if (is_device(request.backend)) {
     environment["kernels"] = name_of(request.backend.kernels);
